@@ -1,0 +1,35 @@
+"""What can go wrong, for the user. Every message names the lock, the cause and the remedy."""
+
+from __future__ import annotations
+
+
+class LockError(Exception):
+    """The root of all errors of this package."""
+
+
+class LockTimeout(LockError, TimeoutError):
+    """Somebody else kept the lock for as long as we were ready to wait."""
+
+
+class LockLost(LockError):
+    """The lock was ours and is not any more: its lease ended, or the service gave it to another."""
+
+
+class NotHeld(LockError, RuntimeError):
+    """Something was released, or checked, that the caller does not hold."""
+
+
+class BackendUnavailable(LockError):
+    """The lock service does not answer. No lock was granted."""
+
+
+class InvalidName(LockError, ValueError):
+    """A name that cannot be locked: empty, too long, or with characters that are not text."""
+
+
+class TooManyWaiters(LockError):
+    """This process already has as many waiters as it is allowed to; the caller is turned away at once."""
+
+
+class ConfigurationError(LockError):
+    """A setting, a URL or a use of the API that can never work."""
