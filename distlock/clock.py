@@ -7,7 +7,7 @@ import time
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def now() -> float:
-        """Seconds since boot, suspends included: a lease on the server does not wait for a sleeping laptop."""
+        """Seconds since boot, suspends included: a lease does not wait for a sleeping machine."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:

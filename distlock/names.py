@@ -40,7 +40,7 @@ def check_prefix(prefix: str) -> str:
     """Return *prefix* if it can stand before every name; it has no ':', so that two pairs never meet."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(
-            f"The prefix {prefix!r} has to be at most 64 letters, digits, '_', '.' or '-', for example 'shop'."
+            f"The prefix {prefix!r} has to be at most 64 letters, digits, '_', '.' or '-', as in 'shop'."
         )
     return prefix
 

@@ -6,8 +6,8 @@ import inspect
 from importlib import import_module
 from urllib.parse import urlsplit
 
-from distlock.errors import ConfigurationError
 from distlock.backends.base import Backend
+from distlock.errors import ConfigurationError
 
 #: URL scheme -> where its backend lives, and the extra that brings what it needs.
 SCHEMES = {

@@ -53,7 +53,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Somebody is before us. Ask again when a hint comes, or after *poll* seconds as a net under a lost one."""
+    """Somebody is before us. Ask again at a hint, or after *poll* seconds: the net under a lost hint."""
 
     poll: float
 
@@ -89,7 +89,7 @@ class Backend(Protocol):
         """Take the sink. Connects to nothing."""
 
     def request(self, ask: Ask) -> Held | Queued | Busy:
-        """Ask, ask again (the poll), and acknowledge: `Held` as soon and as long as the hold is *ask.token*'s.
+        """Ask, ask again (the poll), acknowledge: `Held` as soon and as long as the hold is *ask.token*'s.
 
         A token that was released, cancelled or lost before is a new ask at the end of the queue.
         """

@@ -1,0 +1,55 @@
+"""A hold: what the process owns on the lock service. Grants are carved from it, one after the other."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from distlock.backends.base import Ask
+
+if TYPE_CHECKING:
+    from distlock.grant import Grant
+    from distlock.room import Room
+
+#: A turn is what one process may do with a hold before the next process has its own: this many grants …
+SPAN = 64
+#: … begun within this many seconds. Both bounds are from the cohorts of https://doi.org/10.1145/2145816.2145848
+TURN = 0.05
+
+
+def margin(ttl: float) -> float:
+    """How much earlier than the server we call a lease over: clocks drift, and the news has to arrive."""
+    return 0.02 * ttl + 0.002
+
+
+class Hold:
+    __slots__ = ("ask", "deadline", "first_fence", "grant", "lost", "renewed", "room", "turn_ends", "used")
+
+    def __init__(self, room: Room, ask: Ask, first_fence: int, sent: float, ttl: float) -> None:
+        self.room = room
+        self.ask = ask
+        self.first_fence = first_fence
+        self.used = 0
+        self.lost: str | None = None
+        #: The grant that is out just now. There is one whenever the engine's mutex is free.
+        self.grant: Grant | None = None
+        self.turn_ends = sent + TURN
+        self.renewed = sent
+        self.deadline = math.inf
+        if ttl != math.inf:
+            self.renew(sent, ttl)
+
+    def renew(self, sent: float, ttl: float) -> None:
+        """The service confirmed the hold in an answer to what was sent at *sent*."""
+        self.renewed = sent
+        if self.deadline != math.inf or ttl != math.inf:
+            self.deadline = sent + ttl - margin(ttl)
+
+    def may_pass(self, now: float) -> bool:
+        """Whether the next grant may be carved from it, with a fair share of its lifetime before it."""
+        return (
+            not self.lost
+            and self.used < self.ask.span
+            and now < self.turn_ends
+            and now < self.deadline - self.ask.ttl / 3
+        )

@@ -1,0 +1,136 @@
+"""How an algorithm waits without knowing who runs it: it yields steps, and a driver takes them.
+
+One implementation serves threads and asyncio, and the tests drive the same generators on a scheduler of
+their own, in every order that they like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Gate(Protocol):
+    """What one waiter sleeps at. A `wake` before the sleep is not lost; several count as one."""
+
+    def wake(self) -> None: ...
+
+
+class Call:
+    """Do I/O: the answer of ``function(*arguments)``, or its exception, comes back to the algorithm."""
+
+    __slots__ = ("arguments", "function")
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+
+
+class Park:
+    """Sleep at the gate until it is woken, for *timeout* seconds at most (``math.inf``: no limit)."""
+
+    __slots__ = ("gate", "timeout")
+
+    def __init__(self, gate: Gate, timeout: float) -> None:
+        self.gate = gate
+        self.timeout = timeout
+
+
+Steps = Generator[Call | Park, Any, T]
+
+
+class ThreadGate:
+    """A thread, or a greenlet where the threading module is patched."""
+
+    __slots__ = ("_closed",)
+
+    def __init__(self) -> None:
+        self._closed = threading.Lock()
+        self._closed.acquire()
+
+    def wake(self) -> None:
+        try:
+            self._closed.release()
+        except RuntimeError:
+            pass  # It is open already.
+
+    def wait(self, timeout: float) -> None:
+        self._closed.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
+
+
+def run(steps: Steps[T]) -> T:
+    """Take the steps in this thread."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if isinstance(step, Call):
+                    answer = step.function(*step.arguments)
+                else:
+                    answer = step.gate.wait(step.timeout)  # type: ignore[attr-defined]  # run() is given ThreadGates
+            except BaseException as error:  # the algorithm cleans up, then it is raised again
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+
+
+class TaskGate:
+    """An asyncio task. Woken from any thread."""
+
+    __slots__ = ("_loop", "_open")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._open = asyncio.Event()
+
+    def wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._open.set)
+        except RuntimeError:
+            pass  # The loop is closed, and its tasks with it.
+
+    async def wait(self, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(None if timeout == math.inf else max(0.0, timeout)):
+                await self._open.wait()
+        except TimeoutError:
+            return
+        self._open.clear()
+
+
+async def arun(steps: Steps[T]) -> T:
+    """Take the steps in this task; I/O runs in the loop's threads."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if isinstance(step, Call):
+                    answer = await _in_thread(step)
+                else:
+                    answer = await step.gate.wait(step.timeout)  # type: ignore[attr-defined]  # arun() is given TaskGates
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+
+
+async def _in_thread(call: Call) -> Any:
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(None, call.function, *call.arguments)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        # The thread goes on. What it did must be known to be over before the algorithm undoes it.
+        await asyncio.wait([future])
+        raise
