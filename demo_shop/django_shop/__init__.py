@@ -1,0 +1,3 @@
+"""The shop as a Django project."""
+
+from __future__ import annotations

@@ -1,0 +1,35 @@
+"""The shop's two tables. `demo_shop.ledger` makes them, because the Flask shop shares them."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Product(models.Model):
+    id = models.IntegerField(primary_key=True)
+    product_name = models.CharField(max_length=100)
+    stock = models.IntegerField()
+
+    class Meta:
+        managed = False
+        db_table = "product"
+
+    def __str__(self) -> str:
+        return self.product_name
+
+
+class Purchase(models.Model):
+    id = models.AutoField(primary_key=True)
+    product = models.ForeignKey(Product, models.CASCADE)
+    quantity = models.IntegerField(default=1)
+    order_number = models.CharField(max_length=36, unique=True)
+    instance = models.CharField(max_length=50)
+    stock_seen = models.IntegerField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = "purchase"
+
+    def __str__(self) -> str:
+        return self.order_number

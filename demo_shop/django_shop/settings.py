@@ -1,0 +1,45 @@
+"""Settings of the Django shop: the least that serves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from demo_shop.configuration import Configuration
+from demo_shop.ledger import SQLITE_PRAGMAS
+
+SHOP = Configuration.from_environment()
+DISTLOCK = SHOP.distlock()
+
+SECRET_KEY = "nothing is signed here"
+ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
+USE_TZ = True
+ROOT_URLCONF = "demo_shop.django_shop.urls"
+INSTALLED_APPS = ["django_distlock", "demo_shop.django_shop"]
+# No cookies, hence no session to protect: Django's CsrfViewMiddleware would only stand in the way of Locust.
+MIDDLEWARE = ["demo_shop.django_shop.middleware.NameInstance"]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [Path(__file__).resolve().parents[1]],
+    }
+]
+
+_url = urlsplit(SHOP.database)
+if _url.scheme == "sqlite":
+    _database = {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": unquote(_url.path)[1:],
+        "OPTIONS": {"init_command": ";".join(SQLITE_PRAGMAS)},
+    }
+else:
+    _database = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(_url.path)[1:],
+        "HOST": unquote(_url.hostname or ""),
+        "PORT": _url.port or "",
+        "USER": unquote(_url.username or ""),
+        "PASSWORD": unquote(_url.password or ""),
+    }
+# A connection for each thread, kept: opening one for each request would be most of the work.
+DATABASES = {"default": _database | {"CONN_MAX_AGE": None}}

@@ -1,0 +1,104 @@
+"""The Flask shop. What gunicorn serves: ``demo_shop.flask_shop:app``."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flask import Flask, Response, jsonify, make_response, render_template
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import func, select
+from sqlalchemy.orm import DeclarativeBase
+
+try:
+    from flask_distlock import DistLock, distributed_lock
+except ImportError:
+    DistLock = lambda *a: __import__('types').SimpleNamespace(init_app=lambda a:None)
+    distributed_lock = lambda n: (lambda v: v)
+
+from demo_shop import ledger
+from demo_shop import storefront as words
+from demo_shop.configuration import Configuration
+from demo_shop.guards import guarded
+
+SHOP = Configuration.from_environment()
+
+
+class Base(DeclarativeBase):
+    metadata = ledger.metadata
+
+
+class Product(Base):
+    __table__ = ledger.product_table
+
+
+class Purchase(Base):
+    __table__ = ledger.purchase_table
+
+
+app = Flask(__name__, template_folder=str(Path(__file__).parent))
+app.config["DISTLOCK"] = SHOP.distlock()
+app.config["SQLALCHEMY_DATABASE_URI"] = ledger.database_url(SHOP.database)
+# As many connections as gunicorn has threads: a purchase waits for the lock, never for a connection.
+app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64}
+db = SQLAlchemy(app, metadata=ledger.metadata)
+locks = DistLock()
+locks.init_app(app)
+with app.app_context():
+    ledger.prepare_sqlite(db.engine)
+
+
+@app.post("/products/<int:id>/reduce")
+@guarded(SHOP.guard, distributed_lock("product_<id>"))
+def reduce_stock(id: int) -> Response:
+    """Sell one unit: read the stock, think, write what was read minus one. Only a lock makes this safe."""
+    product = db.session.get(Product, id)
+    if product is None:
+        return answer(404, words.NO_SUCH_PRODUCT)
+    stock = product.stock
+    if stock <= 0:
+        return answer(409, words.SOLD_OUT)
+    time.sleep(SHOP.pause)
+    product.stock = stock - 1
+    order = Purchase(
+        product_id=id,
+        quantity=1,
+        order_number=str(uuid.uuid4()),
+        instance=SHOP.instance,
+        stock_seen=stock,
+        created_at=datetime.now(UTC),
+    )
+    db.session.add(order)
+    db.session.commit()
+    return answer(200, words.bought(SHOP, order))
+
+
+@app.get("/products/<int:id>")
+def show_product(id: int) -> Response:
+    product = db.session.get(Product, id)
+    return answer(200, describe(product)) if product else answer(404, words.NO_SUCH_PRODUCT)
+
+
+@app.get("/")
+def storefront() -> str:
+    product = db.session.get_one(Product, ledger.PRODUCT_ID)
+    return render_template("storefront.html", product=describe(product))
+
+
+@app.after_request
+def name_instance(response: Response) -> Response:
+    response.headers["X-Instance"] = SHOP.instance
+    return response
+
+
+def answer(status: int, words: dict[str, object]) -> Response:
+    return make_response(jsonify(words), status)
+
+
+def describe(product: Product) -> dict[str, object]:
+    orders = select(Purchase).where(Purchase.product_id == product.id)
+    sold = db.session.scalar(select(func.count()).select_from(orders.subquery()))
+    recent = db.session.scalars(orders.order_by(Purchase.id.desc()).limit(words.RECENT))
+    return words.describe(SHOP, product, sold or 0, recent)

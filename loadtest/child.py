@@ -1,0 +1,76 @@
+"""A server that the load test starts, and ends: in a session of its own, known by its id, gone when we are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+PATIENCE = 30.0
+GRACE = 5.0
+
+
+class StackError(Exception):
+    """The stack can't run here; the message is one line with the remedy."""
+
+
+class Child:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        self.name, self.log = name, log
+        # If we are killed the kernel tells our servers, so that nothing outlives us.
+        guardian = shutil.which("setpriv")
+        tied = [guardian, "--pdeathsig", "TERM", *command] if guardian else list(command)
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                tied,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if environment is None else {**os.environ, **environment},
+                pass_fds=pass_fds,
+                # Ctrl-C in the terminal reaches us alone: we end our servers in order.
+                start_new_session=True,
+            )
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Ask until it is *ready*. `StackError` if it ends first or never gets there."""
+        deadline = time.monotonic() + PATIENCE
+        while not ready():
+            if self.process.poll() is not None:
+                raise StackError(f"{self.name} did not start. It said: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise StackError(f"{self.name} did not answer within {PATIENCE:.0f} s; see {self.log}")
+            time.sleep(0.02)
+
+    def last_words(self) -> str:
+        said = self.log.read_text(errors="replace").strip().splitlines()
+        return said[-1] if said else "nothing"
+
+    def stop(self) -> None:
+        """End it and whatever it started: politely, and if need be not."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                pass
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole session that this child leads, and to nobody else."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()

@@ -1,0 +1,129 @@
+"""Fifty buyers who all start together and buy ten times each.
+
+Runs alone, with its web page, against a shop that `python -m loadtest up` has opened. It imports nothing
+of this project, because the `locust` command finds it by its path.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+import gevent.event
+from locust import FastHttpUser, constant, events, task
+from locust.env import Environment
+from locust.exception import StopUser
+
+log = logging.getLogger("sale")
+
+
+class Sale:
+    """What one run shares: the gate before the shop, and a row for each answer."""
+
+    def __init__(self) -> None:
+        self.opened = gevent.event.Event()
+        self.began = 0.0
+        self.buyers = 0
+        self.rows: list[dict[str, Any]] = []
+
+    def open(self) -> None:
+        self.began = time.time()
+        self.opened.set()
+
+    def enter(self) -> None:
+        self.buyers += 1
+        self.opened.wait()
+
+    def leave(self, environment: Environment) -> None:
+        self.buyers -= 1
+        if self.buyers or environment.runner is None:
+            return
+        # The runner would wait for ever for buyers who have gone home. It can't be stopped from a buyer's greenlet.
+        headless = environment.web_ui is None
+        gevent.spawn(environment.runner.quit if headless else environment.runner.stop)
+
+
+sale = Sale()
+
+
+@events.init_command_line_parser.add_listener
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--purchases", type=int, default=10, help="How often each buyer buys")
+    parser.add_argument("--product", type=int, default=1, help="Which product they buy")
+    parser.add_argument("--record", default="", help="Write one row for each answer to this JSON file")
+
+
+@events.test_start.add_listener
+def begin(environment: Environment, **_: Any) -> None:
+    global sale  # the web page can start one sale after another
+    sale = Sale()
+
+
+@events.spawning_complete.add_listener
+def open_the_gate(**_: Any) -> None:
+    sale.open()
+
+
+@events.quitting.add_listener
+def write_record(environment: Environment, **_: Any) -> None:
+    if environment.parsed_options and environment.parsed_options.record:
+        with open(environment.parsed_options.record, "w") as file:
+            json.dump({"began": sale.began, "rows": sale.rows}, file)
+
+
+class Buyer(FastHttpUser):
+    wait_time = constant(0)
+    # A purchase is never repeated behind our back: each answer, or its absence, is counted once.
+    max_retries = 0
+    connection_timeout = network_timeout = 60.0
+
+    def on_start(self) -> None:
+        self.left = self.environment.parsed_options.purchases
+        self.path = f"/products/{self.environment.parsed_options.product}/reduce"
+        sale.enter()
+
+    @task
+    def buy(self) -> None:
+        if self.left == 0:
+            sale.leave(self.environment)
+            raise StopUser
+        self.left -= 1
+        asked = time.time()
+        with self.client.post(self.path, name="buy", catch_response=True) as answer:
+            said = body(answer)
+            headers = answer.headers or {}
+            row = {
+                "at": asked - sale.began,
+                "ms": (time.time() - asked) * 1000,
+                "status": answer.status_code,
+                "code": said.get("code"),
+                "order": said.get("order"),
+                "instance": headers.get("X-Instance"),
+                "wait_ms": wait_of(headers.get("Server-Timing") or ""),
+            }
+            sale.rows.append(row)
+            # Sold out is an answer, not a failure.
+            if answer.status_code in (200, 409):
+                answer.success()
+            else:
+                answer.failure(f"{answer.status_code} {row['code'] or ''}".strip())
+
+
+def body(answer: Any) -> dict[str, Any]:
+    try:
+        said = json.loads(answer.text or "{}")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def wait_of(timing: str) -> float | None:
+    """The milliseconds before the guard, from ``wait;dur=1.25, work;dur=7.10``."""
+    for part in timing.split(","):
+        name, _, value = part.strip().partition(";dur=")
+        if name == "wait":
+            return float(value)
+    return None

@@ -1,0 +1,153 @@
+"""The stack of one scenario: the database, the instances, nginx, and the lock service where it is a server."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from demo_shop.configuration import VAR, Configuration
+from demo_shop.ledger import Ledger, open_sale, read_ledger
+
+from loadtest import nginx
+from loadtest.child import Child, StackError
+
+ROOT = Path(__file__).resolve().parents[1]
+APPLICATIONS = {
+    "django": "demo_shop.django_shop.wsgi:application",
+    "flask": "demo_shop.flask_shop:app",
+}
+#: More than there are buyers: who waits for the lock occupies a thread, and must not keep another from asking.
+THREADS = 64
+BACKENDS = ("file", "redis")
+
+
+class Stack:
+    """Started by ``with``; ended, with everything that it started, by leaving it.
+
+    *shop* configures all instances; ``instance``, ``database`` and ``lock`` are filled in where left empty.
+    """
+
+    def __init__(
+        self,
+        frameworks: Sequence[str],
+        shop: Configuration,
+        backend: str = "file",
+        database: str = "",
+        port: int = 0,
+    ) -> None:
+        self.frameworks, self.backend, self.port = tuple(frameworks), backend, port
+        self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
+        self.shop, self.database = shop, database
+        self.instances: list[Child] = []
+        self.instance_ports: list[int] = []
+        self._cleanup = ExitStack()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        nginx.find_nginx()
+        with ExitStack() as cleanup:
+            VAR.mkdir(exist_ok=True)
+            self.directory = Path(tempfile.mkdtemp(prefix="run-", dir=VAR))
+            cleanup.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            lock = self._start_lock_service(cleanup)
+            self.database = self.database or f"sqlite:///{self.directory / 'shop.sqlite3'}"
+            self.shop = replace(self.shop, database=self.database, lock=lock)
+            self.restock()
+            for name, framework in zip(self.names, self.frameworks, strict=True):
+                self._start_instance(cleanup, name, framework)
+            for child, port in zip(self.instances, self.instance_ports, strict=True):
+                child.wait_until(lambda port=port: answers(port))  # type: ignore[misc]
+            self._start_nginx(cleanup)
+            self._cleanup = cleanup.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    def restock(self) -> None:
+        open_sale(self.database, self.shop.stock)
+
+    def ledger(self) -> Ledger:
+        return read_ledger(self.database)
+
+    def _start_instance(self, cleanup: ExitStack, name: str, framework: str) -> None:
+        # The socket is bound here and handed over, so that nobody can take its port in between.
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            command = [sys.executable, "-m", "gunicorn", APPLICATIONS[framework]]
+            command += ["--bind", f"fd://{listener.fileno()}", "--workers", "1", "--no-control-socket"]
+            command += ["--worker-class", "gthread", "--threads", str(THREADS), "--keep-alive", "75"]
+            command += ["--chdir", str(ROOT), "--graceful-timeout", "2", "--log-level", "warning"]
+            child = Child(
+                name,
+                command,
+                self.directory / f"{name}.log",
+                {**replace(self.shop, instance=name).to_environment(), "PYTHONPATH": str(ROOT)},
+                pass_fds=[listener.fileno()],
+            )
+            cleanup.callback(child.stop)
+            self.instances.append(child)
+            self.instance_ports.append(listener.getsockname()[1])
+
+    def _start_nginx(self, cleanup: ExitStack) -> None:
+        self.port = self.port or free_port()
+        command = nginx.configure(self.directory, self.port, self.instance_ports)
+        child = Child("nginx", command, self.directory / "nginx.log")
+        cleanup.callback(child.stop)
+        child.wait_until(lambda: answers(self.port))
+
+    def _start_lock_service(self, cleanup: ExitStack) -> str:
+        """Where the lock lives: a directory of this run, or a Redis server of this run."""
+        if self.backend == "file":
+            locks = self.directory / "locks"
+            locks.mkdir()
+            return f"file://{locks}"
+        server = shutil.which("redis-server")
+        if not server:
+            raise StackError("redis-server is not installed. Run: apt-get install redis-server, or scripts/demo.")
+        port = free_port()
+        command = [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
+        child = Child("redis", [*command, "--save", "", "--appendonly", "no"], self.directory / "redis.log")
+        cleanup.callback(child.stop)
+        child.wait_until(lambda: redis_answers(port))
+        return f"redis://127.0.0.1:{port}/0"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def answers(port: int) -> bool:
+    """Whether the shop answers there, with the shop's own words."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/products/1")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def redis_answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(5) == b"+PONG"
+    except OSError:
+        return False

@@ -1,0 +1,112 @@
+"""The verdict: what a run showed, judged from its numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from loadtest.scenario import Outcome
+
+#: Share of the requests that the lock may refuse before a run says nothing about selling.
+REFUSALS_ALLOWED = 0.05
+#: A shop that must oversell has to sell this many times its stock, or the effect could be overlooked.
+CLEAR_MARGIN = 1.25
+SOLD, SOLD_OUT = 200, 409
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers of one run."""
+
+    #: Units on the shelf before and after.
+    initial: int
+    final: int
+    #: Rows in the order table.
+    orders: int
+    #: Requests that should have been sent: users x purchases.
+    requests: int
+    #: Answers by HTTP status; 0 stands for no answer.
+    answers: Mapping[int, int]
+    #: Answers in which the lock refused, known by distlock's own code in their body.
+    refused: int
+    #: Orders that a buyer was told of and that the database does not have.
+    lost_orders: int
+    #: Successful purchases by instance.
+    sold_by: Mapping[str, int]
+    #: The instances that stood behind nginx.
+    instances: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    outcome: Outcome
+    #: What shows that units were sold twice.
+    evidence: tuple[str, ...] = ()
+    #: What is odd about the run itself, whatever it showed.
+    doubts: tuple[str, ...] = ()
+
+
+class Conclusion(StrEnum):
+    """Whether a scenario showed what it must."""
+
+    SHOWN = "shown"
+    WRONG = "wrong"
+    INCONCLUSIVE = "inconclusive"
+
+
+def judge(run: Figures) -> Verdict:
+    """Oversold, exact, or inconclusive. Proof of overselling stands, whatever else went wrong in the run."""
+    evidence, doubts = tuple(evidence_of(run)), tuple(doubts_of(run))
+    if evidence:
+        return Verdict(Outcome.OVERSOLD, evidence, doubts)
+    if run.orders < run.initial:
+        doubts += (f"Only {run.orders} of {run.initial} units were sold.",)
+    return Verdict(Outcome.INCONCLUSIVE if doubts else Outcome.EXACT, (), doubts)
+
+
+def conclude(must_be: Outcome, run: Figures, verdict: Verdict, control: Conclusion | None) -> Conclusion:
+    """Whether the run showed what it must. *control* is what became of the same run without the guard."""
+    if must_be is Outcome.EXACT and verdict.outcome is Outcome.OVERSOLD:
+        return Conclusion.WRONG
+    if verdict.outcome is not must_be or verdict.doubts:
+        return Conclusion.INCONCLUSIVE
+    if must_be is Outcome.OVERSOLD and run.orders < run.initial * CLEAR_MARGIN:
+        return Conclusion.INCONCLUSIVE
+    # A lock proves nothing where there was nothing to protect from.
+    if control not in (None, Conclusion.SHOWN):
+        return Conclusion.INCONCLUSIVE
+    return Conclusion.SHOWN
+
+
+def evidence_of(run: Figures) -> Iterator[str]:
+    if run.orders > run.initial:
+        yield f"{run.orders} units were sold, and there were only {run.initial}."
+    if run.final < 0:
+        yield f"The stock fell to {run.final}."
+    taken = run.initial - run.final
+    if run.orders > taken:
+        yield f"{run.orders} orders took only {taken} units off the shelf: {run.orders - taken} were sold twice."
+
+
+def doubts_of(run: Figures) -> Iterator[str]:
+    answered = sum(run.answers.values())
+    if answered != run.requests:
+        yield f"{run.requests} requests were due, and {answered} were made."
+    for instance in run.instances:
+        if not run.sold_by.get(instance):
+            yield f"The instance {instance} sold nothing, so it took no part."
+    for instance in sorted(run.sold_by.keys() - set(run.instances)):
+        yield f"An unknown instance, {instance}, sold something."
+    if run.refused > run.requests * REFUSALS_ALLOWED:
+        yield (
+            f"The lock refused {run.refused} of {run.requests} requests; "
+            f"a run counts up to {REFUSALS_ALLOWED:.0%}."
+        )
+    failed = answered - run.answers.get(SOLD, 0) - run.answers.get(SOLD_OUT, 0) - run.refused
+    if failed > 0:
+        yield f"{failed} requests failed."
+    if run.lost_orders:
+        yield f"{run.lost_orders} orders were confirmed to their buyers and are not in the database."
+    if run.orders < run.initial - run.final:
+        yield f"{run.initial - run.final} units left the shelf for only {run.orders} orders."
