@@ -1,1 +1,36 @@
+"""Locks that hold across processes and servers. `connect` to a service, then ``with locks.lock(name):``."""
+
 from __future__ import annotations
+
+from distlock.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    InvalidName,
+    LockError,
+    LockLost,
+    LockTimeout,
+    NotHeld,
+    TooManyWaiters,
+)
+from distlock.grant import Fence, Grant, Grants
+from distlock.lock import Lock
+from distlock.locks import Locks, connect
+from distlock.rlock import RLock
+
+__all__ = [
+    "BackendUnavailable",
+    "ConfigurationError",
+    "Fence",
+    "Grant",
+    "Grants",
+    "InvalidName",
+    "Lock",
+    "LockError",
+    "LockLost",
+    "LockTimeout",
+    "Locks",
+    "NotHeld",
+    "RLock",
+    "TooManyWaiters",
+    "connect",
+]

@@ -1,0 +1,188 @@
+"""Locks inside one process: for tests, and the model that the services across processes are held to.
+
+``memory://name``: clients with the same name share the service. It has leases, a queue and acknowledged
+hand-overs, as Redis has, so that the engine can be tested on it, in time that a test makes up.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from distlock import clock
+from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+
+#: Seconds that a hand-over is worth until it is acknowledged: what a dead waiter costs.
+WINDOW = 0.5
+#: Seconds between polls. Who has not polled for three times that is taken for dead.
+POLL = 1.0
+
+
+@dataclass
+class Entry:
+    ask: Ask
+    client: MemoryBackend
+    seen: float
+
+
+@dataclass
+class Record:
+    """One key: who owns it until when, and who waits."""
+
+    owner: Entry | None = None
+    fence: int = 0
+    ends: float = 0.0
+    acknowledged: bool = True
+    queue: list[Entry] = field(default_factory=list)
+
+
+class MemoryService:
+    """The state, behind one lock."""
+
+    def __init__(self, now: Callable[[], float] = clock.now) -> None:
+        self.now = now
+        self.mutex = threading.RLock()
+        self.records: dict[str, Record] = {}
+        self.last_fence = 0
+
+    def request(self, ask: Ask, client: MemoryBackend) -> Held | Queued | Busy:
+        with self.mutex:
+            now = self.now()
+            record = self._current(ask.key)
+            mine = next((entry for entry in record.queue if entry.ask.token == ask.token), None)
+            if mine is not None:
+                mine.seen = now
+            if record.owner is None and not record.queue:
+                self._own(record, Entry(ask, client, now), now, ask.ttl, acknowledged=True)
+            if record.owner is not None and record.owner.ask.token == ask.token:
+                if not record.acknowledged:
+                    record.acknowledged = True
+                    record.ends = now + ask.ttl
+                return Held(record.fence, record.ends - now)
+            if not ask.wait:
+                return Busy()
+            if mine is None:
+                record.queue.append(Entry(ask, client, now))
+            # Behind a hand-over that nobody acknowledges, it is worth being back when its window ends.
+            return Queued(min(POLL, max(0.0, record.ends - now) + 0.01))
+
+    def cancel(self, ask: Ask) -> bool:
+        with self.mutex:
+            record = self._current(ask.key)
+            if record.owner is not None and record.owner.ask.token == ask.token:
+                return True
+            record.queue = [entry for entry in record.queue if entry.ask.token != ask.token]
+            self._tidy(ask.key, record)
+            return False
+
+    def renew(self, ask: Ask) -> bool:
+        with self.mutex:
+            record = self._current(ask.key)
+            ours = record.owner is not None and record.owner.ask.token == ask.token
+            if ours:
+                record.ends = self.now() + ask.ttl
+            self._tidy(ask.key, record)
+            return ours
+
+    def release(self, ask: Ask) -> bool:
+        with self.mutex:
+            record = self._current(ask.key)
+            ours = record.owner is not None and record.owner.ask.token == ask.token
+            if ours:
+                record.owner = None
+                self._hand_over(record)
+            self._tidy(ask.key, record)
+            return ours
+
+    def locked(self, key: str) -> bool:
+        with self.mutex:
+            record = self._current(key)
+            held = record.owner is not None
+            self._tidy(key, record)
+            return held
+
+    def leave(self, client: MemoryBackend) -> None:
+        """The client closed: it waits for nothing any more."""
+        with self.mutex:
+            for key, record in list(self.records.items()):
+                record.queue = [entry for entry in record.queue if entry.client is not client]
+                self._tidy(key, record)
+
+    def _current(self, key: str) -> Record:
+        """The record, after what time alone has changed."""
+        record = self.records.setdefault(key, Record())
+        if record.owner is not None and self.now() >= record.ends:
+            record.owner = None
+        if record.owner is None:
+            self._hand_over(record)
+        return record
+
+    def _hand_over(self, record: Record) -> None:
+        now = self.now()
+        while record.queue:
+            entry = record.queue.pop(0)
+            if now - entry.seen <= 3 * POLL:
+                self._own(record, entry, now, WINDOW, acknowledged=False)
+                entry.client.hint(entry.ask.key)
+                return
+
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
+        record.owner = entry
+        record.ends = now + ttl
+        record.acknowledged = acknowledged
+        record.fence = self.last_fence + 1
+        self.last_fence += entry.ask.span
+
+    def _tidy(self, key: str, record: Record) -> None:
+        if record.owner is None and not record.queue:
+            self.records.pop(key, None)
+
+
+_services: weakref.WeakValueDictionary[str, MemoryService] = weakref.WeakValueDictionary()
+_services_mutex = threading.Lock()
+
+
+class MemoryBackend:
+    """A client of the service that its URL names."""
+
+    capabilities = Capabilities(
+        several_processes=False, several_hosts=False, lease=True, survives_restart=False, fair=True
+    )
+
+    def __init__(self, url: str, service: MemoryService | None = None) -> None:
+        if service is None:
+            with _services_mutex:
+                service = _services.setdefault(url, MemoryService())
+        self.service = service
+        self._sink: Sink | None = None
+
+    def open(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def hint(self, key: str) -> None:
+        if self._sink is not None:
+            self._sink.hint(key)
+
+    def request(self, ask: Ask) -> Held | Queued | Busy:
+        return self.service.request(ask, self)
+
+    def cancel(self, ask: Ask) -> bool:
+        return self.service.cancel(ask)
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+        return [self.service.renew(ask) for ask in asks]
+
+    def release(self, ask: Ask) -> bool:
+        return self.service.release(ask)
+
+    def locked(self, key: str) -> bool:
+        return self.service.locked(key)
+
+    def close(self) -> None:
+        self.service.leave(self)
+
+    def after_fork(self) -> None:
+        # The child has a copy of the parent's memory, and so of its locks: it starts with none of them.
+        self.service = MemoryService()

@@ -1,0 +1,207 @@
+"""The keeper: the one thread of a client that renews every hold, and clears up what was left behind.
+
+It starts with the first hold, renews in batches every third of a ttl, stops renewing a hung holder after
+``max_hold``, and ends when there has been nothing to keep for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distlock.backends.base import Ask
+from distlock.errors import BackendUnavailable, LockError
+from distlock.steps import Call, Steps, ThreadGate, run
+
+if TYPE_CHECKING:
+    from distlock.engine import Engine
+    from distlock.hold import Hold
+
+logger = logging.getLogger("distlock")
+
+#: Seconds that an idle keeper stays: starting a thread costs more than a lock, an idle one wakes up seldom.
+LINGER = 10.0
+
+
+@dataclass
+class Retired:
+    """A token that nobody here wants any more, while the service may still think that we do."""
+
+    ask: Ask
+    next_try: float
+    give_up: float
+
+
+class Keeper:
+    def __init__(self, engine: Engine, max_hold: float, threads: bool) -> None:
+        self.engine = engine
+        self.max_hold = max_hold
+        self.threads = threads
+        self.holds: set[Hold] = set()
+        self.retired: list[Retired] = []
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._gate = ThreadGate()
+        self._wakes_at = math.inf
+        self._all_due = False
+        self._closing = False
+        #: How long the last failed renewal took to fail. Another one must not outlast a lease.
+        self._failing_takes = 0.0
+
+    # -- what the engine asks for, under its mutex -----------------------------------------------
+
+    def add(self, hold: Hold) -> None:
+        self.holds.add(hold)
+        self._wake_before(self._due(hold))
+
+    def discard(self, hold: Hold) -> None:
+        self.holds.discard(hold)
+
+    def retire(self, ask: Ask) -> None:
+        """Take *ask* out of the service's queue, or give its hold back, as soon as the service answers."""
+        now = self.engine.now()
+        # Where there is a lease, what could not be retired ends by itself.
+        give_up = now + 2 * ask.ttl if self.engine.backend.capabilities.lease else math.inf
+        self.retired.append(Retired(ask, now, give_up))
+        self._wake_before(now)
+
+    def hurry(self) -> None:
+        """Look after every hold now: news may have been missed."""
+        if self.holds:
+            self._all_due = True
+            self._wake_before(self.engine.now())
+
+    # -- the rounds ------------------------------------------------------------------------------
+
+    def tick(self) -> Steps[float]:
+        """One round. Returns the seconds until the next one; ``inf`` if there is nothing to keep."""
+        yield from self._clear_up()
+        yield from self._renew()
+        engine = self.engine
+        with engine.mutex:
+            dues = [self._due(hold) for hold in self.holds]
+            dues += [retired.next_try for retired in self.retired]
+            self._wakes_at = min(dues, default=math.inf)
+            return max(0.0, self._wakes_at - engine.now())
+
+    def _due(self, hold: Hold) -> float:
+        """When the hold wants its next look."""
+        ends = hold.grant.since + self.max_hold if hold.grant is not None else math.inf
+        if hold.deadline == math.inf:
+            return ends
+        renewal = hold.renewed + hold.ask.ttl / 3
+        if self._failing_takes:
+            renewal = max(renewal, self.engine.now() + min(1.0, hold.ask.ttl / 10))
+        return hold.deadline if ends <= renewal else min(renewal, hold.deadline)
+
+    def _renew(self) -> Steps[None]:
+        engine = self.engine
+        now = engine.now()
+        with engine.mutex:
+            overdue, expired, holds = [], [], []
+            for hold in self.holds:
+                hung = hold.grant is not None and now >= hold.grant.since + self.max_hold
+                if now >= hold.deadline:
+                    expired.append(hold)
+                elif hung and hold.deadline == math.inf:
+                    overdue.append(hold)
+                elif not hung and hold.deadline != math.inf and now + self._failing_takes < hold.deadline:
+                    holds.append(hold)
+            due = self._all_due or any(now >= hold.renewed + hold.ask.ttl / 3 for hold in holds)
+            # Those that will be due soon come along: one request instead of two.
+            batch = [
+                hold for hold in holds if self._all_due or (due and now >= hold.renewed + hold.ask.ttl / 6)
+            ]
+            self._all_due = False
+        for hold in overdue:
+            engine.lose(hold, f"it was held longer than max_hold={self.max_hold:g} seconds", retire=True)
+        for hold in expired:
+            hung = hold.grant is not None and now >= hold.grant.since + self.max_hold
+            why = f"it was held longer than max_hold={self.max_hold:g} seconds" if hung else "its lease ended"
+            engine.lose(hold, why, retire=True)
+        if not batch:
+            return
+        try:
+            answers = yield Call(engine.backend.renew, [hold.ask for hold in batch])
+        except BackendUnavailable as error:
+            self._failing_takes = max(0.001, engine.now() - now)
+            logger.warning("%d locks could not be renewed; trying again: %s", len(batch), error)
+            return
+        self._failing_takes = 0.0
+        for hold, ours in zip(batch, answers, strict=True):
+            if ours:
+                with engine.mutex:
+                    hold.renew(now, hold.ask.ttl)
+            else:
+                engine.lose(hold, "its service forgot it, or gave it to another", retire=False)
+
+    def _clear_up(self) -> Steps[None]:
+        engine = self.engine
+        with engine.mutex:
+            now = engine.now()
+            due = [retired for retired in self.retired if retired.next_try <= now]
+        for retired in due:
+            try:
+                if (yield Call(engine.backend.cancel, retired.ask)):
+                    yield Call(engine.backend.release, retired.ask)
+            except BackendUnavailable:
+                with engine.mutex:
+                    retired.next_try = engine.now() + min(1.0, retired.ask.ttl / 3)
+                    if retired.next_try < retired.give_up:
+                        continue
+            except LockError:
+                pass  # It never was a service that could hold anything.
+            with engine.mutex:
+                self.retired.remove(retired)
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _wake_before(self, due: float) -> None:
+        if not self.threads or self._closing:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="distlock-keeper", daemon=True)
+            self._thread.start()
+        elif due < self._wakes_at:
+            self._gate.wake()
+
+    def _serve(self) -> None:
+        gate = self._gate
+        while not self._closing:
+            try:
+                pause = run(self.tick())
+            except Exception:
+                logger.exception("The keeper stumbled. It goes on.")
+                pause = 1.0
+            if pause != math.inf:
+                gate.wait(pause)
+                continue
+            with self.engine.mutex:
+                self._wakes_at = self.engine.now() + LINGER
+            gate.wait(LINGER)
+            with self.engine.mutex:
+                if not self.holds and not self.retired:
+                    self._thread = None
+                    return
+
+    def close(self) -> None:
+        """Stop the thread, then try once more to clear up."""
+        with self.engine.mutex:
+            self._closing = True
+            thread = self._thread
+            self._gate.wake()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        run(self._clear_up())
+        self._start_anew()
+
+    def after_fork(self) -> None:
+        """In the child there is no thread, and nothing to keep."""
+        self.holds = set()
+        self.retired = []
+        self._start_anew()

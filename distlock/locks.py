@@ -1,0 +1,196 @@
+"""The client: `connect` to a lock service, then make locks of names."""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from typing import Any
+
+from distlock.backends import create
+from distlock.engine import Engine, OnLost
+from distlock.errors import ConfigurationError, NotHeld
+from distlock.grant import Grant, Grants
+from distlock.lock import Lock, check_timeout
+from distlock.names import check_name, check_prefix
+from distlock.rlock import Inside, RLock
+from distlock.steps import Gate, Steps
+
+#: What other libraries call our words. Passing theirs gives an error that translates.
+TRANSLATIONS = {
+    "blocking_timeout": "timeout= (the longest wait, in seconds)",
+    "expire": "ttl= (lifetime without renewal, in seconds)",
+    "auto_renewal": "nothing: every lock is renewed until it is released or max_hold is over",
+    "sleep": "nothing: waiters are woken, they do not poll",
+    "thread_local": "nothing: a grant may be released by any thread",
+    "retry_interval": "nothing: waiters are woken, they do not poll",
+    "key_prefix": "prefix=",
+    "wait": "timeout= (the longest wait, in seconds)",
+    "lease_time": "ttl= (lifetime without renewal, in seconds)",
+}
+
+
+class Locks:
+    """Locks of one service under one prefix. Threads, tasks and forked children share it."""
+
+    def __init__(self, engine: Engine, prefix: str, timeout: float) -> None:
+        self.prefix = prefix
+        self.timeout = timeout
+        self._engine = engine
+        self._inside: Inside = {}
+        _clients.add(self)
+
+    def lock(
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+    ) -> Lock:
+        """A lock of *names*: all of them or none, in one order for everybody.
+
+        *timeout*: the longest wait, seconds (None: the client's; -1: no limit). *ttl*: lifetime without
+        renewal, seconds (None: the client's). Raises `InvalidName`. Asks nobody before it is acquired.
+        """
+        return Lock(self, *self._checked("lock", names, timeout, ttl, unknown))
+
+    def rlock(
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+    ) -> RLock:
+        """A re-entrant lock of *names*; its owner is the running thread or task. Arguments as for `lock`."""
+        return RLock(self, *self._checked("rlock", names, timeout, ttl, unknown))
+
+    def close(self) -> None:
+        """Give everything back and drop threads and connections. The client may be used again."""
+        self._engine.close()
+        self._inside.clear()
+
+    def _checked(
+        self,
+        word: str,
+        names: tuple[str, ...],
+        timeout: float | None,
+        ttl: float | None,
+        unknown: dict[str, Any],
+    ) -> tuple[tuple[str, ...], float | None, float]:
+        refuse_unknown(word, unknown)
+        if not names:
+            raise TypeError(f"{word}() needs at least one name, for example {word}('product_1').")
+        # Deduplicated, and in one order for everybody: two carts with the same products never wait in a ring.
+        ordered = tuple(sorted({check_name(name) for name in names}))
+        if timeout is not None and timeout != -1:
+            check_timeout(timeout)
+        if ttl is None:
+            ttl = self._engine.ttl
+        else:
+            positive("ttl", ttl)
+        return ordered, timeout, ttl
+
+    def _key(self, name: str) -> str:
+        return f"{self.prefix}:{name}"
+
+    def _acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
+    ) -> Steps[Grant | Grants | None]:
+        if len(names) == 1:
+            return (yield from self._engine.acquire(self._key(names[0]), names[0], gate, seconds, ttl))
+        return (yield from self._acquire_all(names, gate, seconds, ttl))
+
+    def _acquire_all(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
+    ) -> Steps[Grants | None]:
+        now = self._engine.now
+        deadline = now() + seconds
+        grants: list[Grant] = []
+        try:
+            for name in names:
+                left = max(0.0, deadline - now()) if seconds else 0.0
+                grant = yield from self._engine.acquire(self._key(name), name, gate, left, ttl)
+                if grant is None:
+                    break
+                grants.append(grant)
+            else:
+                return Grants(grants)
+        except BaseException:
+            for grant in reversed(grants):
+                self._engine.let_go(grant)
+            raise
+        yield from Grants(grants)._release()
+        return None
+
+    def _locked(self, name: str) -> bool:
+        return self._engine.locked(self._key(name))
+
+
+def connect(
+    url: str,
+    *,
+    backend: str | None = None,
+    prefix: str = "",
+    ttl: float = 10.0,
+    timeout: float = 5.0,
+    max_hold: float = 60.0,
+    max_waiters: int = 32,
+    max_waiters_total: int = 256,
+    era: int = 1,
+    on_lost: OnLost | None = None,
+    **options: Any,
+) -> Locks:
+    """Make a client of the lock service at *url*. Connects to nothing before the first lock is acquired.
+
+    *backend*: a scheme or a dotted path, where the URL does not say it. *prefix*: what stands before every
+    name, so that two shops may share a service. *ttl*: lifetime of a lock without renewal, seconds; it is
+    renewed every third of that. *timeout*: the longest wait, seconds. *max_hold*: seconds after which a
+    holder counts as hung and is not renewed any more. *max_waiters*, *max_waiters_total*: callers of this
+    process that may wait, for one name and in all. *era*: raise it when the same names move to another lock
+    service. *on_lost*: called with the grant and the reason when a lock is lost. *options*: the backend's.
+
+    Raises `ConfigurationError`.
+    """
+    positive("ttl", ttl)
+    positive("max_hold", max_hold)
+    for word, number in (
+        ("max_waiters", max_waiters),
+        ("max_waiters_total", max_waiters_total),
+        ("era", era),
+    ):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ConfigurationError(f"{word}={number!r} has to be a whole number, 1 or more.")
+    if timeout != -1:
+        positive("timeout", timeout, zero=True)
+    check_prefix(prefix)
+    for word in options.keys() & TRANSLATIONS.keys():
+        refuse_unknown("connect", {word: options[word]})
+    engine = Engine(
+        create(url, backend, **options),
+        ttl=ttl,
+        max_hold=max_hold,
+        max_waiters=max_waiters,
+        max_waiters_total=max_waiters_total,
+        era=era,
+        on_lost=on_lost,
+    )
+    return Locks(engine, prefix, timeout)
+
+
+def positive(word: str, seconds: float, zero: bool = False) -> None:
+    """Raise `ConfigurationError` unless *seconds* is a finite number that one can count down from."""
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+    if not number or seconds < 0 or (seconds == 0 and not zero):
+        least = "0 or more" if zero else "more than 0"
+        raise ConfigurationError(f"{word}={seconds!r} has to be a number of seconds, {least}.")
+
+
+def refuse_unknown(function: str, unknown: dict[str, Any]) -> None:
+    for word in unknown:
+        if word in TRANSLATIONS:
+            raise TypeError(f"{function}() has no {word!r}. Here that is {TRANSLATIONS[word]}.")
+        raise TypeError(f"{function}() has no argument {word!r}.")
+
+
+_clients: weakref.WeakSet[Locks] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._inside.clear()
+        client._engine.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
