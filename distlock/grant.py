@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Fence(NamedTuple):
-    """The public, ever-growing number of a grant for one name. Compare whole fences, never the numbers alone."""
+    """The public, ever-growing number of a grant for one name. Compare whole fences, not numbers."""
 
     era: int
     number: int

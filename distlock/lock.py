@@ -46,7 +46,7 @@ class Lock:
         return self._note(await arun(self._steps(TaskGate(), seconds)))
 
     def release(self) -> None:
-        """Release what `acquire` of this object granted: the caller's latest grant, else the oldest of others.
+        """Release what `acquire` of this object granted: the caller's latest grant, else the oldest one.
 
         Any thread may call it. Raises `NotHeld` if nothing is out.
         """

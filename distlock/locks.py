@@ -9,7 +9,7 @@ from typing import Any
 
 from distlock.backends import create
 from distlock.engine import Engine, OnLost
-from distlock.errors import ConfigurationError, NotHeld
+from distlock.errors import ConfigurationError
 from distlock.grant import Grant, Grants
 from distlock.lock import Lock, check_timeout
 from distlock.names import check_name, check_prefix
@@ -169,10 +169,16 @@ def connect(
     return Locks(engine, prefix, timeout)
 
 
-def positive(word: str, seconds: float, zero: bool = False) -> None:
+def counted(word: str, number: object) -> None:
+    """Raise `ConfigurationError` unless *number* is a whole number from 1 up."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ConfigurationError(f"{word}={number!r} has to be a whole number, 1 or more.")
+
+
+def positive(word: str, seconds: object, zero: bool = False) -> None:
     """Raise `ConfigurationError` unless *seconds* is a finite number that one can count down from."""
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
-    if not number or seconds < 0 or (seconds == 0 and not zero):
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not (number and math.isfinite(seconds) and (seconds > 0 or (zero and seconds == 0))):
         least = "0 or more" if zero else "more than 0"
         raise ConfigurationError(f"{word}={seconds!r} has to be a number of seconds, {least}.")
 

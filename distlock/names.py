@@ -36,7 +36,7 @@ def check_name(name: object) -> str:
     return name
 
 
-def check_prefix(prefix: str) -> str:
+def check_prefix(prefix: object) -> str:
     """Return *prefix* if it can stand before every name; it has no ':', so that two pairs never meet."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(
