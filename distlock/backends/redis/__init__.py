@@ -1,0 +1,7 @@
+"""Locks in one Redis server: first come, first served, handed over by push."""
+
+from __future__ import annotations
+
+from distlock.backends.redis.backend import RedisBackend
+
+__all__ = ["RedisBackend"]

@@ -1,0 +1,210 @@
+"""Locks in one Redis server."""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from redis.exceptions import NoScriptError, ResponseError
+
+from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.redis import scripts
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.listener import Listener
+from distlock.backends.redis.pool import Command, Pool
+from distlock.backends.redis.scripts import Script
+from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.names import encode
+
+#: What the scripts answer.
+_HELD, _BUSY = 1, 3
+
+#: The net under a lost hint, seconds. The scripts take for dead who did not ask for four times as long.
+_POLL = 1.0
+#: The same while we are not subscribed, so that there are no hints at all.
+_DEAF_POLL = 0.1
+#: How long after the end of another's hold to ask for it, seconds: spread, because all waiters do.
+_AFTER = (0.005, 0.05)
+#: Behind a lock that is free, but whose queue was too long to clear in one call, seconds.
+_UNDECIDED = 0.01
+
+
+@lru_cache(maxsize=4096)
+def _keys(key: str) -> tuple[str, str, str, str]:
+    """Hold, fence, queue and waiters of *key*; the order of the scripts' KEYS. One hash tag, so one slot."""
+    hold = f"dl:1:{{{encode(key)}}}"
+    return hold, f"{hold}:fence", f"{hold}:queue", f"{hold}:waiters"
+
+
+class RedisBackend:
+    """One process's locks in the Redis server at *url*: ``redis://``, ``rediss://`` or ``unix://``.
+
+    *io_timeout* bounds each connect, write and read. *max_connections* bounds the connections for requests;
+    one more listens. *ack_window* is what a hand-over is worth until it is acknowledged. *fence_ttl* is how
+    far the server's clock may be set back without a fence being given out twice. *client_name* is what
+    ``CLIENT LIST`` shows. Times are in seconds.
+    """
+
+    capabilities = Capabilities(
+        several_processes=True,
+        several_hosts=True,
+        lease=True,
+        # It does with AOF and appendfsync always, which we cannot count on.
+        survives_restart=False,
+        fair=True,
+    )
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        io_timeout: float = 2.0,
+        max_connections: int = 64,
+        ack_window: float = 0.5,
+        fence_ttl: float = 60.0,
+        client_name: str = "distlock",
+    ) -> None:
+        self._io_timeout = _seconds("io_timeout", io_timeout)
+        self._window = _milliseconds(_seconds("ack_window", ack_window))
+        self._fence_ttl = _milliseconds(_seconds("fence_ttl", fence_ttl))
+        self._max_connections = _count("max_connections", max_connections)
+        self._address = Address(url, self._io_timeout, client_name)
+        self._sink: Sink | None = None
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"<RedisBackend {self._address.shown}>"
+
+    def open(self, sink: Sink) -> None:
+        self._sink = sink
+        self._begin()
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close(self._io_timeout)
+        for ask in list(self._queued.values()):
+            try:
+                # Whoever was handed the lock while he left is not there any more to give it back.
+                if self.cancel(ask):
+                    self.release(ask)
+            except BackendUnavailable:
+                # Waiters that do not ask are forgotten by themselves.
+                break
+        self._pool.clear()
+        self._begin()
+
+    def after_fork(self) -> None:
+        self._begin()
+
+    def request(self, ask: Ask) -> Held | Queued | Busy:
+        ttl = _milliseconds(ask.ttl)
+        wait = 1 if ask.wait else 0
+        reply = self._run(scripts.REQUEST, ask, ttl, ask.span, wait)
+        answer = reply[1]
+        if answer == _HELD:
+            self._queued.pop(ask.key, None)
+            return Held(int(reply[2]), ask.ttl)
+        if answer == _BUSY:
+            return Busy()
+        self._queued[ask.key] = ask
+        listener = self._listener
+        if listener is not None:
+            listener.start()
+        return Queued(_poll(int(reply[2]), listener is not None and listener.subscribed))
+
+    def cancel(self, ask: Ask) -> bool:
+        self._queued.pop(ask.key, None)
+        return bool(self._run(scripts.CANCEL, ask, _milliseconds(ask.ttl))[1])
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+        if not asks:
+            return []
+        calls = [(1, _keys(ask.key)[0], ask.token, _milliseconds(ask.ttl)) for ask in asks]
+        replies = self._call(scripts.RENEW, calls)
+        return [bool(self._checked(reply, ask)[1]) for reply, ask in zip(replies, asks, strict=True)]
+
+    def release(self, ask: Ask) -> bool:
+        self._queued.pop(ask.key, None)
+        return bool(self._run(scripts.RELEASE, ask)[1])
+
+    def locked(self, key: str) -> bool:
+        (reply,) = self._pool.exchange([("EXISTS", _keys(key)[0])])
+        if isinstance(reply, Exception):
+            raise unavailable(self._address, reply)
+        return bool(reply)
+
+    def _begin(self) -> None:
+        """Start from nothing: a new contender, without connections, thread or queue."""
+        self._process = secrets.token_hex(8)
+        self._pool = Pool(self._address, self._max_connections, self._io_timeout)
+        self._queued: dict[str, Ask] = {}
+        self._listener = None
+        if self._sink is not None:
+            self._listener = Listener(self._address, f"dl:1:ch:{self._process}", self._sink)
+
+    def _run(self, script: Script, ask: Ask, *arguments: int) -> list[Any]:
+        """Call *script* for *ask* and return its reply: a list that begins with the ask's token."""
+        call: Command = (
+            4,
+            *_keys(ask.key),
+            ask.token,
+            self._process,
+            ask.key,
+            self._window,
+            self._fence_ttl,
+            *arguments,
+        )
+        (reply,) = self._call(script, [call])
+        return self._checked(reply, ask)
+
+    def _call(self, script: Script, calls: Sequence[Command]) -> list[object]:
+        replies = self._pool.exchange([("EVALSHA", script.digest, *call) for call in calls])
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            # The server was restarted, failed over or told to forget its scripts. Those that did run may
+            # run again without harm.
+            replies = self._pool.exchange([("EVAL", script.source, *call) for call in calls])
+        return replies
+
+    def _checked(self, reply: object, ask: Ask) -> list[Any]:
+        if isinstance(reply, ResponseError):
+            raise unavailable(self._address, reply)
+        if not isinstance(reply, list) or reply[:1] != [ask.token.encode()]:
+            self._pool.clear()
+            raise BackendUnavailable(
+                f"The Redis server at {self._address.shown} answered something that was not asked. "
+                "Its connections were dropped."
+            )
+        return reply
+
+
+def _poll(pttl: int, subscribed: bool) -> float:
+    """When to ask again, seconds, behind a hold that lives for *pttl* more milliseconds."""
+    if pttl == -2:
+        return _UNDECIDED
+    poll = _POLL if subscribed else _DEAF_POLL
+    spread = random.random()  # noqa: S311 - spreads clients, hides nothing
+    if pttl >= 0:
+        low, high = _AFTER
+        poll = min(poll, pttl / 1000 + low + (high - low) * spread)
+    return poll * (0.75 + 0.25 * spread) if poll in (_POLL, _DEAF_POLL) else poll
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} is {value!r}; it has to be a whole number above 0.")
+    return value
+
+
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
+        raise ConfigurationError(f"{name} is {value!r}; it has to be a number of seconds above 0.")
+    return float(value)
+
+
+def _milliseconds(seconds: float) -> int:
+    return math.ceil(seconds * 1000)

@@ -1,0 +1,95 @@
+-- What the other scripts share: it stands before each of them.
+--
+-- KEYS  1 hold     string "<fence> <token>", lives as long as the hold (or, not yet acknowledged, the window)
+--       2 fence    string, the smallest fence that was never given out
+--       3 queue    list of the waiting processes, the oldest first
+--       4 waiters  hash process -> "<last seen, ms> <span> <token>"
+-- ARGV  1 token    2 process    3 key, as the hint tells it    4 window, ms    5 fence_ttl, ms
+
+local HELD, QUEUED, BUSY = 1, 2, 3
+
+-- A waiter asks at least once a second. One that did not for this long is dead.
+local STALE_MS = 4000
+-- Nobody who waits leaves these keys alone for half that long, so they only go when all waiters did.
+local QUEUE_TTL_MS = 10000
+-- A script blocks the server: a long queue of dead waiters is cleared over several calls.
+local MAX_SKIPS = 64
+local MAX_DEAF = 16
+-- Beyond this a double, which is what Lua counts with, leaves numbers out.
+local MAX_FENCE = 9007199254740992
+
+local token, process, key = ARGV[1], ARGV[2], ARGV[3]
+local window, fence_ttl = tonumber(ARGV[4]), tonumber(ARGV[5])
+
+-- The server's clock in microseconds. Asked once per script: it moves on while a script runs.
+local function clock()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+-- "%d" because tostring and ".." write a number of this size as 1.7e+15.
+local function digits(number)
+  return string.format('%d', number)
+end
+
+-- Make *owner* the holder and reserve its fences. Returns the first of them, as text.
+--
+-- A fence is the larger of the counter and the clock, so it grows although the counter is forgotten: by then
+-- the clock has passed it. Hence the counter lives for as long as it is ahead of the clock, plus fence_ttl, which
+-- is how far the clock may be set back without harm.
+local function grant(owner, span, lifetime, now)
+  local fence = math.max(tonumber(redis.call('GET', KEYS[2]) or 0), now)
+  local following = fence + span
+  if following > MAX_FENCE then
+    error('the fences are used up: is the clock of the server right?')
+  end
+  -- The first write is one that a full server refuses, so that an acquire fails before it changed anything.
+  redis.call('SET', KEYS[1], digits(fence) .. ' ' .. owner, 'PX', digits(lifetime))
+  local counter_ttl = fence_ttl + math.ceil((following - now) / 1000)
+  redis.call('SET', KEYS[2], digits(following), 'PX', digits(counter_ttl))
+  return digits(fence)
+end
+
+local function leave(waiter)
+  redis.call('LREM', KEYS[3], 1, waiter)
+  redis.call('HDEL', KEYS[4], waiter)
+end
+
+-- Give the free lock to the first waiter that lives. Returns its token and fence; or nil, and whether the whole
+-- queue was seen. *mine* needs no hint and gets *lifetime*; another gets a hint, and the window to acknowledge.
+local function pass_on(now, mine, lifetime)
+  local place = 0
+  for _ = 1, MAX_SKIPS do
+    local waiter = redis.call('LINDEX', KEYS[3], place)
+    if not waiter then
+      return nil, true
+    end
+    local entry = redis.call('HGET', KEYS[4], waiter)
+    local seen, span, owner = string.match(entry or '', '^(%d+) (%d+) (.*)$')
+    if not owner or now / 1000 - tonumber(seen) > STALE_MS then
+      leave(waiter)
+    elseif owner == mine then
+      leave(waiter)
+      return owner, grant(owner, tonumber(span), lifetime, now)
+    elseif redis.call('PUBLISH', 'dl:1:ch:' .. waiter, key) > 0 then
+      leave(waiter)
+      return owner, grant(owner, tonumber(span), window, now)
+    elseif place < MAX_DEAF then
+      -- Nobody listens: dead, or about to connect again. It keeps its place until it is stale.
+      place = place + 1
+    else
+      leave(waiter)
+    end
+  end
+  return nil, false
+end
+
+local function holder()
+  local hold = redis.call('GET', KEYS[1])
+  if not hold then
+    return nil, nil
+  end
+  local fence, owner = string.match(hold, '^(%d+) (.*)$')
+  -- What we did not write is held by somebody whom we don't know.
+  return owner or '', fence
+end

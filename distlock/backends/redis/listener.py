@@ -1,0 +1,122 @@
+"""The one subscription of a process: a thread that hears what other processes hand over to us."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+
+from redis.exceptions import RedisError
+
+from distlock.backends.base import Sink
+from distlock.backends.redis.address import Address, Connection
+
+logger = logging.getLogger(__name__)
+
+#: So long may the server be silent before we ask whether it is still there, seconds.
+_QUIET = 5.0
+#: Time between attempts to subscribe, seconds: doubled after each, up to the second number.
+_BACKOFF = (0.05, 2.0)
+
+
+class Listener:
+    """Subscribes when `start` is called first, and again whenever the connection breaks, until `close`.
+
+    A hint is worth nothing while `subscribed` is False. `Sink.doubt` is called whenever that changes, because
+    somebody who asked before may have missed his.
+    """
+
+    def __init__(self, address: Address, channel: str, sink: Sink) -> None:
+        self.subscribed = False
+        self._address = address
+        self._channel = channel
+        self._sink = sink
+        self._guard = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+
+    def start(self) -> None:
+        """Begin to subscribe, without waiting for it."""
+        if self._thread is not None:
+            return
+        with self._guard:
+            if not self._closing.is_set() and self._thread is None:
+                thread = threading.Thread(target=self._run, name="distlock-redis-listener", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def close(self, timeout: float) -> None:
+        """End the thread and its connection."""
+        with self._guard:
+            self._closing.set()
+            if self._connection is not None:
+                self._connection.disconnect()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        backoff = _BACKOFF[0]
+        told = ""
+        while not self._closing.is_set():
+            try:
+                connection = self._subscribe()
+                backoff, told = _BACKOFF[0], ""
+                self._turn(True)
+                self._listen(connection)
+            except (RedisError, OSError) as error:
+                text = self._address.redact(str(error))
+                if text != told and not self._closing.is_set():
+                    told = text
+                    logger.warning(
+                        "No hand-overs are heard from the Redis server at %s, so waiters poll: %s",
+                        self._address.shown,
+                        text,
+                    )
+            except Exception:
+                # A connection that another thread closed can fail in any way. This thread may not die of it.
+                if not self._closing.is_set():
+                    logger.exception("Listening to the Redis server at %s failed", self._address.shown)
+            finally:
+                self._drop()
+            self._turn(False)
+            self._closing.wait(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - spreads clients, hides nothing
+            backoff = min(2 * backoff, _BACKOFF[1])
+
+    def _subscribe(self) -> Connection:
+        connection = self._address.connection()
+        with self._guard:
+            if self._closing.is_set():
+                raise OSError("closed")
+            self._connection = connection
+        connection.connect()
+        connection.send_command("SUBSCRIBE", self._channel)
+        connection.read_response()
+        return connection
+
+    def _listen(self, connection: Connection) -> None:
+        asked = False
+        while not self._closing.is_set():
+            if not connection.can_read(timeout=_QUIET):
+                if asked:
+                    raise OSError(f"it has not answered for {_QUIET:g} s")
+                # A network can lose a connection without telling either end.
+                connection.send_command("PING")
+                asked = True
+                continue
+            asked = False
+            reply = connection.read_response()
+            if reply[0] == b"message":
+                self._sink.hint(reply[2].decode("utf-8", "replace"))
+
+    def _turn(self, subscribed: bool) -> None:
+        if self.subscribed is not subscribed:
+            self.subscribed = subscribed
+            if not self._closing.is_set():
+                self._sink.doubt()
+
+    def _drop(self) -> None:
+        with self._guard:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()

@@ -1,0 +1,141 @@
+"""Connections for requests: borrowed for one exchange, and given back only when they are clean."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+
+from distlock.backends.redis.address import Address, Connection
+from distlock.backends.redis.failures import unavailable
+from distlock.errors import BackendUnavailable
+
+logger = logging.getLogger(__name__)
+
+Command = Sequence[str | bytes | int]
+
+
+class Pool:
+    """At most *size* connections, the one used last first. Belongs to one process."""
+
+    def __init__(self, address: Address, size: int, io_timeout: float) -> None:
+        self._address = address
+        self._size = size
+        self._io_timeout = io_timeout
+        #: Appending and popping are atomic; only waiting for a connection needs the condition.
+        self._idle: list[Connection] = []
+        #: Weak, so that a connection which an interrupt tore out of our hands is not counted for ever.
+        self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._freed = threading.Condition()
+        self._waiting = 0
+        self._policy_known = False
+
+    def exchange(self, commands: Sequence[Command]) -> list[object]:
+        """Send *commands* in one go and return their replies; what the server refused is a `ResponseError`.
+
+        Raises `BackendUnavailable` when the exchange was not completed. It is repeated once where a
+        connection that had been idle turned out to be dead: every script may be repeated without harm.
+        """
+        connection, fresh = self._borrow()
+        try:
+            return self._converse(connection, commands, fresh)
+        except (RedisError, OSError) as error:
+            failure = error
+        if isinstance(failure, RedisConnectionError) and not fresh:
+            # The others have been idle for longer and are most likely dead as well.
+            self.clear()
+            connection, fresh = self._borrow()
+            try:
+                return self._converse(connection, commands, fresh)
+            except (RedisError, OSError) as error:
+                failure = error
+        raise unavailable(self._address, failure)
+
+    def clear(self) -> None:
+        """Close the idle connections. One that is in use is closed by the next `clear`, or serves on."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return
+            self._discard(connection)
+
+    def _converse(self, connection: Connection, commands: Sequence[Command], fresh: bool) -> list[object]:
+        replies: list[object] = []
+        try:
+            if fresh:
+                connection.connect()
+                self._look_at_policy(connection)
+            packed: list[bytes] = []
+            for command in commands:
+                packed += connection.pack_command(*command)
+            connection.send_packed_command(packed, check_health=False)
+            for _ in commands:
+                try:
+                    replies.append(connection.read_response())
+                except ResponseError as error:
+                    replies.append(error)
+        except BaseException:
+            # Part of a reply may still be on its way. Whoever came next would take it for his.
+            # https://github.com/redis/redis-py/issues/2624
+            self._discard(connection)
+            raise
+        self._idle.append(connection)
+        if self._waiting:
+            with self._freed:
+                self._freed.notify()
+        return replies
+
+    def _borrow(self) -> tuple[Connection, bool]:
+        """A connection, and whether it still has to connect."""
+        try:
+            return self._idle.pop(), False
+        except IndexError:
+            pass
+        deadline = time.monotonic() + self._io_timeout
+        with self._freed:
+            # Announced before the second look, so that who gives one back after it sees us.
+            self._waiting += 1
+            try:
+                while not self._idle:
+                    if len(self._all) < self._size:
+                        connection = self._address.connection()
+                        self._all.add(connection)
+                        return connection, True
+                    if not self._freed.wait(deadline - time.monotonic()):
+                        raise BackendUnavailable(
+                            f"All {self._size} connections to the Redis server at {self._address.shown} were "
+                            f"busy for {self._io_timeout:g} s. Raise max_connections."
+                        )
+                return self._idle.pop(), False
+            finally:
+                self._waiting -= 1
+
+    def _discard(self, connection: Connection) -> None:
+        connection.disconnect()
+        with self._freed:
+            self._all.discard(connection)
+            self._freed.notify()
+
+    def _look_at_policy(self, connection: Connection) -> None:
+        """Warn once if the server may throw locks away when its memory is full."""
+        if self._policy_known:
+            return
+        self._policy_known = True
+        connection.send_command("CONFIG", "GET", "maxmemory-policy")
+        try:
+            reply = connection.read_response()
+        except ResponseError:
+            return  # Hosted servers and careful users don't let us look.
+        if reply and reply[1] != b"noeviction":
+            logger.warning(
+                "The Redis server at %s has maxmemory-policy %s: when its memory is full it may throw locks "
+                "away. Set it to noeviction, or give the locks a server of their own.",
+                self._address.shown,
+                reply[1].decode("ascii", "replace"),
+            )

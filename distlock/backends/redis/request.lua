@@ -1,0 +1,53 @@
+-- Ask, ask again, and acknowledge.
+--
+-- KEYS     as in handover.lua
+-- ARGV     1-5 as in handover.lua    6 ttl, ms    7 span    8 '1' to queue, '0' to leave no trace
+-- Returns  {token, 1, fence}  held: the lifetime starts anew, which is also the acknowledgement
+--          {token, 2, pttl}   queued behind a hold that lives that many ms (-2: behind a free lock)
+--          {token, 3}         somebody else's
+
+local ttl, span, wait = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+
+-- Keeps the place of a process that is in the queue already. Its entry takes the newest token, because a
+-- process has one ask under way: the older one was given up.
+local function queue(now)
+  redis.call('HSET', KEYS[4], process, digits(now / 1000) .. ' ' .. digits(span) .. ' ' .. token)
+  if not redis.call('LPOS', KEYS[3], process) then
+    redis.call('RPUSH', KEYS[3], process)
+  end
+  redis.call('PEXPIRE', KEYS[3], QUEUE_TTL_MS)
+  redis.call('PEXPIRE', KEYS[4], QUEUE_TTL_MS)
+end
+
+local owner, fence = holder()
+if owner == token then
+  redis.call('PEXPIRE', KEYS[1], digits(ttl))
+  return {token, HELD, fence}
+end
+if owner then
+  if not wait then
+    return {token, BUSY}
+  end
+  queue(clock())
+  return {token, QUEUED, redis.call('PTTL', KEYS[1])}
+end
+
+local now = clock()
+if redis.call('LLEN', KEYS[3]) == 0 then
+  return {token, HELD, grant(token, span, ttl, now)}
+end
+-- Free, but others came first. Whoever asks helps them to it.
+if wait then
+  queue(now)
+end
+local winner, detail = pass_on(now, token, ttl)
+if winner == token then
+  return {token, HELD, detail}
+end
+if not wait then
+  if not winner and detail then
+    return {token, HELD, grant(token, span, ttl, now)}
+  end
+  return {token, BUSY}
+end
+return {token, QUEUED, redis.call('PTTL', KEYS[1])}
