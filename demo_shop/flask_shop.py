@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from flask import Flask, Response, jsonify, make_response, render_template
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import func, select
-from sqlalchemy.orm import DeclarativeBase
 
 try:
     from flask_distlock import DistLock, distributed_lock
 except ImportError:
-    DistLock = lambda *a: __import__('types').SimpleNamespace(init_app=lambda a:None)
-    distributed_lock = lambda n: (lambda v: v)
+    DistLock = lambda *a: __import__("types").SimpleNamespace(init_app=lambda a: None)
+    distributed_lock = lambda n: lambda v: v
 
 from demo_shop import ledger
 from demo_shop import storefront as words
 from demo_shop.configuration import Configuration
 from demo_shop.guards import guarded
+from demo_shop.tables import Base, Product, Purchase
 
 SHOP = Configuration.from_environment()
-
-
-class Base(DeclarativeBase):
-    metadata = ledger.metadata
-
-
-class Product(Base):
-    __table__ = ledger.product_table
-
-
-class Purchase(Base):
-    __table__ = ledger.purchase_table
 
 
 app = Flask(__name__, template_folder=str(Path(__file__).parent))
@@ -43,7 +32,7 @@ app.config["DISTLOCK"] = SHOP.distlock()
 app.config["SQLALCHEMY_DATABASE_URI"] = ledger.database_url(SHOP.database)
 # As many connections as gunicorn has threads: a purchase waits for the lock, never for a connection.
 app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64}
-db = SQLAlchemy(app, metadata=ledger.metadata)
+db = SQLAlchemy(app, metadata=Base.metadata)
 locks = DistLock()
 locks.init_app(app)
 with app.app_context():
@@ -64,7 +53,6 @@ def reduce_stock(id: int) -> Response:
     product.stock = stock - 1
     order = Purchase(
         product_id=id,
-        quantity=1,
         order_number=str(uuid.uuid4()),
         instance=SHOP.instance,
         stock_seen=stock,
@@ -93,8 +81,8 @@ def name_instance(response: Response) -> Response:
     return response
 
 
-def answer(status: int, words: dict[str, object]) -> Response:
-    return make_response(jsonify(words), status)
+def answer(status: int, said: Mapping[str, object]) -> Response:
+    return make_response(jsonify(said), status)
 
 
 def describe(product: Product) -> dict[str, object]:

@@ -44,7 +44,7 @@ def process_lock(view: View) -> View:
 
 
 def timed(view: View, guard: Decorator) -> View:
-    """*view* inside *guard*, its answer telling in ``Server-Timing`` how long it waited and how long it worked."""
+    """*view* inside *guard*. ``Server-Timing`` tells how long the buyer waited, and how long the view worked."""
     clock = threading.local()
 
     @functools.wraps(view)

@@ -1,4 +1,4 @@
-"""The two tables of the shop, and what they say: the truth that a run is judged by."""
+"""What the database says was sold and is left: the truth that a run is judged by."""
 
 from __future__ import annotations
 
@@ -8,49 +8,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    DateTime,
-    Engine,
-    ForeignKey,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    create_engine,
-    event,
-    select,
-)
+from sqlalchemy import Engine, create_engine, delete, event, select
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
+
+from demo_shop.tables import Base, Product, Purchase
 
 PRODUCT_ID = 1
 PRODUCT_NAME = "ECS:1C2048M"
 #: Readers beside a writer; no fsync for each order; writers queue instead of failing.
 SQLITE_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA busy_timeout=30000")
-
-metadata = MetaData()
-# No CHECK (stock >= 0) and no version column: a database that refuses to be wrong would hide the race.
-product_table = Table(
-    "product",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("product_name", String(100), nullable=False),
-    Column("stock", Integer, nullable=False),
-)
-purchase_table = Table(
-    "purchase",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("product_id", ForeignKey("product.id"), nullable=False),
-    Column("quantity", Integer, nullable=False),
-    Column("order_number", String(36), nullable=False, unique=True),
-    Column("instance", String(50), nullable=False),
-    # The stock that this buyer read. Two orders with the same figure are one unit, sold twice.
-    Column("stock_seen", Integer, nullable=False),
-    Column("created_at", DateTime(timezone=True), nullable=False),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +56,12 @@ def prepare_sqlite(engine: Engine) -> None:
 
 
 @contextmanager
-def connect(database: str) -> Iterator[Connection]:
+def session(database: str) -> Iterator[Session]:
     engine = create_engine(database_url(database), poolclass=NullPool)
     prepare_sqlite(engine)
     try:
-        with engine.begin() as connection:
-            yield connection
+        with Session(engine) as opened, opened.begin():
+            yield opened
     finally:
         engine.dispose()
 
@@ -103,27 +71,21 @@ def open_sale(database: str, stock: int) -> None:
     url = make_url(database)
     if url.drivername == "sqlite" and url.database:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-    with connect(database) as connection:
-        metadata.create_all(connection)
-        connection.execute(purchase_table.delete())
-        connection.execute(product_table.delete())
-        connection.execute(
-            product_table.insert().values(id=PRODUCT_ID, product_name=PRODUCT_NAME, stock=stock)
-        )
+    with session(database) as shop:
+        Base.metadata.create_all(shop.connection())
+        shop.execute(delete(Purchase))
+        shop.execute(delete(Product))
+        shop.add(Product(id=PRODUCT_ID, product_name=PRODUCT_NAME, stock=stock))
 
 
 def read_ledger(database: str) -> Ledger:
-    columns = purchase_table.c
-    with connect(database) as connection:
-        stock = connection.execute(
-            select(product_table.c.stock).where(product_table.c.id == PRODUCT_ID)
-        ).scalar_one()
-        rows = connection.execute(
-            select(columns.order_number, columns.instance, columns.stock_seen, columns.created_at).order_by(
-                columns.created_at, columns.id
-            )
-        ).all()
-    return Ledger(stock, tuple(Order(a, b, c, aware(when)) for a, b, c, when in rows))
+    with session(database) as shop:
+        stock = shop.scalars(select(Product.stock).where(Product.id == PRODUCT_ID)).one()
+        orders = tuple(
+            Order(row.order_number, row.instance, row.stock_seen, aware(row.created_at))
+            for row in shop.scalars(select(Purchase).order_by(Purchase.created_at, Purchase.id))
+        )
+    return Ledger(stock, orders)
 
 
 def aware(when: datetime) -> datetime:

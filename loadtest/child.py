@@ -1,4 +1,4 @@
-"""A server that the load test starts, and ends: in a session of its own, known by its id, gone when we are."""
+"""A server that the load test starts, and ends: in a session of its own, and gone when we are."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Sale:
         self.buyers -= 1
         if self.buyers or environment.runner is None:
             return
-        # The runner would wait for ever for buyers who have gone home. It can't be stopped from a buyer's greenlet.
+        # The runner would wait for ever for buyers who have gone home. A buyer's own greenlet can't end it.
         headless = environment.web_ui is None
         gevent.spawn(environment.runner.quit if headless else environment.runner.stop)
 
@@ -49,29 +49,31 @@ class Sale:
 sale = Sale()
 
 
-@events.init_command_line_parser.add_listener
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--purchases", type=int, default=10, help="How often each buyer buys")
     parser.add_argument("--product", type=int, default=1, help="Which product they buy")
     parser.add_argument("--record", default="", help="Write one row for each answer to this JSON file")
 
 
-@events.test_start.add_listener
 def begin(environment: Environment, **_: Any) -> None:
     global sale  # the web page can start one sale after another
     sale = Sale()
 
 
-@events.spawning_complete.add_listener
 def open_the_gate(**_: Any) -> None:
     sale.open()
 
 
-@events.quitting.add_listener
 def write_record(environment: Environment, **_: Any) -> None:
     if environment.parsed_options and environment.parsed_options.record:
         with open(environment.parsed_options.record, "w") as file:
             json.dump({"began": sale.began, "rows": sale.rows}, file)
+
+
+events.init_command_line_parser.add_listener(add_arguments)
+events.test_start.add_listener(begin)
+events.spawning_complete.add_listener(open_the_gate)
+events.quitting.add_listener(write_record)
 
 
 class Buyer(FastHttpUser):

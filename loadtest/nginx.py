@@ -51,7 +51,9 @@ $servers
 def find_nginx() -> str:
     found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if not found:
-        raise StackError("nginx is not installed. Run: apt-get install nginx-light (or scripts/demo, which does).")
+        raise StackError(
+            "nginx is not installed. Run: apt-get install nginx-light (or scripts/demo, which does)."
+        )
     return found
 
 

@@ -8,14 +8,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import Ledger
 from loadtest.child import Child, StackError
-from loadtest.scenario import Outcome, Scenario
+from loadtest.scenario import Scenario
 from loadtest.stack import ROOT, Stack
 from loadtest.verdict import SOLD, Conclusion, Figures, Verdict, conclude, judge
 
@@ -61,7 +61,7 @@ def run_scenario(
     control: Conclusion | None = None,
     progress: Callable[[Ledger], None] = lambda ledger: None,
 ) -> Run:
-    with Stack(scenario.instances, shop_for(scenario, shop), backend, database) as stack:
+    with Stack(scenario.instances, replace(shop, guard=scenario.guard), backend, database) as stack:
         record = load(stack, crowd, progress)
         ledger = stack.ledger()
     rows = record["rows"]
@@ -78,12 +78,6 @@ def run_scenario(
         rows,
         ledger,
     )
-
-
-def shop_for(scenario: Scenario, shop: Configuration) -> Configuration:
-    from dataclasses import replace
-
-    return replace(shop, guard=scenario.guard)
 
 
 def load(stack: Stack, crowd: Crowd, progress: Callable[[Ledger], None]) -> dict[str, Any]:
@@ -131,7 +125,3 @@ def figures_of(
         sold_by=Counter(str(row["instance"]) for row in sold),
         instances=instances,
     )
-
-
-def must_oversell(scenario: Scenario) -> bool:
-    return scenario.must_be is Outcome.OVERSOLD

@@ -20,7 +20,7 @@ class Scenario:
     instances: tuple[str, ...]
     guard: str
     must_be: Outcome
-    #: The scenario that differs from this one only in the guard, and must oversell if this one is to prove anything.
+    #: The scenario that differs only in the guard. It must oversell, or this one proves nothing.
     control: str | None = None
 
 

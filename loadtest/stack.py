@@ -1,4 +1,4 @@
-"""The stack of one scenario: the database, the instances, nginx, and the lock service where it is a server."""
+"""The stack of one scenario: database, instances, nginx, and the lock service where it is a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Self
 
 from demo_shop.configuration import VAR, Configuration
 from demo_shop.ledger import Ledger, open_sale, read_ledger
-
 from loadtest import nginx
 from loadtest.child import Child, StackError
 
@@ -25,7 +24,7 @@ APPLICATIONS = {
     "django": "demo_shop.django_shop.wsgi:application",
     "flask": "demo_shop.flask_shop:app",
 }
-#: More than there are buyers: who waits for the lock occupies a thread, and must not keep another from asking.
+#: More than there are buyers: who waits for the lock occupies a thread, and must not keep others out.
 THREADS = 64
 BACKENDS = ("file", "redis")
 
@@ -117,7 +116,9 @@ class Stack:
             return f"file://{locks}"
         server = shutil.which("redis-server")
         if not server:
-            raise StackError("redis-server is not installed. Run: apt-get install redis-server, or scripts/demo.")
+            raise StackError(
+                "redis-server is not installed. Run: apt-get install redis-server, or scripts/demo."
+            )
         port = free_port()
         command = [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
         child = Child("redis", [*command, "--save", "", "--appendonly", "no"], self.directory / "redis.log")

@@ -86,7 +86,7 @@ def evidence_of(run: Figures) -> Iterator[str]:
         yield f"The stock fell to {run.final}."
     taken = run.initial - run.final
     if run.orders > taken:
-        yield f"{run.orders} orders took only {taken} units off the shelf: {run.orders - taken} were sold twice."
+        yield f"{run.orders} orders took only {taken} units off the shelf, so some units were sold twice."
 
 
 def doubts_of(run: Figures) -> Iterator[str]:

@@ -1,0 +1,109 @@
+"""The plots of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from loadtest import words
+from loadtest.run import Run
+from loadtest.scenario import Outcome
+
+STOCK, GOOD, BAD, GRAY = "#3454d1", "#12a66a", "#d92d20", "#98a2b3"
+FONT = {"family": 'system-ui, "DejaVu Sans", sans-serif', "size": 14, "color": "#1d2433"}
+
+
+def stock_over_time(run: Run) -> go.Figure:
+    """What was sold, and what the shop believed to have, from the first purchase to the last."""
+    times = [0.0] + [order.created_at.timestamp() - run.began for order in run.ledger.orders]
+    believed = [run.figures.initial] + [order.stock_seen - 1 for order in run.ledger.orders]
+    colour = BAD if run.verdict.outcome is Outcome.OVERSOLD else GOOD
+    figure = go.Figure()
+    figure.add_scatter(
+        x=times, y=list(range(len(times))), name="Sold", line={"color": colour, "width": 3, "shape": "hv"}
+    )
+    figure.add_scatter(
+        x=times, y=believed, name="Stock in the database", line={"color": STOCK, "width": 2, "shape": "hv"}
+    )
+    figure.add_hline(
+        y=run.figures.initial,
+        line={"color": GRAY, "dash": "dash"},
+        annotation_text=f"{run.figures.initial} units are all there are",
+        annotation_position="top left",
+    )
+    figure.update_xaxes(title="Seconds since the sale opened", rangemode="tozero")
+    figure.update_yaxes(title="Units", rangemode="tozero")
+    return dress(figure, 340)
+
+
+def sold_against_stock(runs: Sequence[Run]) -> go.Figure:
+    """For each scenario: the units that there were, and the orders beyond them."""
+    titles = [run.scenario.title for run in runs]
+    honest = [min(run.figures.orders, run.figures.initial) for run in runs]
+    beyond = [max(run.figures.orders - run.figures.initial, 0) for run in runs]
+    figure = go.Figure()
+    figure.add_bar(
+        y=titles,
+        x=honest,
+        orientation="h",
+        name="Orders for units that exist",
+        marker_color=GOOD,
+        text=honest,
+    )
+    figure.add_bar(
+        y=titles,
+        x=beyond,
+        orientation="h",
+        name="Orders for units that do not exist",
+        marker_color=BAD,
+        text=[str(count) if count else "" for count in beyond],
+    )
+    figure.update_layout(barmode="stack")
+    figure.update_xaxes(title="Orders")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    return dress(figure, 110 + 48 * len(runs))
+
+
+def times(runs: Sequence[Run]) -> go.Figure:
+    """How long buyers waited for their answer, and how much of that was spent before the lock."""
+    titles = [run.scenario.title for run in runs]
+    figure = go.Figure()
+    for name, colour, measure in (
+        ("Waiting for the lock", STOCK, words.waits),
+        ("Waiting for the answer, in all", GRAY, words.latencies),
+    ):
+        middle = [words.percentile(measure(run), 50) for run in runs]
+        slow = [words.percentile(measure(run), 95) for run in runs]
+        figure.add_bar(
+            y=titles,
+            x=middle,
+            orientation="h",
+            name=name,
+            marker_color=colour,
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [high - mid for high, mid in zip(slow, middle, strict=True)],
+                "arrayminus": [0.0] * len(runs),
+                "color": "#475467",
+            },
+            hovertemplate="%{y}: half of the buyers within %{x:.0f} ms<extra></extra>",
+        )
+    figure.update_layout(barmode="group")
+    figure.update_xaxes(
+        title="Milliseconds: half of the buyers waited no longer than the bar, 95 % than the line"
+    )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    return dress(figure, 130 + 62 * len(runs))
+
+
+def dress(figure: go.Figure, height: int) -> go.Figure:
+    figure.update_layout(
+        template="plotly_white",
+        height=height,
+        font=FONT,
+        margin={"l": 10, "r": 20, "t": 40, "b": 10},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+    )
+    return figure

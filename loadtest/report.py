@@ -1,0 +1,39 @@
+"""The report: one HTML file that needs nothing else, for a reader who has never heard of locks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import plotly.graph_objects as go
+from jinja2 import Environment
+from plotly.offline import get_plotlyjs
+
+from loadtest import plots, words
+from loadtest.run import Run
+from loadtest.terminal import MARKS
+
+TEMPLATE = Path(__file__).with_name("report.html")
+
+
+def write_report(runs: Sequence[Run], file: Path) -> None:
+    page = Environment(autoescape=True).from_string(TEMPLATE.read_text())
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        page.render(
+            runs=runs,
+            words=words,
+            marks=MARKS,
+            plotly=get_plotlyjs(),
+            sold_against_stock=draw(plots.sold_against_stock(runs)),
+            times=draw(plots.times(runs)),
+            stock_over_time=[draw(plots.stock_over_time(run)) for run in runs],
+        )
+    )
+
+
+def draw(figure: go.Figure) -> str:
+    html: str = figure.to_html(
+        full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}
+    )
+    return html

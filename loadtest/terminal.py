@@ -1,0 +1,76 @@
+"""What the person at the terminal sees: progress while it runs, a table at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from demo_shop.ledger import Ledger
+from loadtest import words
+from loadtest.run import Run
+from loadtest.scenario import Scenario
+from loadtest.verdict import Conclusion
+
+MARKS = {Conclusion.SHOWN: "as it must", Conclusion.WRONG: "WRONG", Conclusion.INCONCLUSIVE: "INCONCLUSIVE"}
+COLUMNS = ("scenario", "sold", "of", "left", "must be", "is", "")
+ALIGN = "<>>><<<"
+
+
+class Progress:
+    """One line for each scenario, rewritten in place where a person watches."""
+
+    def __init__(self, out: TextIO = sys.stderr) -> None:
+        self.out, self.live = out, out.isatty()
+
+    def begin(self, number: int, of: int, scenario: Scenario, initial: int) -> None:
+        self.head, self.initial = f"[{number}/{of}] {scenario.title}", initial
+        self.say(f"{self.head}: starting {' and '.join(scenario.instances)} behind nginx …")
+
+    def selling(self, ledger: Ledger) -> None:
+        if self.live:
+            self.say(f"{self.head}: {len(ledger.orders)} of {self.initial} sold, stock {ledger.stock} …")
+
+    def end(self, run: Run) -> None:
+        self.say(
+            f"{self.head}: {run.verdict.outcome} after {run.duration:.1f} s: "
+            f"sold {run.figures.orders} of {run.figures.initial}, stock {run.figures.final}.",
+            last=True,
+        )
+
+    def say(self, text: str, last: bool = False) -> None:
+        if self.live:
+            self.out.write(f"\r\x1b[K{text}" + "\n" * last)
+        else:
+            self.out.write(text + "\n")
+        self.out.flush()
+
+
+def table(runs: Sequence[Run]) -> str:
+    rows = [COLUMNS] + [
+        (
+            run.scenario.title,
+            str(run.figures.orders),
+            str(run.figures.initial),
+            str(run.figures.final),
+            str(run.scenario.must_be),
+            str(run.verdict.outcome),
+            MARKS[run.conclusion],
+        )
+        for run in runs
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    lines = [
+        "  ".join(
+            f"{cell:{align}{width}}" for cell, align, width in zip(row, ALIGN, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    lines.insert(1, "─" * max(map(len, lines)))
+    return "\n".join(lines)
+
+
+def summary(runs: Sequence[Run]) -> str:
+    told = [f"{run.scenario.title}: {words.what_happened(run)}" for run in runs]
+    doubts = [f"  {run.scenario.title}: {reason}" for run in runs for reason in words.why_not(run)]
+    return "\n".join([*told, "", table(runs), "", words.in_all(runs), *doubts])

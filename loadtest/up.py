@@ -1,0 +1,57 @@
+"""Open the shop of one scenario and leave it open, for a browser, or for `locust` and its page."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from typing import NoReturn
+
+from demo_shop.configuration import GUARDS
+from loadtest.run import Crowd
+from loadtest.scenario import Scenario
+from loadtest.stack import Stack
+
+
+INVITATION = """
+{title}: {instances}, guarded by {guard}.
+
+  The shop:    {url}/
+  The buyers:  .venv/bin/locust -f loadtest/locustfile.py --host {url} --web-host 127.0.0.1 \\
+                 --users {users} --spawn-rate {users} --purchases {purchases}
+               Then open http://127.0.0.1:8089/ and press Start. With --headless it needs no page.
+
+Enter fills the shelf again. Ctrl-C closes the shop.
+"""
+
+
+def keep_open(scenario: Scenario, stack: Stack, crowd: Crowd) -> NoReturn:
+    """Tell where the shop is, then tell each change of its stock, until Ctrl-C."""
+    print(
+        INVITATION.format(
+            title=scenario.title,
+            instances=" and ".join(stack.names),
+            guard=GUARDS[scenario.guard],
+            url=stack.url,
+            users=crowd.users,
+            purchases=crowd.purchases,
+        )
+    )
+    initial, told = stack.shop.stock, (-1, -1)
+    while True:
+        ledger = stack.ledger()
+        seen = len(ledger.orders), ledger.stock
+        if seen != told:
+            excess = f"  OVERSOLD by {seen[0] - initial}" if seen[0] > initial else ""
+            print(f"sold {seen[0]} of {initial}, stock {seen[1]}{excess}", flush=True)
+            told = seen
+        if asked_to_restock(0.5):
+            stack.restock()
+
+
+def asked_to_restock(patience: float) -> bool:
+    """Whether Enter was pressed. Without a keyboard, only the pause."""
+    if not sys.stdin.isatty():
+        time.sleep(patience)
+        return False
+    return bool(select.select([sys.stdin], [], [], patience)[0]) and bool(sys.stdin.readline())

@@ -1,0 +1,148 @@
+# Shared by scripts/demo and scripts/test: install what is missing, say so first, and start no service.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root" || exit 3
+python=.venv/bin/python
+policy=/usr/sbin/policy-rc.d
+cluster=/etc/postgresql-common/createcluster.conf
+export PIP_DISABLE_PIP_VERSION_CHECK=1 DEBIAN_FRONTEND=noninteractive
+
+say() { printf '%s\n' "$*"; }
+fail() { say "$*" >&2; exit 3; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo DEBIAN_FRONTEND=noninteractive "$@"; fi; }
+
+# The first python3 that is new enough and can make a virtual environment.
+find_python() {
+    local candidate
+    for candidate in python3 /usr/bin/python3 python3.13 python3.12 python3.11; do
+        "$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
+            { command -v "$candidate"; return; }
+    done
+    return 1
+}
+
+has_command() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; }
+has_postgresql() { command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; }
+
+# missing_packages PACKAGE...: those of them that this machine has no equivalent of.
+missing_packages() {
+    local package
+    for package in "$@"; do
+        case $package in
+            python3) find_python >/dev/null || say python3 python3-venv ;;
+            nginx) has_command nginx || say nginx ;;
+            redis-server) has_command redis-server || say redis-server ;;
+            postgresql) has_postgresql || say postgresql ;;
+        esac
+    done
+}
+
+size_of() {
+    case $1 in
+        python3) say "about 30 MB" ;;
+        python3-venv) say "about 6 MB" ;;
+        nginx) say "about 2 MB" ;;
+        redis-server) say "about 6 MB" ;;
+        postgresql) say "about 200 MB" ;;
+    esac
+}
+
+# setup PURPOSE SIZE "PACKAGES" PIP-ARGUMENTS...
+setup() {
+    local purpose=$1 size=$2 stamp wanted missing package
+    # shellcheck disable=SC2086  # a list of words
+    missing=$(missing_packages $3 | xargs)
+    shift 3
+    stamp=.venv/ready-for-$purpose
+    wanted=$(cat pyproject.toml constraints.txt | sha256sum)
+    if [ -z "$missing" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+        return
+    fi
+    say "This will be installed first:"
+    for package in $missing; do say "  - the Debian package $package ($(size_of "$package")); no service is started"; done
+    say "  - Python packages, into .venv in this directory ($size)"
+    say "Nothing else outside this directory is changed."
+    say
+    if [ -n "$missing" ]; then
+        # shellcheck disable=SC2086
+        install_packages $missing
+    fi
+    if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+        install_python_packages "$@"
+        say "$wanted" >"$stamp"
+    fi
+    say
+}
+
+install_packages() {
+    has_command apt-get || fail "This is not Debian. Please install these yourself, then run this again: $*"
+    [ "$(id -u)" = 0 ] || has_command sudo || fail "Please run this as root, or install these first: $*"
+    say "Asking Debian for $* …"
+    as_root apt-get update -qq || fail "Debian's package lists can't be fetched. Is there a network?"
+    as_root apt-get install --simulate --no-install-recommends "$@" >/dev/null ||
+        fail "Debian does not have all of: $*"
+    as_root apt-get install --assume-no --no-install-recommends "$@" 2>/dev/null |
+        grep -E '^(Need to get|After this operation)' | sed 's/^/  /'
+    trap restore_services EXIT
+    forbid_services
+    if [[ " $* " == *" postgresql "* ]]; then
+        apt_install postgresql-common
+        forbid_cluster
+    fi
+    apt_install "$@"
+    keep_from_booting "$@"
+    restore_services
+    trap - EXIT
+}
+
+apt_install() {
+    as_root apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "$@" >var/apt.log 2>&1 ||
+        { tail -n 5 var/apt.log >&2; fail "Debian could not install $*; the rest of what it said is in var/apt.log"; }
+}
+
+# Debian starts a service as soon as it is installed, unless this file forbids it.
+forbid_services() {
+    mkdir -p var
+    if [ -e "$policy" ] && [ ! -e "$policy.before-distlock" ]; then
+        as_root mv "$policy" "$policy.before-distlock"
+    fi
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+}
+
+# PostgreSQL would also make, and run, a database cluster of its own.
+forbid_cluster() {
+    as_root cp -p "$cluster" "$cluster.before-distlock"
+    echo "create_main_cluster = false" | as_root tee -a "$cluster" >/dev/null
+}
+
+restore_services() {
+    as_root rm -f "$policy"
+    if [ -e "$policy.before-distlock" ]; then as_root mv "$policy.before-distlock" "$policy"; fi
+    if [ -e "$cluster.before-distlock" ]; then as_root mv "$cluster.before-distlock" "$cluster"; fi
+}
+
+# Not started now, and not at the next boot either.
+keep_from_booting() {
+    local package
+    has_command systemctl || return 0
+    for package in "$@"; do
+        case $package in
+            nginx | redis-server | postgresql) as_root systemctl disable --quiet "$package" 2>/dev/null || true ;;
+        esac
+    done
+}
+
+install_python_packages() {
+    local interpreter
+    interpreter=$(find_python) || fail "Python 3.11 or newer is needed, with venv. Debian 12 and newer have it."
+    say "Installing Python packages into .venv …"
+    if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        "$interpreter" -m venv --clear .venv || fail "The virtual environment .venv could not be made."
+    fi
+    # --group came with pip 25.1. No cache: it would lie outside of this directory.
+    "$python" -m pip install --quiet --no-cache-dir --upgrade 'pip>=25.1' &&
+        "$python" -m pip install --quiet --no-cache-dir -c constraints.txt -e '.[all]' "$@" ||
+        fail "The Python packages could not be installed. Is there a network?"
+}
