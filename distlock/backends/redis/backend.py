@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
@@ -16,10 +14,9 @@ from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.listener import Listener
-from distlock.backends.redis.pool import Command, Pool
-from distlock.backends.redis.scripts import Script
+from distlock.backends.redis.pool import Pool
+from distlock.backends.redis.scripts import Script, bulk, command, hold_key, terms
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.names import encode
 
 #: What the scripts answer.
 _HELD, _BUSY = 1, 3
@@ -32,13 +29,6 @@ _DEAF_POLL = 0.1
 _AFTER = (0.005, 0.05)
 #: Behind a lock that is free, but whose queue was too long to clear in one call, seconds.
 _UNDECIDED = 0.01
-
-
-@lru_cache(maxsize=4096)
-def _keys(key: str) -> tuple[str, str, str, str]:
-    """Hold, fence, queue and waiters of *key*; the order of the scripts' KEYS. One hash tag, so one slot."""
-    hold = f"dl:1:{{{encode(key)}}}"
-    return hold, f"{hold}:fence", f"{hold}:queue", f"{hold}:waiters"
 
 
 class RedisBackend:
@@ -70,8 +60,8 @@ class RedisBackend:
         client_name: str = "distlock",
     ) -> None:
         self._io_timeout = _seconds("io_timeout", io_timeout)
-        self._window = _milliseconds(_seconds("ack_window", ack_window))
-        self._fence_ttl = _milliseconds(_seconds("fence_ttl", fence_ttl))
+        self._ack_window = _seconds("ack_window", ack_window)
+        self._fence_ttl = _seconds("fence_ttl", fence_ttl)
         self._max_connections = _count("max_connections", max_connections)
         self._address = Address(url, self._io_timeout, client_name)
         self._sink: Sink | None = None
@@ -102,9 +92,7 @@ class RedisBackend:
         self._begin()
 
     def request(self, ask: Ask) -> Held | Queued | Busy:
-        ttl = _milliseconds(ask.ttl)
-        wait = 1 if ask.wait else 0
-        reply = self._run(scripts.REQUEST, ask, ttl, ask.span, wait)
+        (reply,) = self._call(scripts.REQUEST, [ask])
         answer = reply[1]
         if answer == _HELD:
             self._queued.pop(ask.key, None)
@@ -119,21 +107,19 @@ class RedisBackend:
 
     def cancel(self, ask: Ask) -> bool:
         self._queued.pop(ask.key, None)
-        return bool(self._run(scripts.CANCEL, ask, _milliseconds(ask.ttl))[1])
+        (reply,) = self._call(scripts.CANCEL, [ask])
+        return bool(reply[1])
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
-        if not asks:
-            return []
-        calls = [(1, _keys(ask.key)[0], ask.token, _milliseconds(ask.ttl)) for ask in asks]
-        replies = self._call(scripts.RENEW, calls)
-        return [bool(self._checked(reply, ask)[1]) for reply, ask in zip(replies, asks, strict=True)]
+        return [bool(reply[1]) for reply in self._call(scripts.RENEW, asks)] if asks else []
 
     def release(self, ask: Ask) -> bool:
         self._queued.pop(ask.key, None)
-        return bool(self._run(scripts.RELEASE, ask)[1])
+        (reply,) = self._call(scripts.RELEASE, [ask])
+        return bool(reply[1])
 
     def locked(self, key: str) -> bool:
-        (reply,) = self._pool.exchange([("EXISTS", _keys(key)[0])])
+        (reply,) = self._pool.exchange([command("EXISTS", hold_key(key))])
         if isinstance(reply, Exception):
             raise unavailable(self._address, reply)
         return bool(reply)
@@ -147,28 +133,18 @@ class RedisBackend:
         if self._sink is not None:
             self._listener = Listener(self._address, f"dl:1:ch:{self._process}", self._sink)
 
-    def _run(self, script: Script, ask: Ask, *arguments: int) -> list[Any]:
-        """Call *script* for *ask* and return its reply: a list that begins with the ask's token."""
-        call: Command = (
-            4,
-            *_keys(ask.key),
-            ask.token,
-            self._process,
-            ask.key,
-            self._window,
-            self._fence_ttl,
-            *arguments,
-        )
-        (reply,) = self._call(script, [call])
-        return self._checked(reply, ask)
-
-    def _call(self, script: Script, calls: Sequence[Command]) -> list[object]:
-        replies = self._pool.exchange([("EVALSHA", script.digest, *call) for call in calls])
-        if any(isinstance(reply, NoScriptError) for reply in replies):
-            # The server was restarted, failed over or told to forget its scripts. Those that did run may
-            # run again without harm.
-            replies = self._pool.exchange([("EVAL", script.source, *call) for call in calls])
-        return replies
+    def _call(self, script: Script, asks: Sequence[Ask]) -> list[list[Any]]:
+        """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token."""
+        calls = [
+            terms(ask.key, ask.ttl, ask.span, ask.wait, self._process, self._ack_window, self._fence_ttl)
+            + bulk(ask.token)
+            for ask in asks
+        ]
+        replies = self._pool.exchange([script.by_digest + call for call in calls])
+        if NoScriptError in map(type, replies):
+            # The server was restarted, failed over or told to forget its scripts. What did run may run again.
+            replies = self._pool.exchange([script.by_source + call for call in calls])
+        return [self._checked(reply, ask) for reply, ask in zip(replies, asks, strict=True)]
 
     def _checked(self, reply: object, ask: Ask) -> list[Any]:
         if isinstance(reply, ResponseError):
@@ -204,7 +180,3 @@ def _seconds(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
         raise ConfigurationError(f"{name} is {value!r}; it has to be a number of seconds above 0.")
     return float(value)
-
-
-def _milliseconds(seconds: float) -> int:
-    return math.ceil(seconds * 1000)

@@ -1,13 +1,13 @@
 -- Leave the queue, unless the hold has come already. Being one script, it cannot race with a hand-over.
 --
 -- KEYS     as in handover.lua
--- ARGV     1-5 as in handover.lua    6 ttl, ms
+-- ARGV     as in handover.lua
 -- Returns  {token, 1}  the hold is ours, is kept and starts its lifetime anew
 --          {token, 0}  it is not, and will not be
 
 local owner = holder()
 if owner == token then
-  redis.call('PEXPIRE', KEYS[1], ARGV[6])
+  redis.call('PEXPIRE', KEYS[1], digits(ttl))
   return {token, 1}
 end
 local entry = redis.call('HGET', KEYS[4], process)

@@ -4,7 +4,8 @@
 --       2 fence    string, the smallest fence that was never given out
 --       3 queue    list of the waiting processes, the oldest first
 --       4 waiters  hash process -> "<last seen, ms> <span> <token>"
--- ARGV  1 token    2 process    3 key, as the hint tells it    4 window, ms    5 fence_ttl, ms
+-- ARGV  1 process    2 key, as the hint tells it    3 window, ms    4 fence_ttl, ms    5 ttl, ms    6 span
+--       7 '1' to queue, '0' to leave no trace    8 token
 
 local HELD, QUEUED, BUSY = 1, 2, 3
 
@@ -18,8 +19,8 @@ local MAX_DEAF = 16
 -- Beyond this a double, which is what Lua counts with, leaves numbers out.
 local MAX_FENCE = 9007199254740992
 
-local token, process, key = ARGV[1], ARGV[2], ARGV[3]
-local window, fence_ttl = tonumber(ARGV[4]), tonumber(ARGV[5])
+local process, key, token = ARGV[1], ARGV[2], ARGV[8]
+local window, fence_ttl, ttl, span = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
 -- The server's clock in microseconds. Asked once per script: it moves on while a script runs.
 local function clock()
@@ -37,9 +38,9 @@ end
 -- A fence is the larger of the counter and the clock, so it grows although the counter is forgotten: by then
 -- the clock has passed it. Hence the counter lives for as long as it is ahead of the clock, plus fence_ttl, which
 -- is how far the clock may be set back without harm.
-local function grant(owner, span, lifetime, now)
+local function grant(owner, reserve, lifetime, now)
   local fence = math.max(tonumber(redis.call('GET', KEYS[2]) or 0), now)
-  local following = fence + span
+  local following = fence + reserve
   if following > MAX_FENCE then
     error('the fences are used up: is the clock of the server right?')
   end
@@ -65,15 +66,15 @@ local function pass_on(now, mine, lifetime)
       return nil, true
     end
     local entry = redis.call('HGET', KEYS[4], waiter)
-    local seen, span, owner = string.match(entry or '', '^(%d+) (%d+) (.*)$')
+    local seen, reserve, owner = string.match(entry or '', '^(%d+) (%d+) (.*)$')
     if not owner or now / 1000 - tonumber(seen) > STALE_MS then
       leave(waiter)
     elseif owner == mine then
       leave(waiter)
-      return owner, grant(owner, tonumber(span), lifetime, now)
+      return owner, grant(owner, tonumber(reserve), lifetime, now)
     elseif redis.call('PUBLISH', 'dl:1:ch:' .. waiter, key) > 0 then
       leave(waiter)
-      return owner, grant(owner, tonumber(span), window, now)
+      return owner, grant(owner, tonumber(reserve), window, now)
     elseif place < MAX_DEAF then
       -- Nobody listens: dead, or about to connect again. It keeps its place until it is stale.
       place = place + 1

@@ -17,8 +17,6 @@ from distlock.errors import BackendUnavailable
 
 logger = logging.getLogger(__name__)
 
-Command = Sequence[str | bytes | int]
-
 
 class Pool:
     """At most *size* connections, the one used last first. Belongs to one process."""
@@ -35,7 +33,7 @@ class Pool:
         self._waiting = 0
         self._policy_known = False
 
-    def exchange(self, commands: Sequence[Command]) -> list[object]:
+    def exchange(self, commands: Sequence[bytes]) -> list[object]:
         """Send *commands* in one go and return their replies; what the server refused is a `ResponseError`.
 
         Raises `BackendUnavailable` when the exchange was not completed. It is repeated once where a
@@ -65,16 +63,13 @@ class Pool:
                 return
             self._discard(connection)
 
-    def _converse(self, connection: Connection, commands: Sequence[Command], fresh: bool) -> list[object]:
+    def _converse(self, connection: Connection, commands: Sequence[bytes], fresh: bool) -> list[object]:
         replies: list[object] = []
         try:
             if fresh:
                 connection.connect()
                 self._look_at_policy(connection)
-            packed: list[bytes] = []
-            for command in commands:
-                packed += connection.pack_command(*command)
-            connection.send_packed_command(packed, check_health=False)
+            connection.send_packed_command([b"".join(commands)], check_health=False)
             for _ in commands:
                 try:
                     replies.append(connection.read_response())

@@ -1,12 +1,12 @@
 -- Ask, ask again, and acknowledge.
 --
 -- KEYS     as in handover.lua
--- ARGV     1-5 as in handover.lua    6 ttl, ms    7 span    8 '1' to queue, '0' to leave no trace
+-- ARGV     as in handover.lua
 -- Returns  {token, 1, fence}  held: the lifetime starts anew, which is also the acknowledgement
 --          {token, 2, pttl}   queued behind a hold that lives that many ms (-2: behind a free lock)
 --          {token, 3}         somebody else's
 
-local ttl, span, wait = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local wait = ARGV[7] == '1'
 
 -- Keeps the place of a process that is in the queue already. Its entry takes the newest token, because a
 -- process has one ask under way: the older one was given up.

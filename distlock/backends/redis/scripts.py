@@ -1,22 +1,77 @@
-"""The Lua scripts, as the server wants them called."""
+"""The Lua scripts, and the bytes that call them.
+
+All scripts take the same keys and arguments (see ``handover.lua``). That makes nearly the whole call the
+same for every ask for one key, so it is written once: packing it anew is a fifth of an exchange.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+from functools import lru_cache
 from importlib import resources
+
+from distlock.names import encode
+
+_KEYS = 4
+_ARGUMENTS = 8
+
+
+def bulk(*parts: str | bytes | int) -> bytes:
+    """*parts* as the bulk strings of https://redis.io/docs/latest/develop/reference/protocol-spec/."""
+    written = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+    return b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in written])
+
+
+def command(*parts: str | bytes | int) -> bytes:
+    """A whole command."""
+    return b"*%d\r\n" % len(parts) + bulk(*parts)
 
 
 class Script:
-    """One script: its source, and the digest under which a server remembers it."""
+    """One script, and how its call begins: by digest, or by source for a server that forgot it."""
 
     def __init__(self, *files: str) -> None:
         folder = resources.files(__package__)
-        source = "\n".join((folder / file).read_text("utf-8") for file in files)
-        self.source = source.encode()
-        self.digest = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
+        source = "\n".join((folder / file).read_text("utf-8") for file in files).encode()
+        digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
+        begin = b"*%d\r\n" % (2 + 1 + _KEYS + _ARGUMENTS)
+        self.by_digest = begin + bulk("EVALSHA", digest)
+        self.by_source = begin + bulk("EVAL", source)
 
 
 REQUEST = Script("handover.lua", "request.lua")
 RELEASE = Script("handover.lua", "release.lua")
 CANCEL = Script("handover.lua", "cancel.lua")
-RENEW = Script("renew.lua")
+RENEW = Script("handover.lua", "renew.lua")
+
+
+def hold_key(key: str) -> str:
+    """The key of the hold. The others of the same lock share its hash tag, so one slot has them all."""
+    return f"dl:1:{{{encode(key)}}}"
+
+
+@lru_cache(maxsize=4096)
+def terms(
+    key: str, ttl: float, span: int, wait: bool, process: str, ack_window: float, fence_ttl: float
+) -> bytes:
+    """The keys, and all arguments but the token."""
+    hold = hold_key(key)
+    return bulk(
+        _KEYS,
+        hold,
+        f"{hold}:fence",
+        f"{hold}:queue",
+        f"{hold}:waiters",
+        process,
+        key,
+        _milliseconds(ack_window),
+        _milliseconds(fence_ttl),
+        _milliseconds(ttl),
+        span,
+        int(wait),
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return math.ceil(seconds * 1000)
