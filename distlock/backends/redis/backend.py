@@ -19,7 +19,7 @@ from distlock.backends.redis.scripts import Script, bulk, command, hold_key, ter
 from distlock.errors import BackendUnavailable, ConfigurationError
 
 #: What the scripts answer.
-_HELD, _BUSY = 1, 3
+_HELD, _QUEUED, _BUSY = 1, 2, 3
 
 #: The net under a lost hint, seconds. The scripts take for dead who did not ask for four times as long.
 _POLL = 1.0
@@ -93,6 +93,10 @@ class RedisBackend:
 
     def request(self, ask: Ask) -> Held | Queued | Busy:
         (reply,) = self._call(scripts.REQUEST, [ask])
+        listener = self._listener
+        if reply[1] == _QUEUED and listener is not None and listener.start(self._io_timeout):
+            # What happened before the subscription was not told to us.
+            (reply,) = self._call(scripts.REQUEST, [ask])
         answer = reply[1]
         if answer == _HELD:
             self._queued.pop(ask.key, None)
@@ -100,9 +104,6 @@ class RedisBackend:
         if answer == _BUSY:
             return Busy()
         self._queued[ask.key] = ask
-        listener = self._listener
-        if listener is not None:
-            listener.start()
         return Queued(_poll(int(reply[2]), listener is not None and listener.subscribed))
 
     def cancel(self, ask: Ask) -> bool:

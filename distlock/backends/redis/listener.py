@@ -22,7 +22,7 @@ _BACKOFF = (0.05, 2.0)
 class Listener:
     """Subscribes when `start` is called first, and again whenever the connection breaks, until `close`.
 
-    A hint is worth nothing while `subscribed` is False. `Sink.doubt` is called whenever that changes, because
+    While `subscribed` is False there are no hints. `Sink.doubt` is called when that changes later on, because
     somebody who asked before may have missed his.
     """
 
@@ -33,23 +33,27 @@ class Listener:
         self._sink = sink
         self._guard = threading.Lock()
         self._closing = threading.Event()
+        #: The first attempt to subscribe has succeeded or failed.
+        self._tried = threading.Event()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
 
-    def start(self) -> None:
-        """Begin to subscribe, without waiting for it."""
-        if self._thread is not None:
-            return
+    def start(self, timeout: float) -> bool:
+        """Begin to listen, and wait up to *timeout* seconds for it. False if that was done before."""
+        if self._tried.is_set():
+            return False
         with self._guard:
             if not self._closing.is_set() and self._thread is None:
                 thread = threading.Thread(target=self._run, name="distlock-redis-listener", daemon=True)
                 thread.start()
                 self._thread = thread
+        return self._tried.wait(timeout)
 
     def close(self, timeout: float) -> None:
         """End the thread and its connection."""
         with self._guard:
             self._closing.set()
+            self._tried.set()
             if self._connection is not None:
                 self._connection.disconnect()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -80,6 +84,7 @@ class Listener:
             finally:
                 self._drop()
             self._turn(False)
+            self._tried.set()
             self._closing.wait(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - spreads clients, hides nothing
             backoff = min(2 * backoff, _BACKOFF[1])
 
@@ -112,8 +117,10 @@ class Listener:
     def _turn(self, subscribed: bool) -> None:
         if self.subscribed is not subscribed:
             self.subscribed = subscribed
-            if not self._closing.is_set():
+            # Whom the first subscription serves waits for it in `start`.
+            if self._tried.is_set() and not self._closing.is_set():
                 self._sink.doubt()
+            self._tried.set()
 
     def _drop(self) -> None:
         with self._guard:

@@ -1,0 +1,119 @@
+"""A real redis-server for the tests: private, on a free port of the loopback, gone when the tests are."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+#: Seconds after which a server that does not do what it should is a failure.
+PATIENCE = 10.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    """Wait for a state that nothing announces."""
+    pause = threading.Event()
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {patience:g} s: {what}"
+        pause.wait(0.005)
+
+
+class RedisServer:
+    """One server that keeps nothing unless told to by *arguments* of ``redis-server``."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="distlock-redis-"))
+        self.socket = self.folder / "redis.sock"
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self.client = redis.Redis(port=self.port, socket_timeout=PATIENCE)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        command += ["--unixsocket", str(self.socket), "--dir", str(self.folder), "--logfile", "redis.log"]
+        self._process = subprocess.Popen([*command, *self._arguments])
+        eventually(self._answers, f"redis-server answers on port {self.port}")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError((self.folder / "redis.log").read_text())
+        try:
+            return bool(self.client.ping())
+        except redis.ResponseError:
+            return True  # It wants a password: it answers.
+        except redis.ConnectionError as error:
+            return isinstance(error, redis.AuthenticationError)
+
+    def pause(self) -> None:
+        """Let it hang: it accepts connections and answers nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill it as a power cut would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Kill it, and start it with what it saved: by default nothing."""
+        self.kill()
+        self.start()
+
+    def close(self) -> None:
+        self.client.close()
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+def running(*arguments: str) -> Iterator[RedisServer]:
+    """For fixtures: ``yield from running()``."""
+    if shutil.which("redis-server") is None:
+        pytest.fail("redis-server is not installed: apt-get install redis-server")
+    server = RedisServer(*arguments)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One server for all tests that leave it as they found it."""
+    yield from running()
+
+
+@pytest.fixture
+def own_server() -> Iterator[RedisServer]:
+    """A server that the test may stop, fill and kill."""
+    yield from running()
