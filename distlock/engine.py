@@ -7,8 +7,10 @@ only its own waiter, so any interleaving of yields is all that can happen. The t
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
+import weakref
 from collections.abc import Callable
 
 from distlock import clock
@@ -18,6 +20,7 @@ from distlock.grant import Fence, Grant
 from distlock.hold import SPAN, Hold
 from distlock.keeper import Keeper
 from distlock.room import Room, Waiter
+from distlock.rlock import Inside
 from distlock.steps import Call, Gate, Park, Steps
 
 logger = logging.getLogger("distlock")
@@ -50,8 +53,10 @@ class Engine:
         self.mutex = threading.Lock()
         self.rooms: dict[str, Room] = {}
         self.waiting = 0
+        self.inside: Inside = {}
         self.keeper = Keeper(self, max_hold, threads)
         backend.open(self)
+        _engines.add(self)
 
     # -- acquire ---------------------------------------------------------------------------------
 
@@ -336,6 +341,7 @@ class Engine:
             holds = [room.hold for room in self.rooms.values() if room.hold is not None]
         for hold in holds:
             self.lose(hold, "the client was closed", retire=True)
+        self.inside.clear()
         self.keeper.close()
         self.backend.close()
 
@@ -348,5 +354,17 @@ class Engine:
         self.mutex = threading.Lock()
         self.rooms = {}
         self.waiting = 0
+        self.inside.clear()
         self.keeper.after_fork()
         self.backend.after_fork()
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

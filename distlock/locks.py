@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import weakref
 from typing import Any
 
 from distlock.backends import create
@@ -13,7 +11,7 @@ from distlock.errors import ConfigurationError
 from distlock.grant import Grant, Grants
 from distlock.lock import Lock, check_timeout
 from distlock.names import check_name, check_prefix
-from distlock.rlock import Inside, RLock
+from distlock.rlock import RLock
 from distlock.steps import Gate, Steps
 
 #: What other libraries call our words. Passing theirs gives an error that translates.
@@ -37,8 +35,6 @@ class Locks:
         self.prefix = prefix
         self.timeout = timeout
         self._engine = engine
-        self._inside: Inside = {}
-        _clients.add(self)
 
     def lock(
         self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
@@ -59,7 +55,6 @@ class Locks:
     def close(self) -> None:
         """Give everything back and drop threads and connections. The client may be used again."""
         self._engine.close()
-        self._inside.clear()
 
     def _checked(
         self,
@@ -145,13 +140,9 @@ def connect(
     """
     positive("ttl", ttl)
     positive("max_hold", max_hold)
-    for word, number in (
-        ("max_waiters", max_waiters),
-        ("max_waiters_total", max_waiters_total),
-        ("era", era),
-    ):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ConfigurationError(f"{word}={number!r} has to be a whole number, 1 or more.")
+    counted("max_waiters", max_waiters)
+    counted("max_waiters_total", max_waiters_total)
+    counted("era", era)
     if timeout != -1:
         positive("timeout", timeout, zero=True)
     check_prefix(prefix)
@@ -177,8 +168,12 @@ def counted(word: str, number: object) -> None:
 
 def positive(word: str, seconds: object, zero: bool = False) -> None:
     """Raise `ConfigurationError` unless *seconds* is a finite number that one can count down from."""
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not (number and math.isfinite(seconds) and (seconds > 0 or (zero and seconds == 0))):
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not math.isfinite(seconds)
+        or not (seconds > 0 or (zero and seconds == 0))
+    ):
         least = "0 or more" if zero else "more than 0"
         raise ConfigurationError(f"{word}={seconds!r} has to be a number of seconds, {least}.")
 
@@ -188,15 +183,3 @@ def refuse_unknown(function: str, unknown: dict[str, Any]) -> None:
         if word in TRANSLATIONS:
             raise TypeError(f"{function}() has no {word!r}. Here that is {TRANSLATIONS[word]}.")
         raise TypeError(f"{function}() has no argument {word!r}.")
-
-
-_clients: weakref.WeakSet[Locks] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for client in list(_clients):
-        client._inside.clear()
-        client._engine.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -36,7 +36,7 @@ class RLock(Lock):
 
     def __init__(self, locks: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
         super().__init__(locks, names, timeout, ttl)
-        self._inside = locks._inside
+        self._inside = locks._engine.inside
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | Grants | None:
         """As `Lock.acquire`; at once if the caller is inside already."""

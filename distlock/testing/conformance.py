@@ -1,0 +1,35 @@
+"""The conformance kit: one suite for every backend, ours and yours.
+
+Subclass its parts in a test module and give them a fixture ``url``::
+
+    from distlock.testing import conformance
+
+    @pytest.fixture
+    def url():
+        return "mine://localhost"
+
+    class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance):
+        pass
+
+    class TestThreads(conformance.ThreadConformance):
+        pass
+
+A fixture ``options`` gives keyword arguments of `distlock.connect` to all but the protocol's part, where it
+gives those of the backend.
+"""
+
+from __future__ import annotations
+
+from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
+from distlock.testing.protocol import LeaseConformance, ProtocolConformance
+from distlock.testing.threads import ThreadConformance
+from distlock.testing.troubles import TroubleConformance
+
+__all__ = [
+    "LeaseConformance",
+    "ProcessConformance",
+    "ProcessLeaseConformance",
+    "ProtocolConformance",
+    "ThreadConformance",
+    "TroubleConformance",
+]

@@ -1,0 +1,75 @@
+"""What all parts of the conformance kit share."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import distlock
+from distlock import clock
+from distlock.engine import Engine
+
+#: Seconds after which a test gives up on something that should happen soon.
+PATIENCE = 20.0
+
+
+Connect = Callable[..., distlock.Locks]
+
+
+class ConformanceFixtures:
+    @pytest.fixture
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `distlock.connect`."""
+        return {}
+
+    @pytest.fixture
+    def name(self) -> str:
+        return f"product_{secrets.token_hex(4)}"
+
+    @pytest.fixture
+    def connect(self, url: str, options: dict[str, Any]) -> Iterator[Callable[..., distlock.Locks]]:
+        made: list[distlock.Locks] = []
+
+        def connect(**more: Any) -> distlock.Locks:
+            made.append(distlock.connect(url, **{"prefix": "kit", "timeout": PATIENCE, **options, **more}))
+            return made[-1]
+
+        yield connect
+        for one in made:
+            one.close()
+
+    @pytest.fixture
+    def locks(self, connect: Callable[..., distlock.Locks]) -> distlock.Locks:
+        return connect()
+
+    @pytest.fixture
+    def other(self, connect: Callable[..., distlock.Locks]) -> distlock.Locks:
+        """A second client, as another process has one."""
+        return connect()
+
+    @pytest.fixture
+    def pool(self) -> Iterator[ThreadPoolExecutor]:
+        with ThreadPoolExecutor(64) as pool:
+            yield pool
+
+
+def engine_of(locks: distlock.Locks) -> Engine:
+    return locks._engine
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a state that nothing announces."""
+    pause = threading.Event()
+    deadline = clock.now() + PATIENCE
+    while not condition():
+        assert clock.now() < deadline, f"not within {PATIENCE:g} seconds: {what}"
+        pause.wait(0.005)
+
+
+def wait_for_waiters(locks: distlock.Locks, count: int) -> None:
+    wait_until(lambda: engine_of(locks).waiting == count, f"{count} waiters")

@@ -1,0 +1,155 @@
+"""The conformance kit: what a user may rely on between the processes of one host."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import distlock
+from distlock.testing.fixtures import PATIENCE, ConformanceFixtures, engine_of, wait_until
+from distlock.testing.history import Record, check_history
+from distlock.testing.process import Process
+
+
+class ProcessFixtures(ConformanceFixtures):
+    #: Lifetime of a crashed process's lock at most, seconds: a ttl, or nothing where there are no leases.
+    ttl = 2.0
+
+    @pytest.fixture
+    def process(self, url: str, options: dict[str, Any]) -> Iterator[Callable[..., Process]]:
+        made: list[Process] = []
+
+        def start(**more: Any) -> Process:
+            made.append(Process(url, **{"prefix": "kit", "ttl": self.ttl, **options, **more}))
+            return made[-1]
+
+        yield start
+        for one in made:
+            one.finish()
+
+    def waiting(self, name: str) -> int:
+        """How many processes the service knows to wait for *name*. For a backend's test to answer."""
+        raise NotImplementedError
+
+
+class ProcessConformance(ProcessFixtures):
+    def test_one_process_is_inside_at_a_time(
+        self, process: Callable[..., Process], name: str, tmp_path: Path, pool: ThreadPoolExecutor
+    ) -> None:
+        counter = tmp_path / "counter"
+        counter.write_text("0", encoding="ascii")
+        rounds, processes = 200, [process() for _ in range(3)]
+        for one in processes:
+            one.begin("hammer", name, rounds, str(counter))
+        history = [
+            Record(name, str(one.pid), row["asked"], row["granted"], row["released"], tuple(row["fence"]))
+            for one in processes
+            for row in one.end(PATIENCE * 3)
+        ]
+        assert int(counter.read_text(encoding="ascii")) == rounds * len(processes)
+        assert check_history(history) == []
+
+    def test_a_released_lock_goes_to_the_process_that_asked_first(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        first = process()
+        with locks.lock(name):
+            first.begin("acquire", name, PATIENCE)
+            wait_until(lambda: self.waiting(name) == 1, "one process waits")
+            second = pool.submit(locks.lock(name).acquire)
+        fence = first.end()["fence"]
+        assert not second.done()
+        first.do("release")
+        grant = second.result(PATIENCE)
+        assert grant is not None
+        assert list(grant.fence) > fence
+
+    def test_the_lock_of_a_killed_process_is_free_again(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str
+    ) -> None:
+        holder = process()
+        fence = holder.do("acquire", name, PATIENCE)["fence"]
+        assert locks.lock(name).acquire(blocking=False) is None
+        holder.kill()
+        grant = locks.lock(name).acquire(timeout=self.ttl + 1.0)
+        assert grant is not None
+        assert list(grant.fence) > fence
+
+    def test_a_killed_waiter_does_not_keep_the_others_waiting(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str
+    ) -> None:
+        with locks.lock(name):
+            waiters = [process() for _ in range(2)]
+            for number, waiter in enumerate(waiters):
+                waiter.begin("acquire", name, PATIENCE)
+                wait_until(lambda count=number + 1: self.waiting(name) == count, "processes wait")
+            waiters[0].kill()
+        assert waiters[1].end(patience=2.0)["fence"]
+
+    def test_a_forked_child_holds_nothing_and_frees_nothing(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str
+    ) -> None:
+        holder = process()
+        holder.do("acquire", name, PATIENCE)
+        child = holder.do("fork", name)
+        try:
+            assert child["lost"]
+            assert not child["took"]
+            assert locks.lock(name).acquire(timeout=0.2) is None
+        finally:
+            os.kill(child["child"], signal.SIGKILL)
+        assert not holder.do("state")["lost"]
+        holder.do("release")
+        assert locks.lock(name).acquire(timeout=PATIENCE)
+
+    def test_a_forked_child_that_lives_on_does_not_keep_the_lock_of_its_killed_parent(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str
+    ) -> None:
+        holder = process()
+        holder.do("acquire", name, PATIENCE)
+        child = holder.do("fork", name)
+        try:
+            holder.kill()
+            assert locks.lock(name).acquire(timeout=self.ttl + 1.0)
+        finally:
+            os.kill(child["child"], signal.SIGKILL)
+
+
+class ProcessLeaseConformance(ProcessFixtures):
+    """For services whose holds end by themselves: a stopped process does not keep a lock."""
+
+    def test_a_stopped_waiter_costs_the_others_little(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str
+    ) -> None:
+        stopped, waiter = process(), process()
+        with locks.lock(name):
+            stopped.begin("acquire", name, PATIENCE)
+            wait_until(lambda: self.waiting(name) == 1, "one process waits")
+            waiter.begin("acquire", name, PATIENCE)
+            wait_until(lambda: self.waiting(name) == 2, "two processes wait")
+            stopped.signal(signal.SIGSTOP)
+        assert waiter.end(patience=self.ttl)["fence"]
+        waiter.do("release")
+        stopped.signal(signal.SIGCONT)
+        assert stopped.end()["fence"]
+
+    def test_a_stopped_holder_learns_that_it_lost_the_lock(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str
+    ) -> None:
+        holder = process()
+        fence = holder.do("acquire", name, PATIENCE)["fence"]
+        holder.signal(signal.SIGSTOP)
+        grant = locks.lock(name).acquire(timeout=self.ttl + 1.0)
+        assert grant is not None
+        holder.signal(signal.SIGCONT)
+        assert holder.do("state")["lost"]
+        holder.do("release")
+        assert not grant.lost
+        assert engine_of(locks).backend.renew([grant._hold.ask]) == [True]
+        assert list(grant.fence) > fence

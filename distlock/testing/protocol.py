@@ -1,0 +1,299 @@
+"""The conformance kit, first half: what every backend owes the engine, call by call.
+
+Subclass it in a test module and give it a fixture ``url`` (and ``options``, where the backend needs some)::
+
+    class TestMyBackend(ProtocolConformance):
+        @pytest.fixture
+        def url(self):
+            return "mine://localhost"
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from distlock.backends import create
+from distlock.backends.base import Ask, Backend, Busy, Held, Queued
+from distlock.testing.sink import RecordingSink
+
+#: A lifetime that no test outlives, seconds.
+LONG = 60.0
+
+
+def ask(key: str, ttl: float = LONG, wait: bool = True, span: int = 1) -> Ask:
+    return Ask(key, secrets.token_hex(16), ttl, span, wait)
+
+
+class Contender:
+    """One client of the service, as one process has one."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.sink = RecordingSink()
+        backend.open(self.sink)
+
+    def held(self, ask: Ask) -> Held:
+        answer = self.backend.request(ask)
+        assert isinstance(answer, Held), f"expected Held, got {answer}"
+        return answer
+
+    def queued(self, ask: Ask) -> Queued:
+        answer = self.backend.request(ask)
+        assert isinstance(answer, Queued), f"expected Queued, got {answer}"
+        return answer
+
+    def until_held(self, ask: Ask, patience: float = 10.0) -> Held:
+        """Ask again as the engine does: at hints, and after the time that the backend says."""
+        polls = threading.Event()
+        rest = patience
+        while True:
+            answer = self.backend.request(ask)
+            if isinstance(answer, Held):
+                return answer
+            assert isinstance(answer, Queued)
+            assert rest > 0, f"not held within {patience:g} seconds of polling"
+            pause = min(answer.poll, rest)
+            polls.wait(pause)
+            rest -= pause
+
+
+class ProtocolFixtures:
+    @pytest.fixture
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    @pytest.fixture
+    def key(self) -> str:
+        return f"kit:product_{secrets.token_hex(4)}"
+
+    @pytest.fixture
+    def contender(self, url: str, options: dict[str, Any]) -> Iterator[Callable[[], Contender]]:
+        made: list[Contender] = []
+
+        def make() -> Contender:
+            made.append(Contender(create(url, **options)))
+            return made[-1]
+
+        yield make
+        for one in made:
+            one.backend.close()
+
+    @pytest.fixture
+    def one(self, contender: Callable[[], Contender]) -> Contender:
+        return contender()
+
+    @pytest.fixture
+    def two(self, contender: Callable[[], Contender]) -> Contender:
+        return contender()
+
+    @pytest.fixture
+    def three(self, contender: Callable[[], Contender]) -> Contender:
+        return contender()
+
+
+class ProtocolConformance(ProtocolFixtures):
+    # -- exclusion -------------------------------------------------------------------------------
+
+    def test_a_free_key_is_held_at_once(self, one: Contender, key: str) -> None:
+        assert not one.backend.locked(key)
+        one.held(ask(key))
+        assert one.backend.locked(key)
+
+    def test_a_held_key_is_not_held_by_another(self, one: Contender, two: Contender, key: str) -> None:
+        one.held(ask(key))
+        two.queued(ask(key))
+
+    def test_two_asks_of_one_client_are_two_asks(self, one: Contender, key: str) -> None:
+        one.held(ask(key))
+        one.queued(ask(key))
+
+    def test_who_does_not_want_to_wait_is_told_busy_and_leaves_no_trace(
+        self, one: Contender, two: Contender, key: str
+    ) -> None:
+        first = ask(key)
+        one.held(first)
+        assert two.backend.request(ask(key, wait=False)) == Busy()
+        assert one.backend.release(first)
+        assert not one.backend.locked(key)
+
+    def test_different_names_are_different_locks(self, one: Contender, two: Contender, key: str) -> None:
+        endings = [
+            "",
+            " ",
+            "_",
+            "/",
+            "/1",
+            "}",
+            "{",
+            "}{",
+            ":queue",
+            "*",
+            "?",
+            "%",
+            "%25",
+            "\u00e9",
+            "e\u0301",
+        ]
+        endings += ["A", "a", "\U0001f600", "\u0661", "1", "01", "..", "../1", "'", '"', "--", "x" * 200]
+        endings += ["x" * 199, "x" * 199 + "y"]
+        for ending in endings:
+            one.held(ask(key + ending))
+        for ending in endings:
+            two.queued(ask(key + ending))
+
+    # -- the queue -------------------------------------------------------------------------------
+
+    def test_a_released_key_goes_to_who_asked_first(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, second, third = ask(key), ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        three.queued(third)
+        assert one.backend.release(first)
+        three.queued(third)
+        two.held(second)
+        assert two.backend.release(second)
+        three.held(third)
+
+    def test_a_newcomer_does_not_pass_who_waits(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, second = ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        one.backend.release(first)
+        three.queued(ask(key))
+        two.held(second)
+
+    def test_who_is_next_is_given_a_hint(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        # A service may learn only now where to send hints.
+        two.queued(second)
+        one.backend.release(first)
+        assert two.sink.wait_for_hint(key)
+        two.held(second)
+
+    def test_asking_again_while_queued_takes_no_second_place(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, second, third = ask(key), ask(key), ask(key)
+        one.held(first)
+        for _ in range(3):
+            two.queued(second)
+        three.queued(third)
+        one.backend.release(first)
+        two.held(second)
+        two.backend.release(second)
+        three.held(third)
+        assert three.backend.release(third)
+        assert not three.backend.locked(key)
+
+    def test_who_cancels_is_out_of_the_queue(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        assert two.backend.cancel(second) is False
+        assert two.backend.cancel(second) is False
+        one.backend.release(first)
+        assert not one.backend.locked(key)
+
+    def test_who_cancels_too_late_is_told_and_keeps_the_hold(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, second = ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        one.backend.release(first)
+        assert two.backend.cancel(second) is True
+        three.queued(ask(key))
+        two.held(second)
+
+    def test_a_client_that_closes_waits_no_more(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, third = ask(key), ask(key)
+        one.held(first)
+        two.queued(ask(key))
+        three.queued(third)
+        two.backend.close()
+        one.backend.release(first)
+        three.until_held(third)
+
+    # -- repetition ------------------------------------------------------------------------------
+
+    def test_asking_again_while_holding_gives_the_same_hold(self, one: Contender, key: str) -> None:
+        first = ask(key)
+        assert one.held(first).fence == one.held(first).fence
+
+    def test_a_second_release_frees_nobody_elses_hold(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, second = ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        assert one.backend.release(first) is True
+        two.held(second)
+        assert one.backend.release(first) is False
+        three.queued(ask(key))
+
+    def test_only_the_token_proves_the_hold(self, one: Contender, two: Contender, key: str) -> None:
+        first, forged = ask(key), ask(key)
+        one.held(first)
+        assert one.backend.release(forged) is False
+        assert two.backend.renew([forged, first]) == [False, True]
+        two.queued(ask(key))
+
+    # -- fences ----------------------------------------------------------------------------------
+
+    def test_later_holds_have_larger_fences(self, one: Contender, two: Contender, key: str) -> None:
+        fences = []
+        for who in (one, two, one, one, two):
+            mine = ask(key)
+            fences.append(who.held(mine).fence)
+            who.backend.release(mine)
+        assert fences == sorted(set(fences))
+
+    def test_a_hold_reserves_a_whole_block_of_fences(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key, span=1000), ask(key)
+        base = one.held(first).fence
+        two.queued(second)
+        one.backend.release(first)
+        assert two.held(second).fence >= base + 1000
+
+
+class LeaseConformance(ProtocolFixtures):
+    """For services whose holds end by themselves unless they are renewed."""
+
+    def test_a_hold_that_nobody_renews_ends(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key, ttl=0.5), ask(key)
+        fence = one.held(first).fence
+        assert two.until_held(second).fence > fence
+        assert one.backend.renew([first]) == [False]
+        assert one.backend.release(first) is False
+
+    def test_a_renewed_hold_does_not_end(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key, ttl=0.6), ask(key)
+        one.held(first)
+        pause = threading.Event()
+        for _ in range(6):
+            pause.wait(0.2)
+            assert one.backend.renew([first]) == [True]
+            two.queued(second)
+
+    def test_a_hand_over_that_nobody_takes_is_worth_a_window_not_a_lease(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, third = ask(key), ask(key)
+        one.held(first)
+        two.queued(ask(key))
+        three.queued(third)
+        one.backend.release(first)
+        three.until_held(third, patience=3.0)

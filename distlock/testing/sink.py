@@ -1,0 +1,33 @@
+"""A sink that remembers, and lets a test wait for what it was told."""
+
+from __future__ import annotations
+
+import threading
+
+
+class RecordingSink:
+    def __init__(self) -> None:
+        self._told = threading.Condition()
+        self.hints: list[str] = []
+        self.losses: list[tuple[str, str]] = []
+        self.doubts = 0
+
+    def hint(self, key: str) -> None:
+        with self._told:
+            self.hints.append(key)
+            self._told.notify_all()
+
+    def lost(self, key: str, token: str) -> None:
+        with self._told:
+            self.losses.append((key, token))
+            self._told.notify_all()
+
+    def doubt(self) -> None:
+        with self._told:
+            self.doubts += 1
+            self._told.notify_all()
+
+    def wait_for_hint(self, key: str, timeout: float = 5.0) -> bool:
+        """Whether there was a hint for *key*, or comes one within *timeout* seconds."""
+        with self._told:
+            return self._told.wait_for(lambda: key in self.hints, timeout)

@@ -1,0 +1,88 @@
+"""A process that does with locks as it is told, a line of JSON at a time: see `distlock.testing.process`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import distlock
+from distlock import clock
+
+
+class Worker:
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self.locks = distlock.connect(url, **options)
+        self.grants: list[Any] = []
+
+    def acquire(self, name: str, timeout: float) -> dict[str, Any] | None:
+        grant = self.locks.lock(name).acquire(timeout=timeout)
+        if grant is None:
+            return None
+        self.grants.append(grant)
+        return {"fence": list(grant.fence), "at": clock.now()}
+
+    def release(self) -> float:
+        at = clock.now()
+        self.grants.pop().release()
+        return at
+
+    def state(self) -> dict[str, Any]:
+        grant = self.grants[-1]
+        return {"lost": grant.lost, "released": grant.released}
+
+    def hammer(self, name: str, rounds: int, path: str) -> list[dict[str, Any]]:
+        """Add *rounds* to the number in the file at *path*, as a shop deducts stock: read, then write."""
+        records = []
+        lock = self.locks.lock(name, timeout=60)
+        for _ in range(rounds):
+            asked = clock.now()
+            with lock as grant:
+                granted = clock.now()
+                with open(path, encoding="ascii") as file:
+                    number = int(file.read())
+                with open(path, "w", encoding="ascii") as file:
+                    file.write(str(number + 1))
+                released = clock.now()
+            records.append(
+                {"asked": asked, "granted": granted, "released": released, "fence": list(grant.fence)}
+            )
+        return records
+
+    def fork(self, name: str) -> dict[str, Any]:
+        """Fork while holding *name*. The child says what it sees, then lives on until it is killed."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            grant = self.grants[-1]
+            seen = {"lost": grant.lost, "took": self.locks.lock(name).acquire(blocking=False) is not None}
+            grant.release()
+            os.write(writer, json.dumps(seen).encode())
+            os.close(writer)
+            while True:
+                signal.pause()
+        os.close(writer)
+        with open(reader, encoding="utf-8") as file:
+            seen = json.loads(file.read())
+        return {"child": pid, **seen}
+
+    def close(self) -> None:
+        self.locks.close()
+
+
+def main() -> None:
+    worker = Worker(sys.argv[1], json.loads(sys.argv[2]))
+    print(json.dumps({"ready": os.getpid()}), flush=True)
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        try:
+            answer = {"answer": getattr(worker, command)(*arguments)}
+        except distlock.LockError as error:
+            answer = {"error": type(error).__name__, "message": str(error)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from distlock.testing import conformance
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://{secrets.token_hex(4)}"
+
+
+class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance):
+    pass
+
+
+class TestThreads(conformance.ThreadConformance):
+    pass
+
+
+class TestTroubles(conformance.TroubleConformance):
+    pass
