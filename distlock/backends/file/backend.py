@@ -1,0 +1,162 @@
+"""The protocol of `distlock.backends.base`, kept with a directory of one host."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from weakref import WeakSet
+
+from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.file.client import Client
+from distlock.backends.file.line import Entry, Spot
+from distlock.backends.file.place import Place
+from distlock.errors import ConfigurationError
+
+#: Releases and deaths are heard of at once; this is only the net under a lost hint.
+POLL = 2.0
+
+#: Where the death of somebody before us cannot be heard of: its process is in another PID namespace.
+POLL_BLIND = 0.25
+
+
+class FileBackend:
+    """Locks in the directory that *url* names: ``file:///var/lock/shop``.
+
+    *busy_timeout* is how many seconds a call waits for a process that was stopped while it wrote.
+    """
+
+    capabilities = Capabilities(
+        several_processes=True, several_hosts=False, lease=False, survives_restart=False, fair=True
+    )
+
+    def __init__(self, url: str, *, busy_timeout: float = 2.0) -> None:
+        number = isinstance(busy_timeout, int | float) and not isinstance(busy_timeout, bool)
+        if not number or not 0 < busy_timeout <= 60:
+            raise ConfigurationError(f"busy_timeout is {busy_timeout!r}: it has to be seconds, at most 60.")
+        self._place = Place(url)
+        self._patience = float(busy_timeout)
+        self._sink: Sink | None = None
+        self._client: Client | None = None
+        self._lock = threading.Lock()
+        _backends.add(self)
+
+    def open(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def request(self, ask: Ask) -> Held | Queued | Busy:
+        with self._place.explained():
+            client = self._connected()
+            spot = client.line.spot(ask.key)
+            mine = client.entries.get(ask.token)
+            line = client.line.entries(spot) if mine is not None else []
+            if mine is None or mine not in line:
+                mine, line = client.join(ask, spot, self._patience)
+            return Busy() if mine is None else self._judge(client, ask, spot, mine, line)
+
+    def cancel(self, ask: Ask) -> bool:
+        with self._place.explained():
+            client = self._connected()
+            spot = client.line.spot(ask.key)
+            line = client.line.entries(spot)
+            mine = client.find(ask, line)
+            if mine is None:
+                client.drop(ask.token)
+                return False
+            if not client.living_before(mine, line):
+                return True
+            client.withdraw(ask.token, mine)
+            # Whoever was before us may have left meanwhile, and have hinted us.
+            client.wake_first(spot)
+            return False
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+        with self._place.explained():
+            client = self._connected()
+            return [self._holds(client, ask) for ask in asks]
+
+    def release(self, ask: Ask) -> bool:
+        with self._place.explained():
+            client = self._connected()
+            spot = client.line.spot(ask.key)
+            mine = client.entries.get(ask.token)
+            if mine is None or ask.token not in client.held:
+                line = client.line.entries(spot)
+                mine = client.find(ask, line)
+                if mine is None or client.living_before(mine, line):
+                    return False
+            released = client.withdraw(ask.token, mine)
+        # The lock is free, whatever goes wrong with the hint from here on.
+        with suppress(OSError):
+            client.wake_first(spot)
+        return released
+
+    def locked(self, key: str) -> bool:
+        with self._place.explained():
+            client = self._connected()
+            line = client.line.entries(client.line.spot(key))
+            return any(client.locks.alive(entry.contender) for entry in line)
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        client, self._client = self._client, None
+        if client is not None:
+            client.abandon()
+
+    def _connected(self) -> Client:
+        """The client of this process and of the directory that is there now."""
+        client = self._client
+        if client is not None and client.current():
+            return client
+        with self._lock:
+            client = self._client
+            if client is None or not client.current():
+                if client is not None:
+                    # Our entries went with the directory, and others may have begun anew.
+                    client.desert()
+                self._client = client = Client(self._place, self._sink)
+            return client
+
+    def _judge(
+        self, client: Client, ask: Ask, spot: Spot, mine: Entry, line: list[Entry]
+    ) -> Held | Queued | Busy:
+        """What the *line* makes of our entry."""
+        heard = False
+        while before := client.living_before(mine, line):
+            if not ask.wait:
+                client.withdraw(ask.token, mine)
+                client.wake_first(spot)
+                return Busy()
+            watched = client.await_turn(ask.key, mine, before)
+            if heard:
+                return Queued(POLL if watched else POLL_BLIND)
+            # Only who left after we began to listen has told us, so look once more.
+            heard, line = True, client.line.entries(spot)
+        client.hold(ask.token, mine)
+        return Held(mine.ticket)
+
+    def _holds(self, client: Client, ask: Ask) -> bool:
+        if ask.token in client.held:
+            return os.path.exists(client.held[ask.token].path)
+        line = client.line.entries(client.line.spot(ask.key))
+        mine = client.find(ask, line)
+        return mine is not None and not client.living_before(mine, line)
+
+
+#: A child that uses its parent's backend without a word must not pass for its parent.
+_backends: WeakSet[FileBackend] = WeakSet()
+
+
+def _forget_after_fork() -> None:
+    for backend in list(_backends):
+        backend.after_fork()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,135 @@
+"""One client's standing in one directory: who it is there, where it stands in line, what it listens to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from distlock.backends.base import Ask, Sink
+from distlock.backends.file import hints, record_locks
+from distlock.backends.file.debris import Sweeper
+from distlock.backends.file.line import Entry, Line, Newcomer, Spot, proof_of
+from distlock.backends.file.place import Place
+
+
+class Client:
+    """A contender from its first use to its close. It makes the directory if it is missing."""
+
+    def __init__(self, place: Place, sink: Sink | None) -> None:
+        place.prepare()
+        self.locks = record_locks.attach(place)
+        self.contender = self.locks.enter()
+        self.line = Line(place, self.locks)
+        #: Our entries by token, and those of them that we know to be first.
+        self.entries: dict[str, Entry] = {}
+        self.held: dict[str, Entry] = {}
+        self._place = place
+        self._sink = sink
+        self._listener: hints.Listener | None = None
+        self._lock = threading.Lock()
+        self._sweeper = Sweeper(place, self.locks, self.line)
+        self._sweeper.begin()
+
+    def current(self) -> bool:
+        """Whether the directory is still the one that our locks are in."""
+        return self.locks.current()
+
+    def join(self, ask: Ask, spot: Spot, patience: float) -> tuple[Entry | None, list[Entry]]:
+        self._sweeper.go_on()
+        self.drop(ask.token)
+        newcomer = Newcomer(self.contender, proof_of(ask.token), ask.span, ask.wait)
+        mine, line = self.line.join(spot, newcomer, patience)
+        if mine is not None:
+            self.entries[ask.token] = mine
+        return mine, line
+
+    def find(self, ask: Ask, line: list[Entry]) -> Entry | None:
+        """The entry of *ask* in *line*."""
+        proof = proof_of(ask.token)
+        return next(
+            (entry for entry in line if (entry.contender, entry.proof) == (self.contender, proof)), None
+        )
+
+    def living_before(self, mine: Entry, line: list[Entry]) -> list[Entry]:
+        """Who has to go before it is our turn. The dead are taken out of the line."""
+        return self._living([entry for entry in line if entry.ticket < mine.ticket])
+
+    def await_turn(self, key: str, mine: Entry, before: Sequence[Entry]) -> bool:
+        """Listen for the release and the death of everybody *before* us. False if some death goes unheard."""
+        with self._lock:
+            if self._listener is None:
+                if self._sink is None:
+                    return False
+                self._listener = hints.Listener(self._place, self.contender, self._sink)
+            listener = self._listener
+        listener.expect(mine.proof, key)
+        # Everybody, not only the next: whoever dies after we looked would break the chain of hints.
+        watched = [listener.watch(entry.contender, self.locks.pid) for entry in before]
+        return all(watched)
+
+    def hold(self, token: str, mine: Entry) -> None:
+        self.held[token] = mine
+        self._unlisten(mine)
+
+    def withdraw(self, token: str, mine: Entry) -> bool:
+        """Take our entry out of the line."""
+        left = self.line.leave(mine)
+        self.drop(token)
+        self._unlisten(mine)
+        return left
+
+    def drop(self, token: str) -> None:
+        self.entries.pop(token, None)
+        self.held.pop(token, None)
+
+    def wake_first(self, spot: Spot) -> None:
+        """Hint whoever is first in line now, past the dead."""
+        for entry in self._first_living(self.line.entries(spot)):
+            hints.send(self._place, entry.contender, entry.proof)
+
+    def close(self) -> None:
+        """Give everything back, and die as a contender."""
+        if self._listener is not None:
+            self._listener.close()
+        with suppress(OSError):
+            for token, mine in list(self.entries.items()):
+                self.withdraw(token, mine)
+                self.wake_first(self.line.spot_of(mine))
+        self.locks.leave(self.contender)
+        record_locks.detach(self.locks)
+
+    def desert(self) -> None:
+        """Leave a directory that was deleted. The descriptor stays: another thread may be using it."""
+        if self._listener is not None:
+            self._listener.close()
+        self.locks.leave(self.contender)
+
+    def abandon(self) -> None:
+        """In a forked child: what is our parent's stays our parent's."""
+        if self._listener is not None:
+            self._listener.abandon()
+
+    def _living(self, line: list[Entry]) -> list[Entry]:
+        living = []
+        for entry in line:
+            if self.locks.alive(entry.contender):
+                living.append(entry)
+            else:
+                self._bury(entry)
+        return living
+
+    def _first_living(self, line: list[Entry]) -> list[Entry]:
+        for entry in line:
+            if self.locks.alive(entry.contender):
+                return [entry]
+            self._bury(entry)
+        return []
+
+    def _bury(self, entry: Entry) -> None:
+        self.line.leave(entry)
+        self._sweeper.begin()
+
+    def _unlisten(self, mine: Entry) -> None:
+        if self._listener is not None:
+            self._listener.forget(mine.proof)

@@ -1,0 +1,72 @@
+"""What crashed processes left behind, swept by whoever comes next, a little with each call."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from distlock.backends.file.line import Line
+from distlock.backends.file.place import Place
+from distlock.backends.file.record_locks import RecordLocks
+
+#: Seconds that one call may spend on it.
+_BUDGET = 0.002
+
+
+class Sweeper:
+    """Deletes entries and FIFOs of dead contenders. Safe beside everybody else: a dead one never comes back."""
+
+    def __init__(self, place: Place, locks: RecordLocks, line: Line) -> None:
+        self._place = place
+        self._locks = locks
+        self._line = line
+        self._steps: Iterator[None] | None = None
+        self._turn = threading.Lock()
+
+    def begin(self) -> None:
+        """There may be debris: go round once, with the calls to come."""
+        if self._steps is None:
+            self._steps = self._round()
+
+    def go_on(self) -> None:
+        """Continue a round that was begun, for a moment."""
+        if self._steps is None or not self._turn.acquire(blocking=False):
+            return
+        try:
+            end = time.monotonic() + _BUDGET
+            for _ in self._steps:
+                if time.monotonic() > end:
+                    return
+            self._steps = None
+        except OSError:
+            self._steps = None  # Sweeping can wait for a better day; the caller's lock can't.
+        finally:
+            self._turn.release()
+
+    def _round(self) -> Iterator[None]:
+        known: dict[int, bool] = {}
+        for name in os.listdir(self._place.wake):
+            with suppress(ValueError):
+                if self._dead(int(name, 16), known):
+                    _delete(f"{self._place.wake}/{name}")
+            yield
+        for entries in self._line.lines_of_shards():
+            for entry in entries:
+                if self._dead(entry.contender, known):
+                    _delete(entry.path)
+                yield
+            yield
+
+    def _dead(self, contender: int, known: dict[int, bool]) -> bool:
+        """One look for each contender and round: a crash may have left many thousands of entries."""
+        if contender not in known:
+            known[contender] = not self._locks.alive(contender)
+        return known[contender]
+
+
+def _delete(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,145 @@
+"""Wake-up: one FIFO for each waiting contender, and one thread that reads it and watches who is before us.
+
+A hint is never needed for safety. The line of entries decides; a lost hint costs one poll.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from distlock.backends.base import Sink
+from distlock.backends.file.place import Place
+
+#: As much as a pipe holds on Linux, nearly: whoever wrote when it was full could not leave a hint.
+_NEARLY_FULL = 60_000
+
+
+def fifo_of(place: Place, contender: int) -> str:
+    return f"{place.wake}/{contender:015x}"
+
+
+def send(place: Place, contender: int, proof: str) -> None:
+    """Tell *contender* that its entry *proof* may have come to the front."""
+    try:
+        descriptor = os.open(fifo_of(place, contender), os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return  # Nobody listens: it has not begun to, or it is dead.
+    try:
+        # Short enough to be written whole or not at all.
+        os.write(descriptor, f"{proof}\n".encode())
+    except OSError:
+        pass  # Full: its reader will see that and look at everything.
+    finally:
+        os.close(descriptor)
+
+
+class Listener:
+    """The thread that turns hints and deaths into `Sink.hint`. It sleeps in the kernel while nothing happens."""
+
+    def __init__(self, place: Place, contender: int, sink: Sink) -> None:
+        self._sink = sink
+        self._path = fifo_of(place, contender)
+        self._lock = threading.Lock()
+        self._keys: dict[str, str] = {}
+        self._watched: dict[int, int] = {}
+        self._closing = False
+        os.mkfifo(self._path, 0o600)
+        os.chmod(self._path, place.file_mode())
+        # Open for writing as well, so that it never reads as ended when a writer closes.
+        self._fifo = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name="distlock-file-listener", daemon=True)
+        self._thread.start()
+
+    def expect(self, proof: str, key: str) -> None:
+        """From now on a hint for the entry *proof* is a hint for *key*."""
+        with self._lock:
+            self._keys[proof] = key
+
+    def forget(self, proof: str) -> None:
+        with self._lock:
+            self._keys.pop(proof, None)
+
+    def watch(self, contender: int, find: Callable[[int], int | None]) -> bool:
+        """Hint all that is waited for when the process of *contender* dies. False if it cannot be watched.
+
+        *find* tells the process of a living contender. It is asked again once the process is held by a
+        descriptor, because until then another may have been born with its number.
+        """
+        with self._lock:
+            if contender in self._watched:
+                return True
+            pid = find(contender)
+            if pid is None or not hasattr(os, "pidfd_open"):
+                return False
+            if pid == os.getpid():
+                return True  # A contender of this very process leaves by itself, and hints.
+            try:
+                descriptor = os.pidfd_open(pid)
+            except OSError:
+                return False
+            if find(contender) != pid:
+                os.close(descriptor)
+                return False
+            self._watched[contender] = descriptor
+        self._poke()
+        return True
+
+    def close(self) -> None:
+        self._closing = True
+        self._poke()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        self.abandon()
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+    def abandon(self) -> None:
+        """Close the descriptors and nothing else: in a forked child, which has copies but no thread."""
+        for descriptor in (self._fifo, *self._watched.values()):
+            os.close(descriptor)
+        self._watched.clear()
+
+    def _poke(self) -> None:
+        with suppress(BlockingIOError):
+            os.write(self._fifo, b"\n")
+
+    def _run(self) -> None:
+        while not self._closing:
+            poll = select.poll()
+            poll.register(self._fifo, select.POLLIN)
+            with self._lock:
+                contenders = {descriptor: contender for contender, descriptor in self._watched.items()}
+            for descriptor in contenders:
+                poll.register(descriptor, select.POLLIN)
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            dead = [contenders[descriptor] for descriptor in ready if descriptor in contenders]
+            if self._fifo in ready:
+                self._hear()
+            if dead:
+                self._mourn(dead)
+
+    def _hear(self) -> None:
+        """Read all hints that are there, and pass on each key once."""
+        try:
+            heard = os.read(self._fifo, 1 << 20)
+        except BlockingIOError:
+            return
+        with self._lock:
+            keys = {self._keys.get(line) for line in heard.decode("ascii", "replace").split("\n") if line}
+        for key in keys:
+            if key is not None:
+                self._sink.hint(key)
+        if len(heard) >= _NEARLY_FULL:
+            self._sink.doubt()
+
+    def _mourn(self, dead: list[int]) -> None:
+        with self._lock:
+            for contender in dead:
+                os.close(self._watched.pop(contender))
+            keys = set(self._keys.values())
+        for key in keys:
+            self._sink.hint(key)

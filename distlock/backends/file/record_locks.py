@@ -1,0 +1,191 @@
+"""Record locks: who is alive, and whose turn it is to write.
+
+POSIX record locks fit both needs as nothing else does: the kernel drops them the moment their process dies,
+and a forked child does not inherit them, so that a child that lives on keeps nothing alive. (`flock` stays
+held until the last child that shares the descriptor has gone.)
+
+They have one trap: closing *any* descriptor of the file drops every lock that the process has on it. So each
+process has exactly one descriptor of each state file, found by device and inode, shared by all clients.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distlock.backends.file.place import Place
+from distlock.errors import BackendUnavailable
+
+SHARDS = 256
+
+#: Locked bytes need not exist. The first bytes serialise writers, one for each shard; a contender's byte lies
+#: this far out plus its own 60 random bits, so that nobody has to hand out bytes or take them back.
+_CONTENDERS = 1 << 61
+
+_HELD_BY_OTHERS = {errno.EACCES, errno.EAGAIN}
+
+#: struct flock where off_t has 64 bits by nature: l_type, l_whence, l_start, l_len, l_pid.
+_FLOCK = struct.Struct("hhqqi4x")
+_KNOWS_PIDS = sys.platform == "linux" and struct.calcsize("P") == 8
+
+
+class RecordLocks:
+    """This process's one descriptor of one state file, and the locks it has there."""
+
+    def __init__(self, place: Place, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._identity = _identity(os.fstat(descriptor))
+        self.clients = 0
+        self._place = place
+        self.forget()
+
+    def forget(self) -> None:
+        """In a forked child: its parent's locks are not its own. The descriptor itself may go on."""
+        self.clients = 0
+        self._contenders: set[int] = set()
+        # Record locks do not exclude threads of one process from one another.
+        self._mutexes = [threading.Lock() for _ in range(SHARDS)]
+
+    def current(self) -> bool:
+        """Whether the state file in the directory is still ours: somebody may have deleted or replaced it."""
+        try:
+            return _identity(os.stat(self._place.state)) == self._identity
+        except FileNotFoundError:
+            return False
+
+    def enter(self) -> int:
+        """Become a new contender, alive until `leave` or the death of this process."""
+        contender = secrets.randbits(60)
+        fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _CONTENDERS + contender)
+        self._contenders.add(contender)
+        return contender
+
+    def leave(self, contender: int) -> None:
+        self._contenders.discard(contender)
+        fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, _CONTENDERS + contender)
+
+    def alive(self, contender: int) -> bool:
+        """Whether *contender*'s process lives, stopped or not, and has not left."""
+        if contender in self._contenders:
+            return True  # A process never meets its own locks.
+        byte = _CONTENDERS + contender
+        try:
+            # Shared, so that two who look at the same time do not take each other for the living.
+            fcntl.lockf(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
+        except OSError as error:
+            if error.errno in _HELD_BY_OTHERS:
+                return True
+            raise
+        fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
+        return False
+
+    def pid(self, contender: int) -> int | None:
+        """The process of *contender* as this process sees it; None if it is dead or out of sight.
+
+        The kernel translates it into our own PID namespace, so no PID ever has to be written down.
+        """
+        if contender in self._contenders:
+            return os.getpid()
+        if not _KNOWS_PIDS:
+            return None
+        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _CONTENDERS + contender, 1, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(self.descriptor, fcntl.F_GETLK, question))
+        return pid if kind != fcntl.F_UNLCK and pid > 0 else None
+
+    @contextmanager
+    def writing(self, shard: int, patience: float) -> Iterator[None]:
+        """Be the only writer of *shard*, among threads and processes; give up after *patience* seconds."""
+        deadline = time.monotonic() + patience
+        mutex = self._mutexes[shard]
+        if not mutex.acquire(timeout=patience):
+            raise self._stalled(patience)
+        try:
+            pause = 0.00005  # Others write for some 20 µs, so the first look again comes soon.
+            while True:
+                try:
+                    fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, shard)
+                    break
+                except OSError as error:
+                    if error.errno not in _HELD_BY_OTHERS:
+                        raise
+                if time.monotonic() >= deadline:
+                    raise self._stalled(patience)
+                time.sleep(pause)
+                pause = min(pause * 2, 0.005)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, shard)
+        finally:
+            mutex.release()
+
+    def _stalled(self, patience: float) -> BackendUnavailable:
+        return BackendUnavailable(
+            f"Another process has been writing in the lock directory {self._place.directory} for {patience:g} s: "
+            "it was stopped in the middle. Continue it or kill it."
+        )
+
+
+_attached: dict[tuple[int, int], RecordLocks] = {}
+_guard = threading.Lock()
+
+
+def attach(place: Place) -> RecordLocks:
+    """This process's locks on the state file of *place*, which is made if it is missing."""
+    with _guard:
+        try:
+            found = os.stat(place.state)
+        except FileNotFoundError:
+            pass
+        else:
+            # Look before opening: a second descriptor could never be closed again.
+            locks = _attached.get(_identity(found))
+            if locks is not None:
+                locks.clients += 1
+                return locks
+        descriptor = _open(place)
+        locks = _attached.setdefault(_identity(os.fstat(descriptor)), RecordLocks(place, descriptor))
+        locks.clients += 1
+        return locks
+
+
+def detach(locks: RecordLocks) -> None:
+    """The last client of the process closes the file."""
+    with _guard:
+        locks.clients -= 1
+        if locks.clients > 0:
+            return
+        for identity in [identity for identity, known in _attached.items() if known is locks]:
+            del _attached[identity]
+        os.close(locks.descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _open(place: Place) -> int:
+    try:
+        descriptor = os.open(place.state, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(place.state, os.O_RDWR)
+    os.fchmod(descriptor, place.file_mode())
+    return descriptor
+
+
+def _forget_after_fork() -> None:
+    global _guard
+    _guard = threading.Lock()
+    for locks in _attached.values():
+        locks.forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
