@@ -32,8 +32,7 @@ class FileBackend:
     )
 
     def __init__(self, url: str, *, busy_timeout: float = 2.0) -> None:
-        number = isinstance(busy_timeout, int | float) and not isinstance(busy_timeout, bool)
-        if not number or not 0 < busy_timeout <= 60:
+        if type(busy_timeout) not in {int, float} or not 0 < busy_timeout <= 60:
             raise ConfigurationError(f"busy_timeout is {busy_timeout!r}: it has to be seconds, at most 60.")
         self._place = Place(url)
         self._patience = float(busy_timeout)

@@ -17,7 +17,7 @@ _BUDGET = 0.002
 
 
 class Sweeper:
-    """Deletes entries and FIFOs of dead contenders. Safe beside everybody else: a dead one never comes back."""
+    """Deletes entries and FIFOs of dead contenders. The dead never come back."""
 
     def __init__(self, place: Place, locks: RecordLocks, line: Line) -> None:
         self._place = place

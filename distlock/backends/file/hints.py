@@ -38,7 +38,7 @@ def send(place: Place, contender: int, proof: str) -> None:
 
 
 class Listener:
-    """The thread that turns hints and deaths into `Sink.hint`. It sleeps in the kernel while nothing happens."""
+    """The thread that turns hints and deaths into `Sink.hint`; it sleeps in the kernel meanwhile."""
 
     def __init__(self, place: Place, contender: int, sink: Sink) -> None:
         self._sink = sink

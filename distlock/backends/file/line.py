@@ -89,7 +89,7 @@ class Line:
     def join(self, spot: Spot, mine: Newcomer, patience: float) -> tuple[Entry | None, list[Entry]]:
         """Stand at the end of the line, once. No entry if the newcomer will not wait behind the living.
 
-        Returns the line before us as well; whoever is in it may leave at any moment, but nobody gets before us.
+        Returns the line before us as well: whoever is in it may leave any moment, but nobody joins it.
         """
         with self._locks.writing(spot.shard, patience):
             # Under the writers' lock nobody joins, and whoever leaves only brings us forward.
