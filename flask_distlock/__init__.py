@@ -1,1 +1,15 @@
+"""distlock for Flask: ``DistLock(app)``; ``@distributed_lock("product_<int:id>")`` below ``@app.route``."""
+
 from __future__ import annotations
+
+try:
+    import flask as _flask
+except ImportError as error:
+    raise ImportError("flask_distlock needs Flask. Run: pip install 'distlock[flask]'") from error
+
+from flask_distlock.decorators import distributed_lock
+from flask_distlock.extension import DistLock
+
+del _flask
+
+__all__ = ["DistLock", "distributed_lock"]

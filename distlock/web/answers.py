@@ -1,0 +1,149 @@
+"""What a client is told when a lock kept its request out: RFC 9457, or a page for people."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
+from distlock.web.converters import Malformed
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer, in the words of RFC 9457."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    #: Seconds, whole, 1 or more; None where repeating the request cannot help.
+    retry_after: int | None = None
+    #: What went wrong, with the lock's name: for debug mode only.
+    debug: str | None = None
+
+    def problem(self) -> dict[str, str | int]:
+        """The members of the problem document."""
+        members: dict[str, str | int] = {
+            "type": f"urn:distlock:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+        }
+        if self.retry_after is not None:
+            members["retry_after"] = self.retry_after
+        if self.debug is not None:
+            members["debug"] = self.debug
+        return members
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """An answer as it goes over the wire."""
+
+    status: int
+    body: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answer | None:
+    """The answer to a request that ended in *error*; None for errors that are the site's own to mend.
+
+    *contended_status*: the status where the lock stayed taken. *debug*: whether the lock's name may be shown.
+    """
+    shown = str(error) if debug else None
+    match error:
+        case LockTimeout():
+            return Answer(
+                contended_status,
+                "lock_contended",
+                "Locked",
+                "Somebody else is working on this just now. Nothing was changed. Try again.",
+                1,
+                shown,
+            )
+        case TooManyWaiters():
+            return Answer(
+                503,
+                "lock_queue_full",
+                "Too many are waiting",
+                "Too many requests wait for this already. Nothing was changed. Try again later.",
+                2,
+                shown,
+            )
+        case BackendUnavailable():
+            return Answer(
+                503,
+                "lock_backend_unavailable",
+                "Lock service unavailable",
+                "The lock service does not answer. Nothing was changed. Try again later.",
+                5,
+                shown,
+            )
+        case LockLost():
+            return Answer(
+                503,
+                "lock_lost",
+                "Lock lost",
+                "The lock was lost while the request was served. Everything was undone. Try again.",
+                1,
+                shown,
+            )
+        case Malformed():
+            return Answer(
+                400,
+                "lock_name_invalid",
+                HTTPStatus.BAD_REQUEST.phrase,
+                "A part of the request that says what to lock is missing or malformed.",
+                None,
+                shown,
+            )
+    return None
+
+
+def render(answer: Answer, accept: str) -> Rendered:
+    """Write *answer* for a client that sent *accept* as its ``Accept`` header."""
+    headers = {"Cache-Control": "no-store", "Vary": "Accept"}
+    if answer.retry_after is not None:
+        headers["Retry-After"] = str(answer.retry_after)
+    if prefers_html(accept):
+        headers["Content-Type"] = "text/html; charset=utf-8"
+        return Rendered(answer.status, _page(answer), headers)
+    headers["Content-Type"] = "application/problem+json"
+    return Rendered(answer.status, json.dumps(answer.problem()), headers)
+
+
+def prefers_html(accept: str) -> bool:
+    """Whether *accept* asks for HTML by name, and more than for JSON. Browsers do; ``*/*`` does not."""
+    page = data = 0.0
+    for part in accept.split(","):
+        media, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        quality = _quality(parameters)
+        if media in {"text/html", "application/xhtml+xml"}:
+            page = max(page, quality)
+        elif media in {"application/json", "application/problem+json"}:
+            data = max(data, quality)
+    return page > data
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def _page(answer: Answer) -> str:
+    title, detail = html.escape(answer.title), html.escape(answer.detail)
+    debug = f"\n<pre>{html.escape(answer.debug)}</pre>" if answer.debug is not None else ""
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title></head>\n'
+        f"<body>\n<h1>{title}</h1>\n<p>{detail}</p>{debug}\n</body>\n</html>\n"
+    )

@@ -1,0 +1,90 @@
+"""Locking switched off, for users' tests: every lock is granted at once, to everybody."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+from distlock.grant import Fence
+from distlock.names import check_name
+
+
+class DummyGrant:
+    """Looks like a grant, keeps nobody out, is never lost."""
+
+    lost = False
+
+    def __init__(self, fences: Mapping[str, Fence]) -> None:
+        self.fences = fences
+        self.names = tuple(fences)
+        self.released = False
+
+    @property
+    def fence(self) -> Fence:
+        """The fence of the one name; `AttributeError` if there are several."""
+        if len(self.fences) != 1:
+            raise AttributeError(
+                f"{len(self.fences)} names have {len(self.fences)} fences: use fences[name]."
+            )
+        return next(iter(self.fences.values()))
+
+    def remaining(self) -> float:
+        return 0.0 if self.released else math.inf
+
+    def check(self) -> None:
+        return None
+
+    def release(self) -> None:
+        self.released = True
+
+
+class DummyLock:
+    """What `DummyLocks.lock` returns."""
+
+    def __init__(self, locks: DummyLocks, names: tuple[str, ...]) -> None:
+        self._locks = locks
+        self._out: list[DummyGrant] = []
+        self.names = names
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> DummyGrant:
+        grant = self._locks.grant(self.names)
+        self._out.append(grant)
+        return grant
+
+    def release(self) -> None:
+        self._out.pop().release()
+
+    def locked(self) -> bool:
+        return False
+
+    def owned(self) -> bool:
+        return any(not grant.released for grant in self._out)
+
+    def __enter__(self) -> DummyGrant:
+        return self.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
+
+class DummyLocks:
+    """A client that locks nothing. Names are checked, so that a test finds those that can't be locked."""
+
+    def __init__(self, era: int = 1) -> None:
+        self._era = era
+        # next() of a count is one step of the interpreter: threads never get the same number.
+        self._numbers = itertools.count(1)
+
+    def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> DummyLock:
+        if not names:
+            raise TypeError("lock() needs at least one name, for example lock('product_1').")
+        return DummyLock(self, tuple(sorted({check_name(name) for name in names})))
+
+    rlock = lock
+
+    def grant(self, names: tuple[str, ...]) -> DummyGrant:
+        return DummyGrant({name: Fence(self._era, next(self._numbers)) for name in names})
+
+    def close(self) -> None:
+        return None

@@ -1,0 +1,108 @@
+"""The lock services of one site, by alias: each client is made when it is first asked for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import cast
+
+from distlock.errors import ConfigurationError
+from distlock.locks import Locks, connect
+from distlock.web.dummy import DummyLocks
+from distlock.web.settings import DEFAULT_ALIAS, Service
+
+logger = logging.getLogger("distlock")
+
+
+class Services:
+    """Clients by alias. Threads share it. *read* is called for the settings when they are first needed."""
+
+    def __init__(self, read: Callable[[], Mapping[str, Service]]) -> None:
+        self._read = read
+        self._mutex = threading.Lock()
+        self._settings: Mapping[str, Service] | None = None
+        self._clients: dict[str, Locks] = {}
+
+    def __getitem__(self, alias: str) -> Locks:
+        """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+        client = self._clients.get(alias)
+        if client is not None:
+            return client
+        service = self.service(alias)
+        with self._mutex:
+            if alias not in self._clients:
+                self._clients[alias] = make_client(service)
+            return self._clients[alias]
+
+    def service(self, alias: str) -> Service:
+        """The settings of *alias*. Raises `ConfigurationError` if there is no such alias."""
+        settings = self._settings
+        if settings is None:
+            settings = self._settings = self._read()
+        try:
+            return settings[alias]
+        except KeyError:
+            known = ", ".join(map(repr, settings))
+            raise ConfigurationError(
+                f"DISTLOCK has no alias {alias!r}, only {known}. Add it, or name one of these."
+            ) from None
+
+    def reset(self) -> None:
+        """Close the clients and forget the settings: they have changed."""
+        with self._mutex:
+            clients, self._clients, self._settings = self._clients, {}, None
+        for client in clients.values():
+            client.close()
+
+
+def make_client(service: Service) -> Locks:
+    """The client of *service*. Raises `ConfigurationError`; connects to nothing."""
+    if service.scheme == "dummy":
+        # It has the methods that the faces use; to the user it stands for a client.
+        return cast(Locks, DummyLocks(service.era))
+    try:
+        return connect(
+            service.location,
+            backend=service.backend,
+            prefix=service.prefix,
+            ttl=service.ttl,
+            timeout=service.timeout,
+            max_hold=service.max_hold,
+            max_waiters=service.max_waiters,
+            max_waiters_total=service.max_waiters_total,
+            era=service.era,
+            **service.options,
+        )
+    except (ConfigurationError, TypeError) as error:
+        # TypeError: an option with the name of an argument, or one that another library would take.
+        raise ConfigurationError(f"DISTLOCK[{service.alias!r}]: {error}") from error
+
+
+def without_settings(debug: bool) -> dict[str, Service]:
+    """What serves where nothing is configured: this host's files, while debugging only.
+
+    The directory is ``$XDG_STATE_HOME/distlock`` (``~/.local/state/distlock``), one per user: a directory
+    under ``/tmp`` may be another one in each service of the host, and then two locks would be held at once.
+    """
+    if not debug:
+        raise ConfigurationError(
+            "DISTLOCK is not configured. Say which lock service all servers of this site share, for example "
+            'DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or "file:///var/lock/shop" '
+            "if there is only one host."
+        )
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "DISTLOCK is not configured, and this user has no home directory."
+        ) from error
+    location = (Path(home).absolute() / "distlock").as_uri()
+    logger.warning(
+        "DISTLOCK is not configured: locks are kept in %s and hold on this host only. "
+        "Without debug mode this is an error.",
+        location,
+    )
+    return {DEFAULT_ALIAS: Service(DEFAULT_ALIAS, location)}

@@ -1,0 +1,290 @@
+"""The ``DISTLOCK`` setting: its shape, its defaults, and what is wrong with it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from distlock.backends import SCHEMES
+from distlock.errors import ConfigurationError
+from distlock.names import check_prefix
+
+DEFAULT_ALIAS = "default"
+CONTENDED_STATUSES = (423, 409, 429, 503)
+
+#: What the words are called elsewhere.
+_SYNONYMS = {
+    "KEY_PREFIX": "PREFIX",
+    "URL": "LOCATION",
+    "HOST": "LOCATION",
+    "WAIT": "TIMEOUT",
+    "BLOCKING_TIMEOUT": "TIMEOUT",
+    "EXPIRE": "TTL",
+    "LEASE": "TTL",
+    "ENGINE": "BACKEND",
+}
+
+Kind = Literal["shape", "backend", "key", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One alias of the setting, complete. URLs and options may hold passwords: neither is ever printed."""
+
+    alias: str
+    location: str = field(repr=False)
+    backend: str | None = None
+    prefix: str = ""
+    era: int = 1
+    ttl: float = 10.0
+    timeout: float = 5.0
+    max_hold: float = 60.0
+    max_names: int = 32
+    max_waiters: int = 32
+    max_waiters_total: int = 256
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @property
+    def scheme(self) -> str:
+        """What the lock service is called: ``redis``, ``file``, …, or a dotted path."""
+        return self.backend or urlsplit(self.location).scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a setting: what, and what to do."""
+
+    kind: Kind
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}"
+
+
+def read(setting: object, *, name: str = "DISTLOCK") -> dict[str, Service]:
+    """Return the services that *setting* describes, by alias. *name* is what messages call the setting.
+
+    Raises `ConfigurationError` with the first problem.
+    """
+    for problem in find_problems(setting, name=name):
+        raise ConfigurationError(str(problem))
+    services = _by_alias(setting)
+    assert services is not None
+    return {alias: _service(alias, given) for alias, given in services.items()}
+
+
+def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Problem]:
+    """Everything that is wrong with *setting*."""
+    if (problem := _shape_problem(setting, name)) is not None:
+        yield problem
+        return
+    for alias, given in (_by_alias(setting) or {}).items():
+        where = f"{name}[{alias!r}]"
+        if not isinstance(alias, str) or not alias:
+            yield Problem("shape", f"{name} has the alias {alias!r}.", "Aliases are text, such as 'default'.")
+            continue
+        if not isinstance(given, Mapping):
+            yield Problem(
+                "shape",
+                f"{where} is a {type(given).__name__}, not a dict.",
+                f'Write {name} = {{{alias!r}: {{"LOCATION": "redis://localhost:6379/0"}}}}.',
+            )
+            continue
+        problems = [*_unknown_keys(where, given), *_wrong_values(where, given)]
+        yield from problems
+        if not problems:
+            yield from _contradictions(where, given)
+
+
+def contended_status(value: object) -> int:
+    """Check ``DISTLOCK_CONTENDED_STATUS``: the status of an answer to a request that found the lock taken."""
+    if isinstance(value, bool) or value not in CONTENDED_STATUSES:
+        allowed = ", ".join(map(str, CONTENDED_STATUSES))
+        raise ConfigurationError(f"DISTLOCK_CONTENDED_STATUS is {value!r}. Allowed are {allowed}.")
+    assert isinstance(value, int)
+    return value
+
+
+def _by_alias(setting: object) -> Mapping[Any, Any] | None:
+    if isinstance(setting, str):
+        return {DEFAULT_ALIAS: {"LOCATION": setting}}
+    return setting if isinstance(setting, Mapping) else None
+
+
+def _shape_problem(setting: object, name: str) -> Problem | None:
+    example = f'{name} = {{"default": {{"LOCATION": "redis://localhost:6379/0"}}}}'
+    if isinstance(setting, str):
+        if setting:
+            return None
+        return Problem("shape", f"{name} is empty.", f"Write {example}.")
+    if not isinstance(setting, Mapping):
+        return Problem("shape", f"{name} is a {type(setting).__name__}, not a dict.", f"Write {example}.")
+    if DEFAULT_ALIAS in setting:
+        return None
+    flat = [key for key in setting if key in _CHECKS]
+    if flat:
+        return Problem(
+            "shape",
+            f"{name} has {flat[0]!r} where an alias is expected.",
+            f'Put everything one level deeper: {name} = {{"default": {{{flat[0]!r}: …}}}}.',
+        )
+    return Problem("shape", f"{name} has no alias 'default'.", f"Write {example}.")
+
+
+def _unknown_keys(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
+    for key in given:
+        if key in _CHECKS:
+            continue
+        upper = key.upper() if isinstance(key, str) else ""
+        close = difflib.get_close_matches(upper, _CHECKS, n=1)
+        meant = _SYNONYMS.get(upper) or (close[0] if close else None)
+        hint = f"Did you mean {meant!r}?" if meant else f"Known are {', '.join(_CHECKS)}."
+        if meant is None:
+            hint += " What only the backend knows belongs into OPTIONS."
+        yield Problem("key", f"{where} has an unknown key {key!r}.", hint)
+
+
+def _wrong_values(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
+    for key, check in _CHECKS.items():
+        if key in given and (hint := check(given[key])) is not None:
+            yield Problem("value", f"{where}[{key!r}] is {_shown(key, given[key])}.", hint)
+
+
+def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
+    backend, location = given.get("BACKEND"), given.get("LOCATION")
+    if not backend and not location:
+        yield Problem(
+            "backend",
+            f"{where} does not say which lock service to use.",
+            'Add "LOCATION", for example "redis://localhost:6379/0".',
+        )
+        return
+    if location is None:
+        if backend not in {"dummy", "memory"}:
+            yield Problem(
+                "backend",
+                f"{where} has no LOCATION.",
+                f'Say where the lock service is: "LOCATION": "{_example(backend)}".',
+            )
+        return
+    scheme = urlsplit(location).scheme
+    if "://" not in location:
+        yield Problem(
+            "backend",
+            f"{where}['LOCATION'] is no URL.",
+            f'Write it with its scheme, for example "{_example(backend)}".',
+        )
+    elif backend in _SERVICES and scheme in _SERVICES and _SERVICES[backend] != _SERVICES[scheme]:
+        yield Problem(
+            "backend",
+            f"{where} has the BACKEND {backend!r} and a LOCATION that starts with '{scheme}://'.",
+            "Leave BACKEND out: the scheme of LOCATION says it.",
+        )
+
+
+def _service(alias: str, given: Mapping[str, Any]) -> Service:
+    backend = given.get("BACKEND")
+    return Service(
+        alias=alias,
+        location=given.get("LOCATION") or f"{backend}://",
+        # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
+        backend=backend if backend and "." in backend else None,
+        options=MappingProxyType(dict(given.get("OPTIONS", {}))),
+        **{key.lower(): given[key] for key in given if key.lower() in _PLAIN},
+    )
+
+
+def _example(backend: object) -> str:
+    return "file:///var/lock/shop" if backend == "file" else "redis://localhost:6379/0"
+
+
+def _shown(key: str, value: object) -> str:
+    """Numbers and the like are worth showing; what may hold a password is not."""
+    if key in {"LOCATION", "OPTIONS", "BACKEND"} or not isinstance(value, str | int | float | None):
+        return f"a {type(value).__name__}" if not isinstance(value, str) else "not usable"
+    return repr(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _seconds(value: Any) -> str | None:
+    return None if _is_number(value) and value > 0 else "It has to be a number of seconds, more than 0."
+
+
+def _wait(value: Any) -> str | None:
+    return None if _is_number(value) and value >= 0 else "It has to be a number of seconds, 0 or more."
+
+
+def _count(value: Any) -> str | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return None if whole and value >= 1 else "It has to be a whole number, 1 or more."
+
+
+def _backend(value: Any) -> str | None:
+    if isinstance(value, str) and "://" in value:
+        return "It holds a URL, which belongs into LOCATION."
+    if isinstance(value, str) and (value in _SERVICES or "." in value):
+        return None
+    close = difflib.get_close_matches(str(value), _SERVICES, n=1) if isinstance(value, str) else []
+    known = f"Known are {', '.join(_SERVICES)}, or a dotted path."
+    return f"Did you mean {close[0]!r}? {known}" if close else known
+
+
+def _location(value: Any) -> str | None:
+    return (
+        None
+        if isinstance(value, str) and value
+        else "It has to be a URL, such as 'redis://localhost:6379/0'."
+    )
+
+
+def _prefix(value: Any) -> str | None:
+    try:
+        check_prefix(value)
+    except ConfigurationError as error:
+        return str(error)
+    return None
+
+
+def _on_backend_down(value: Any) -> str | None:
+    if value == "run":
+        return "'run' needs a fence, which this version does not have: write 'refuse'."
+    return None if value == "refuse" else "The only value is 'refuse': no lock, no view."
+
+
+def _fence(value: Any) -> str | None:
+    return None if value is False else "Fences are not available in this version: write False."
+
+
+def _options(value: Any) -> str | None:
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return None
+    return "It has to be a dict of the backend's own options."
+
+
+_CHECKS = {
+    "BACKEND": _backend,
+    "LOCATION": _location,
+    "PREFIX": _prefix,
+    "ERA": _count,
+    "TTL": _seconds,
+    "TIMEOUT": _wait,
+    "MAX_HOLD": _seconds,
+    "MAX_NAMES": _count,
+    "MAX_WAITERS": _count,
+    "MAX_WAITERS_TOTAL": _count,
+    "ON_BACKEND_DOWN": _on_backend_down,
+    "FENCE": _fence,
+    "OPTIONS": _options,
+}
+_PLAIN = {"prefix", "era", "ttl", "timeout", "max_hold", "max_names", "max_waiters", "max_waiters_total"}
+#: Word -> what serves it. Words with the same service may stand together.
+_SERVICES = {"dummy": "dummy", **{scheme: path for scheme, (path, _) in SCHEMES.items()}}

@@ -1,0 +1,140 @@
+"""From one call of a decorated function to the names of its locks."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from distlock.errors import ConfigurationError, InvalidName
+from distlock.names import check_name
+from distlock.web.converters import Malformed
+from distlock.web.templates import NameSource, Template, parse
+
+
+class Names:
+    """What a decorator was given as names, parsed. Shared by all calls; keeps nothing of any."""
+
+    def __init__(self, sources: Sequence[NameSource]) -> None:
+        if not sources:
+            raise ConfigurationError("A lock needs a name: write @distributed_lock('product_<int:id>').")
+        self.sources: list[Template | Callable[..., object]] = [
+            source if callable(source) else parse(source) for source in sources
+        ]
+        self.templates = [source for source in self.sources if isinstance(source, Template)]
+
+    def bind(self, function: Callable[..., object]) -> BoundNames:
+        """The names for the calls of *function*.
+
+        Raises `ConfigurationError` if a template names an argument that *function* does not have.
+        """
+        return BoundNames(self, function)
+
+
+class BoundNames:
+    """The names of one decorated function."""
+
+    def __init__(self, names: Names, function: Callable[..., object]) -> None:
+        self.sources = names.sources
+        self.templates = names.templates
+        # A partial made by Django's method_decorator claims to wrap the method, which has one more argument.
+        follow = not isinstance(function, functools.partial)
+        self._signature = inspect.signature(function, follow_wrapped=follow)
+        parameters = self._signature.parameters.values()
+        self._open = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        self._named = [p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}]
+        self._defaults = {p.name for p in parameters if p.default is not p.empty}
+        if self._open is None:
+            self._refuse_unknown(function)
+
+    def required(self) -> list[tuple[Template, str]]:
+        """Each argument that has to come with the call, with the template that names it."""
+        return [
+            (template, placeholder.source)
+            for template in self.templates
+            for placeholder in template.placeholders
+            if placeholder.source not in self._defaults
+        ]
+
+    def of_call(
+        self,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        maximum: int,
+        *,
+        first: tuple[object, ...] = (),
+    ) -> list[str]:
+        """The names for this call, without doubles. *first*: what callables get before the call's arguments.
+
+        Raises `Malformed` for client data that can't be a name or for more than *maximum* names,
+        `ConfigurationError` for what the template can never take, TypeError if the call itself is wrong.
+        """
+        arguments: Mapping[str, object] | None = None
+        found: dict[str, None] = {}
+        for source in self.sources:
+            if isinstance(source, Template):
+                if arguments is None:
+                    arguments = self._arguments(args, kwargs)
+                found[source.name(arguments)] = None
+                continue
+            for name in _names_from(source(*first, *args, **kwargs)):
+                found[name] = None
+                if len(found) > maximum:
+                    break
+        if len(found) > maximum:
+            raise Malformed(f"one call asks for more than {maximum} locks")
+        if not found:
+            raise Malformed("nothing was named to lock")
+        return list(found)
+
+    def _arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Mapping[str, object]:
+        if all(
+            placeholder.source in kwargs
+            for template in self.templates
+            for placeholder in template.placeholders
+        ):
+            # Views get theirs by keyword: no need to bind.
+            return kwargs
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        if self._open is not None:
+            arguments |= arguments.pop(self._open)
+        for template, source in ((t, p.source) for t in self.templates for p in t.placeholders):
+            if source not in arguments:
+                raise ConfigurationError(_unknown(template, source, arguments))
+        return arguments
+
+    def _refuse_unknown(self, function: Callable[..., object]) -> None:
+        for template, source in ((t, p.source) for t in self.templates for p in t.placeholders):
+            if source not in self._named:
+                where = getattr(function, "__qualname__", repr(function))
+                raise ConfigurationError(f"{where}: {_unknown(template, source, self._named)}")
+
+
+def _names_from(made: object) -> Iterable[str]:
+    names = [made] if isinstance(made, str) else made
+    if not isinstance(names, Iterable):
+        raise ConfigurationError(
+            f"A callable for a lock's name returns a str or several, not {type(made).__name__}."
+        )
+    for name in names:
+        try:
+            yield check_name(name)
+        except InvalidName as error:
+            raise Malformed(str(error)) from None
+
+
+def _unknown(template: Template, source: str, known: Iterable[str]) -> str:
+    known = list(known)
+    placeholder = next(p for p in template.placeholders if p.source == source)
+    close = difflib.get_close_matches(source, known, n=1)
+    if close:
+        line = template.text.replace(placeholder.text, placeholder.text.replace(source, close[0]))
+        remedy = f"Did you mean {line!r}?"
+    else:
+        remedy = f"It has: {', '.join(known) or 'none'}."
+    return (
+        f"{placeholder.text} in the lock's name {template.text!r} is no argument of this function. {remedy}"
+    )

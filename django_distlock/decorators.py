@@ -1,0 +1,125 @@
+"""``@distributed_lock`` for views and for plain functions."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from django.http import HttpRequest
+from django.views import View
+
+from distlock.errors import ConfigurationError, LockError
+from distlock.web import guard
+from distlock.web.decorator import Guarded, Told
+from distlock.web.settings import DEFAULT_ALIAS
+from distlock.web.templates import NameSource
+from django_distlock.conf import services
+from django_distlock.responses import response_for
+from django_distlock.transactions import NoTransactions, ViewTransactions, take_over
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+logger = logging.getLogger("distlock")
+
+
+def distributed_lock(
+    *names: NameSource,
+    alias: str = DEFAULT_ALIAS,
+    timeout: float | None = None,
+    ttl: float | None = None,
+    methods: Iterable[str] | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let one call at a time run on all servers, for each value of *names*.
+
+    *names*: templates such as ``"product_<int:id>"`` over the arguments of the decorated function, or
+    callables that get its arguments and return one name or several. All are locked, or none. *alias*: which
+    lock service of ``settings.DISTLOCK``. *timeout*: the longest wait, seconds; None: the alias's. *ttl*:
+    lifetime without renewal, seconds; None: the alias's. *methods*: the HTTP methods that are locked; None:
+    all.
+
+    On a view the transactions of ``ATOMIC_REQUESTS`` begin after the lock is taken and are committed before
+    it is released, and whoever does not get the lock is answered. On any other function lock errors are
+    raised. Raises `ConfigurationError` at import for what can never work.
+    """
+    told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        guarded = Guarded(function, told)
+
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            if args and isinstance(args[0], HttpRequest):
+                return _view(guarded, view_transactions, args[0], args, kwargs)
+            refuse_misplaced(guarded, args)
+            return _call(guarded, function_transactions, args, kwargs)
+
+        view_transactions = ViewTransactions(take_over(wrapper, function), guarded.where)
+        function_transactions = NoTransactions(guarded.where)
+        guarded.mark(wrapper)
+        return wrapper
+
+    return decorate
+
+
+def _view(
+    guarded: Guarded,
+    transactions: ViewTransactions,
+    request: HttpRequest,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    if not guarded.told.locks_method(request.method):
+        with transactions.unlocked():
+            return guarded.function(*args, **kwargs)
+    try:
+        response = _call(guarded, transactions, args, kwargs)
+    except LockError as error:
+        answer = response_for(error, request)
+        if answer is None:
+            raise
+        logger.info("%s answered %d: %s", guarded.where, answer.status_code, error)
+        return answer
+    if getattr(response, "streaming", False):
+        logger.warning(
+            "%s returned a streaming response: its content is made after the lock is released.", guarded.where
+        )
+    return response
+
+
+def _call(
+    guarded: Guarded,
+    transactions: ViewTransactions | NoTransactions,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    told = guarded.told
+    client = services[told.alias]
+    names = guarded.names.of_call(args, kwargs, services.service(told.alias).max_names)
+    return guard.run(
+        client,
+        names,
+        lambda: guarded.function(*args, **kwargs),
+        transactions,
+        timeout=told.timeout,
+        ttl=told.ttl,
+    )
+
+
+def refuse_misplaced(guarded: Guarded, args: tuple[Any, ...]) -> None:
+    """Raise `ConfigurationError` where a call looks like a view's, but the guard stands too far inside."""
+    if args and isinstance(args[0], View):
+        raise ConfigurationError(
+            f"@distributed_lock stands on the method {guarded.where}. Write above the class: "
+            f'@method_decorator(distributed_lock(…), name="dispatch").'
+        )
+    if args and isinstance(getattr(args[0], "_request", None), HttpRequest):
+        raise ConfigurationError(
+            f"@distributed_lock stands below @api_view on {guarded.where}: write it above."
+        )
+    if guarded.told.methods is not None:
+        raise ConfigurationError(
+            f"{guarded.where} was not called with a request, so methods= would never lock: leave it out."
+        )

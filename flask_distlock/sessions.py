@@ -1,0 +1,136 @@
+"""Flask-SQLAlchemy's session around a locked view. Imports SQLAlchemy only where the site has done so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from flask import Flask
+
+from distlock.errors import ConfigurationError
+from distlock.web.guard import check_held
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, scoped_session
+
+
+class Sessions:
+    """The ``db.session`` of one app, if it has one."""
+
+    def __init__(self) -> None:
+        self._session: scoped_session[Session] | None = None
+        #: Transactions in which something was written: flushed, so that the session itself looks clean.
+        self._wrote: WeakSet[SessionTransaction] = WeakSet()
+
+    def watch(self, app: Flask) -> None:
+        """Find the app's session, and follow what is written in it."""
+        session = getattr(app.extensions.get("sqlalchemy"), "session", None)
+        orm = sys.modules.get("sqlalchemy.orm")
+        if orm is None or not isinstance(session, orm.scoped_session):
+            return
+        from sqlalchemy import event
+
+        event.listen(session, "after_flush", self._after_flush)
+        event.listen(session, "do_orm_execute", self._on_execute)
+        event.listen(session, "before_commit", self._before_commit)
+        self._session = session
+
+    def transactions(self, where: str, is_view: bool) -> SessionTransactions:
+        return SessionTransactions(self, where, is_view)
+
+    def current(self) -> Session | None:
+        """The session of this request, if it was used already."""
+        if self._session is None or not self._session.registry.has():
+            return None
+        return self._session()
+
+    def has_changes(self, session: Session) -> bool:
+        """Whether *session* holds anything that a COMMIT would write."""
+        if session.new or session.dirty or session.deleted:
+            return True
+        transaction = session.get_transaction()
+        return transaction is not None and transaction in self._wrote
+
+    def _after_flush(self, session: Session, context: Any) -> None:
+        self._note(session)
+
+    def _on_execute(self, state: ORMExecuteState) -> None:
+        if not (state.is_select or str(state.statement).lstrip()[:6].lower() == "select"):
+            self._note(state.session)
+
+    def _note(self, session: Session) -> None:
+        transaction = session.get_transaction()
+        if transaction is not None:
+            self._wrote.add(transaction)
+
+    def _before_commit(self, session: Session) -> None:
+        # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
+        check_held()
+
+
+class SessionTransactions:
+    """What a guard does about the session: it starts fresh, and nothing stays to be committed later."""
+
+    def __init__(self, sessions: Sessions, where: str, is_view: bool) -> None:
+        self._sessions = sessions
+        self._where = where
+        self._is_view = is_view
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
+        session = self._sessions.current()
+        if session is None or not session.in_transaction():
+            return
+        shown = ", ".join(map(repr, names))
+        if nested:
+            raise ConfigurationError(
+                f"{self._where} would be locked on {shown} inside the transaction of the guard around it: "
+                f"name all locks in one place, @distributed_lock(…, {shown}), on the outer function."
+            )
+        if self._sessions.has_changes(session):
+            raise ConfigurationError(
+                f"db.session has changes that are not committed, and {self._where} is about to wait for {shown}. "
+                "They would be committed together. Call db.session.commit() or rollback() before."
+            )
+        # What was read before the lock may be stale by the time we have it. Reading again is cheap.
+        session.rollback()
+
+    @contextmanager
+    def begin(self) -> Iterator[bool]:
+        try:
+            # The view commits by itself; `Sessions` checks the lock then.
+            yield False
+        except BaseException:
+            # An after_request hook might commit what the view left behind, after the release.
+            self._roll_back()
+            raise
+
+    def settle(self, result: object) -> None:
+        """See that nothing is left that would be committed after the release. *result* is the function's.
+
+        What a view leaves behind when it refuses (a status of 400 or more) was not meant to stay.
+        """
+        if self._roll_back() and not (self._is_view and _status(result) >= 400):
+            raise ConfigurationError(
+                f"{self._where} returned with uncommitted changes in db.session, and a commit after its lock "
+                "is released would be seen too late by the next. They are rolled back: call db.session.commit() "
+                "inside the decorated function."
+            )
+
+    def _roll_back(self) -> bool:
+        """Roll uncommitted changes back. Whether there were any."""
+        session = self._sessions.current()
+        if session is None or not self._sessions.has_changes(session):
+            return False
+        session.rollback()
+        return True
+
+
+def _status(result: Any) -> int:
+    """The status of what a view returned, in all the forms that Flask takes."""
+    status = getattr(result, "status_code", 200)
+    if isinstance(result, tuple) and len(result) > 1 and isinstance(result[1], int | str):
+        status = result[1]
+    return int(str(status).split(maxsplit=1)[0])
