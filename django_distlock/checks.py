@@ -47,7 +47,7 @@ def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
     """The names of locked views against the routes that lead to them."""
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
-    found = []
+    found: list[CheckMessage] = []
     for route, view, arguments in routes(get_resolver().url_patterns):
         found.extend(_check_route(route, view, arguments))
     return found

@@ -52,9 +52,11 @@ def distributed_lock(
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
             if args and isinstance(args[0], HttpRequest):
-                return _view(guarded, view_transactions, args[0], args, kwargs)
+                response: R = _view(guarded, view_transactions, args[0], args, kwargs)
+                return response
             refuse_misplaced(guarded, args)
-            return _call(guarded, function_transactions, args, kwargs)
+            result: R = _call(guarded, function_transactions, args, kwargs)
+            return result
 
         view_transactions = ViewTransactions(take_over(wrapper, function), guarded.where)
         function_transactions = NoTransactions(guarded.where)

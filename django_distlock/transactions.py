@@ -93,7 +93,8 @@ def refuse_open(where: str, names: Sequence[str], nested: bool) -> None:
     The transactions that `TestCase` opens around a test don't count.
     """
     for connection in connections.all(initialized_only=True):
-        blocks = connection.atomic_blocks
+        # Django's own test for durable blocks; the stubs don't know the attribute.
+        blocks: list[Any] = connection.atomic_blocks
         if blocks and not blocks[-1]._from_testcase:
             raise ConfigurationError(_message(where, connection.alias, names, nested))
         manual = connection.connection is not None and not connection.in_atomic_block

@@ -49,12 +49,14 @@ def distributed_lock(
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
             if _is_view(guarded):
-                return _view(guarded, args, kwargs)
+                response: R = _view(guarded, args, kwargs)
+                return response
             if told.methods is not None:
                 raise ConfigurationError(
                     f"{guarded.where} was not called as a view, so methods= would never lock: leave it out."
                 )
-            return _call(guarded, args, kwargs, ())
+            result: R = _call(guarded, args, kwargs, ())
+            return result
 
         guarded.mark(wrapper)
         remember(function)

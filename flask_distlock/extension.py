@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from flask import Flask, current_app, has_app_context
 
@@ -123,7 +123,7 @@ def _check_once(app: Flask, state: State) -> None:
             state.checked = True
 
 
-def _answer(error: LockError) -> object:
+def _answer(error: LockError) -> Any:
     """Lock errors that leave a view: the same answers, through the site's own error handlers."""
     exception = exception_for(error)
     if exception is None:

@@ -35,8 +35,10 @@ def check_placement(app: Flask) -> None:
                 "past it: write it below."
             )
     for rule in app.url_map.iter_rules():
-        view = app.view_functions.get(rule.endpoint)
-        for guarded in guards_of(view) if view is not None else ():
+        if rule.endpoint not in app.view_functions:
+            continue
+        view = app.view_functions[rule.endpoint]
+        for guarded in guards_of(view):
             _check_methods(guarded, rule.rule, rule.methods or set())
             if guarded.wrapper is view:
                 # Other decorators in between may add arguments: those are looked at when it is called.

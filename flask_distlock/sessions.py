@@ -91,8 +91,8 @@ class SessionTransactions:
             )
         if self._sessions.has_changes(session):
             raise ConfigurationError(
-                f"db.session has changes that are not committed, and {self._where} is about to wait for {shown}. "
-                "They would be committed together. Call db.session.commit() or rollback() before."
+                f"db.session has changes that are not committed, and {self._where} is about to wait for "
+                f"{shown}. They would be committed together. Call db.session.commit() or rollback() before."
             )
         # What was read before the lock may be stale by the time we have it. Reading again is cheap.
         session.rollback()
@@ -115,8 +115,8 @@ class SessionTransactions:
         if self._roll_back() and not (self._is_view and _status(result) >= 400):
             raise ConfigurationError(
                 f"{self._where} returned with uncommitted changes in db.session, and a commit after its lock "
-                "is released would be seen too late by the next. They are rolled back: call db.session.commit() "
-                "inside the decorated function."
+                "is released would be seen too late by the next. They are rolled back: call "
+                "db.session.commit() inside the decorated function."
             )
 
     def _roll_back(self) -> bool:

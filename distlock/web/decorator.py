@@ -35,7 +35,7 @@ class Told:
         methods: Iterable[str] | None = None,
     ) -> None:
         self.names = Names(names)
-        if not isinstance(alias, str) or not alias:
+        if not _is_text(alias):
             raise ConfigurationError(f"alias={alias!r} has to be a key of DISTLOCK, such as 'default'.")
         self.alias = alias
         self.timeout = _seconds("timeout", timeout, zero=True)
@@ -73,10 +73,11 @@ class Guarded:
 def chain(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """*function*, what it wraps, what that wraps, and so on."""
     seen = set()
-    while function is not None and id(function) not in seen:
-        seen.add(id(function))
-        yield function
-        function = getattr(function, "__wrapped__", None)  # type: ignore[assignment]
+    wrapped: Any = function
+    while wrapped is not None and id(wrapped) not in seen:
+        seen.add(id(wrapped))
+        yield wrapped
+        wrapped = getattr(wrapped, "__wrapped__", None)
 
 
 def guards_of(function: Callable[..., Any]) -> list[Guarded]:
@@ -113,10 +114,18 @@ def refuse_unguardable(function: Any) -> None:
         )
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _methods(methods: Iterable[str]) -> frozenset[str]:
     if isinstance(methods, str):
         raise ConfigurationError(f"methods={methods!r} has to be a list: write methods=[{methods!r}].")
-    wanted = [method.upper() if isinstance(method, str) else method for method in methods]
+    wanted = [method.upper() if _is_text(method) else method for method in methods]
     if not wanted:
         raise ConfigurationError("methods=[] would never lock: leave it out to lock every method.")
     for method in wanted:
@@ -130,8 +139,7 @@ def _methods(methods: Iterable[str]) -> frozenset[str]:
 def _seconds(word: str, value: float | None, zero: bool) -> float | None:
     if value is None:
         return None
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < 0 or (value == 0 and not zero):
+    if not _is_number(value) or value < 0 or (value == 0 and not zero):
         least = "0 or more" if zero else "more than 0"
         raise ConfigurationError(f"{word}={value!r} has to be a number of seconds, {least}.")
     return float(value)
