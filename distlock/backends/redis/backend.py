@@ -14,7 +14,7 @@ from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.listener import Listener
-from distlock.backends.redis.pool import Pool
+from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.scripts import Script, bulk, command, hold_key, terms
 from distlock.errors import BackendUnavailable, ConfigurationError
 
@@ -27,6 +27,8 @@ _POLL = 1.0
 _DEAF_POLL = 0.1
 #: How long after the end of another's hold to ask for it, seconds: spread, because all waiters do.
 _AFTER = (0.005, 0.05)
+#: How many holds are renewed in one round trip.
+_BATCH = 500
 #: Behind a lock that is free, but whose queue was too long to clear in one call, seconds.
 _UNDECIDED = 0.01
 
@@ -99,7 +101,7 @@ class RedisBackend:
             (reply,) = self._call(scripts.REQUEST, [ask])
         answer = reply[1]
         if answer == _HELD:
-            self._queued.pop(ask.key, None)
+            self._unqueue(ask)
             return Held(int(reply[2]), ask.ttl)
         if answer == _BUSY:
             return Busy()
@@ -107,20 +109,35 @@ class RedisBackend:
         return Queued(_poll(int(reply[2]), listener is not None and listener.subscribed))
 
     def cancel(self, ask: Ask) -> bool:
-        self._queued.pop(ask.key, None)
+        self._unqueue(ask)
         (reply,) = self._call(scripts.CANCEL, [ask])
         return bool(reply[1])
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
-        return [bool(reply[1]) for reply in self._call(scripts.RENEW, asks)] if asks else []
+        answers: list[bool] = []
+        # A script that runs keeps everybody else waiting, and so does a batch of them.
+        for start in range(0, len(asks), _BATCH):
+            replies = self._call(scripts.RENEW, asks[start : start + _BATCH])
+            answers += [bool(reply[1]) for reply in replies]
+        return answers
 
     def release(self, ask: Ask) -> bool:
-        self._queued.pop(ask.key, None)
-        (reply,) = self._call(scripts.RELEASE, [ask])
+        self._unqueue(ask)
+        try:
+            (reply,) = self._attempt(scripts.RELEASE, [ask])
+        except Stale:
+            (reply,) = self._attempt(scripts.RELEASE, [ask])
+            if not reply[1]:
+                # Whether the first attempt did it, or the hold had been lost before, nobody knows.
+                raise
         return bool(reply[1])
 
     def locked(self, key: str) -> bool:
-        (reply,) = self._pool.exchange([command("EXISTS", hold_key(key))])
+        question = [command("EXISTS", hold_key(key))]
+        try:
+            (reply,) = self._pool.exchange(question)
+        except Stale:
+            (reply,) = self._pool.exchange(question)
         if isinstance(reply, Exception):
             raise unavailable(self._address, reply)
         return bool(reply)
@@ -134,7 +151,20 @@ class RedisBackend:
         if self._sink is not None:
             self._listener = Listener(self._address, f"dl:1:ch:{self._process}", self._sink)
 
+    def _unqueue(self, ask: Ask) -> None:
+        queued = self._queued.get(ask.key)
+        # What is given up late may not take its successor along.
+        if queued is not None and queued.token == ask.token:
+            self._queued.pop(ask.key, None)
+
     def _call(self, script: Script, asks: Sequence[Ask]) -> list[list[Any]]:
+        """As `_attempt`, and a second attempt if a connection was dead: no answer changes by repetition."""
+        try:
+            return self._attempt(script, asks)
+        except Stale:
+            return self._attempt(script, asks)
+
+    def _attempt(self, script: Script, asks: Sequence[Ask]) -> list[list[Any]]:
         """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token."""
         calls = [
             terms(ask.key, ask.ttl, ask.span, ask.wait, self._process, self._ack_window, self._fence_ttl)

@@ -18,6 +18,10 @@ from distlock.errors import BackendUnavailable
 logger = logging.getLogger(__name__)
 
 
+class Stale(BackendUnavailable):
+    """A connection that had been idle turned out to be dead. Most likely the server saw nothing of it."""
+
+
 class Pool:
     """At most *size* connections, the one used last first. Belongs to one process."""
 
@@ -36,23 +40,20 @@ class Pool:
     def exchange(self, commands: Sequence[bytes]) -> list[object]:
         """Send *commands* in one go and return their replies; what the server refused is a `ResponseError`.
 
-        Raises `BackendUnavailable` when the exchange was not completed. It is repeated once where a
-        connection that had been idle turned out to be dead: every script may be repeated without harm.
+        Raises `BackendUnavailable` when the exchange was not completed, and `Stale` where a second attempt
+        is worth it.
         """
         connection, fresh = self._borrow()
         try:
             return self._converse(connection, commands, fresh)
         except (RedisError, OSError) as error:
             failure = error
+        told = unavailable(self._address, failure)
         if isinstance(failure, RedisConnectionError) and not fresh:
             # The others have been idle for longer and are most likely dead as well.
             self.clear()
-            connection, fresh = self._borrow()
-            try:
-                return self._converse(connection, commands, fresh)
-            except (RedisError, OSError) as error:
-                failure = error
-        raise unavailable(self._address, failure)
+            raise Stale(str(told)) from told.__cause__
+        raise told
 
     def clear(self) -> None:
         """Close the idle connections. One that is in use is closed by the next `clear`, or serves on."""

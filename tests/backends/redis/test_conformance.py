@@ -2,11 +2,24 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing.protocol import ProtocolConformance
+from distlock.testing.protocol import LeaseConformance, ProtocolConformance
+from distlock.testing.threads import ThreadConformance
+from distlock.testing.troubles import TroubleConformance
 from tests.redis_server import RedisServer
 
 
-class TestRedisProtocol(ProtocolConformance):
-    @pytest.fixture
-    def url(self, redis_server: RedisServer) -> str:
-        return redis_server.url
+@pytest.fixture
+def url(redis_server: RedisServer) -> str:
+    return redis_server.url
+
+
+class TestProtocol(ProtocolConformance, LeaseConformance):
+    pass
+
+
+class TestThreads(ThreadConformance):
+    pass
+
+
+class TestTroubles(TroubleConformance):
+    pass
