@@ -88,7 +88,12 @@ class Engine:
         except BaseException as error:
             self._abandon(waiter, error)
             raise
-        return waiter.grant
+        if waiter.grant is None or not waiter.grant.lost:
+            return waiter.grant
+        # We slept (a stopped process, a long pause) until after the end of what we were granted meanwhile.
+        yield from self.release(waiter.grant)
+        left = max(0.0, deadline - self.now())
+        return (yield from self.acquire(key, name, gate, left, ttl)) if left else None
 
     def _enter(self, key: str, name: str, gate: Gate, patient: bool) -> Waiter | None:
         with self.mutex:

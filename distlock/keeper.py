@@ -162,9 +162,9 @@ class Keeper:
     # -- the thread ------------------------------------------------------------------------------
 
     def _wake_before(self, due: float) -> None:
-        if not self.threads or self._closing:
+        if self._closing:
             return
-        if self._thread is None:
+        if self.threads and self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="distlock-keeper", daemon=True)
             self._thread.start()
         elif due < self._wakes_at:

@@ -1,0 +1,244 @@
+"""A scheduler that plays the engine's steps in an order drawn from a seed, in time that it makes up.
+
+Processes share one `MemoryService`. Between two steps anything may happen: another task's step, time
+passing, a reply lost, a task cancelled, a process stopped for a while or killed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from distlock.backends.memory import MemoryBackend, MemoryService
+from distlock.engine import Engine
+from distlock.errors import BackendUnavailable
+from distlock.grant import Grant
+from distlock.steps import Call, Park
+from distlock.testing.history import Record
+
+
+class Cancelled(BaseException):
+    """What the simulation throws into a task, as asyncio throws its CancelledError."""
+
+
+class SimulatedGate:
+    def __init__(self) -> None:
+        self.open = False
+
+    def wake(self) -> None:
+        self.open = True
+
+
+@dataclass(eq=False)
+class Task:
+    steps: Generator[Call | Park, Any, Any]
+    process: Process
+    forever: bool = False
+    step: Call | Park | None = None
+    until: float = 0.0
+
+
+@dataclass
+class Faults:
+    """How likely, per step, something goes wrong."""
+
+    lost_request: float = 0.0
+    lost_reply: float = 0.0
+    cancel: float = 0.0
+    stop: float = 0.0
+    kill: float = 0.0
+
+    def any(self) -> bool:
+        return any((self.lost_request, self.lost_reply, self.stop, self.kill))
+
+
+class Process:
+    def __init__(self, simulation: Simulation, number: int, **settings: Any) -> None:
+        self.simulation = simulation
+        self.number = number
+        self.stopped_until = 0.0
+        self.dead = False
+        self.backend = MemoryBackend("memory://", service=simulation.service)
+        self.engine = Engine(
+            self.backend, **{**SETTINGS, **settings}, now=lambda: simulation.now, threads=False
+        )
+        self.keeper_gate = SimulatedGate()
+        self.engine.keeper._gate = self.keeper_gate  # type: ignore[assignment]
+        simulation.start(self._keep(), self, forever=True)
+
+    def _keep(self) -> Generator[Call | Park, Any, None]:
+        while True:
+            pause = yield from self.engine.keeper.tick()
+            yield Park(self.keeper_gate, pause)
+
+    def shop(self, caller: str, rounds: int) -> Generator[Call | Park, Any, None]:
+        """A caller that takes a lock again and again, with all the patience there is, or less."""
+        draw = self.simulation.random
+        for _ in range(rounds):
+            gate = SimulatedGate()
+            asked = self.simulation.now
+            timeout = draw.choice([0.0, 0.01, 0.3, 5.0, math.inf, math.inf])
+            name = draw.choice(NAMES)
+            try:
+                grant = yield from self.engine.acquire(name, name, gate, timeout, self.engine.ttl)
+            except BackendUnavailable:
+                continue
+            if grant is None:
+                if timeout == math.inf:
+                    self.simulation.wrong.append(f"{caller} got nothing, with no limit to its patience.")
+                continue
+            granted = self.simulation.now
+            try:
+                yield Park(SimulatedGate(), draw.choice([0.0, 0.001, 0.02, 0.2]))
+            except Cancelled:
+                self.simulation.note(name, caller, asked, granted, grant)
+                self.engine.let_go(grant)
+                raise
+            self.simulation.note(name, caller, asked, granted, grant)
+            yield from self.engine.release(grant)
+
+
+NAMES = ["a", "b"]
+SETTINGS: dict[str, Any] = {
+    "ttl": 3.0,
+    "max_hold": 60.0,
+    "max_waiters": 100,
+    "max_waiters_total": 100,
+    "era": 1,
+}
+
+
+@dataclass
+class Simulation:
+    seed: int
+    processes: int = 3
+    callers: int = 4
+    rounds: int = 6
+    faults: Faults = field(default_factory=Faults)
+    settings: dict[str, Any] = field(default_factory=dict)
+    service: MemoryService = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.now = 0.0
+        self.service = MemoryService(now=lambda: self.now)
+        self.tasks: list[Task] = []
+        self.history: list[Record] = []
+        self.wrong: list[str] = []
+        self.all = [Process(self, number, **self.settings) for number in range(self.processes)]
+        for process in self.all:
+            for caller in range(self.callers):
+                self.start(process.shop(f"{process.number}.{caller}", self.rounds), process)
+
+    def start(self, steps: Generator[Call | Park, Any, Any], process: Process, forever: bool = False) -> None:
+        task = Task(steps, process, forever)
+        self.tasks.append(task)
+        self.resume(task, lambda: next(steps))
+
+    def note(self, name: str, caller: str, asked: float, granted: float, grant: Grant) -> None:
+        # A grant that was lost counts until its deadline: what its holder does later is not the lock's.
+        released = min(self.now, grant._hold.deadline)
+        self.history.append(Record(name, caller, asked, granted, released, grant.fence))
+
+    def run(self, limit: int = 200_000) -> list[str]:
+        """Play until all callers are done. Returns what was wrong, besides the history."""
+        for _ in range(limit):
+            self._misfortune()
+            if not any(not task.forever and not task.process.dead for task in self.tasks):
+                break
+            ready = [task for task in self.tasks if self._ready(task)]
+            if ready:
+                self._play(self.random.choice(ready))
+                if self.random.random() < 0.05:
+                    self.now += self.random.choice([0.001, 0.02, 0.3])
+            elif not self._advance():
+                self.wrong.append("Nobody can go on, and nobody ever will: a wake-up was lost.")
+                return self.wrong
+        else:
+            self.wrong.append(f"Not done after {limit} steps.")
+        self._let_the_dust_settle()
+        return self.wrong
+
+    def _let_the_dust_settle(self) -> None:
+        """What dead processes left ends by itself, and the keepers of the living clear up."""
+        for _ in range(2000):
+            ready = [task for task in self.tasks if self._ready(task)]
+            if ready:
+                self._play(self.random.choice(ready))
+            elif not self._advance():
+                break
+        self.now += 100.0
+        held = [key for key in list(self.service.records) if self.service.locked(key)]
+        if held:
+            self.wrong.append(f"Still held when everybody had gone: {held}.")
+        for process in self.all:
+            if not process.dead and (process.engine.rooms or process.engine.waiting):
+                self.wrong.append(f"Process {process.number} still has rooms: {list(process.engine.rooms)}.")
+
+    # -- one step --------------------------------------------------------------------------------
+
+    def _ready(self, task: Task) -> bool:
+        if task.process.dead or task.process.stopped_until > self.now:
+            return False
+        step = task.step
+        return isinstance(step, Call) or (step is not None and (step.gate.open or task.until <= self.now))  # type: ignore[attr-defined]
+
+    def _advance(self) -> bool:
+        times = [
+            max(task.until, task.process.stopped_until)
+            for task in self.tasks
+            if isinstance(task.step, Park) and not task.process.dead
+        ]
+        times += [process.stopped_until for process in self.all if process.stopped_until > self.now]
+        later = [time for time in times if time > self.now and time != math.inf]
+        if later:
+            self.now = min(later)
+        return bool(later)
+
+    def _play(self, task: Task) -> None:
+        step, draw = task.step, self.random.random
+        assert step is not None
+        if isinstance(step, Park):
+            step.gate.open = False  # type: ignore[attr-defined]
+            self.resume(task, lambda: task.steps.send(None))
+            return
+        error: BaseException | None = None
+        answer = None
+        if draw() < self.faults.lost_request:
+            error = BackendUnavailable("the request was lost (a planted fault)")
+        else:
+            answer = step.function(*step.arguments)
+            if draw() < self.faults.lost_reply:
+                error = BackendUnavailable("the reply was lost (a planted fault)")
+        if error is not None:
+            raised = error
+            self.resume(task, lambda: task.steps.throw(raised))
+        else:
+            self.resume(task, lambda: task.steps.send(answer))
+
+    def resume(self, task: Task, go: Callable[[], Call | Park]) -> None:
+        try:
+            task.step = go()
+        except (StopIteration, Cancelled):
+            self.tasks.remove(task)
+            return
+        if isinstance(task.step, Park):
+            task.until = self.now + task.step.timeout
+
+    def _misfortune(self) -> None:
+        draw = self.random
+        if draw.random() < self.faults.cancel:
+            waiting = [task for task in self.tasks if self._ready(task) or isinstance(task.step, Park)]
+            waiting = [task for task in waiting if not task.forever and not task.process.dead]
+            if waiting:
+                task = draw.choice(waiting)
+                self.resume(task, lambda: task.steps.throw(Cancelled()))
+        if draw.random() < self.faults.stop:
+            draw.choice(self.all).stopped_until = self.now + draw.choice([0.2, 1.0, 6.0])
+        if draw.random() < self.faults.kill and sum(not process.dead for process in self.all) > 1:
+            victim = draw.choice(self.all)
+            victim.dead = True
+            victim.backend._sink = None
