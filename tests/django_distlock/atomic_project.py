@@ -1,0 +1,125 @@
+"""A Django project with ``ATOMIC_REQUESTS`` on PostgreSQL, sold out by threads through the real handler.
+
+Run as ``python -m tests.django_distlock.atomic_project PORT GUARD``; prints a line of JSON.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import threading
+import time
+
+import django
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from django.db import connection, connections
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+from django.urls import path
+
+THREADS = 8
+POSTS = 8
+STOCK = 40
+
+
+def configure(port: int) -> None:
+    settings.configure(
+        ALLOWED_HOSTS=["*"],
+        DATABASES={
+            "default": {
+                "ENGINE": "django.db.backends.postgresql",
+                "HOST": "127.0.0.1",
+                "PORT": port,
+                "NAME": "shop",
+                "USER": "shop",
+                "ATOMIC_REQUESTS": True,
+            }
+        },
+        DISTLOCK={"default": {"LOCATION": "memory://atomic", "TIMEOUT": 60}},
+        INSTALLED_APPS=["django_distlock"],
+        ROOT_URLCONF=__name__,
+        SECRET_KEY="tests only",
+    )
+    django.setup()
+
+
+def buy(request: HttpRequest, id: int) -> HttpResponse:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT stock FROM product WHERE id = %s", [id])
+        (stock,) = cursor.fetchone()
+        # What a shop does between reading and writing. It makes the damage of the control reliable.
+        time.sleep(0.005)
+        if stock < 1:
+            return HttpResponse("sold out", status=409)
+        cursor.execute("UPDATE product SET stock = %s WHERE id = %s", [stock - 1, id])
+        cursor.execute("INSERT INTO sale (product) VALUES (%s)", [id])
+    return HttpResponse("sold")
+
+
+def let_go_with_the_decorator(view):
+    """The control: the same lock, taken and released inside Django's transaction."""
+    from django_distlock import locks
+
+    @functools.wraps(view)
+    def wrapper(request, id):
+        with locks.lock(f"product_{id}"):
+            return view(request, id)
+
+    return wrapper
+
+
+def guarded(guard: str):
+    from django_distlock import distributed_lock
+
+    guards = {
+        "none": lambda view: view,
+        "distributed": distributed_lock("product_<int:id>"),
+        "control": let_go_with_the_decorator,
+    }
+    return guards[guard](buy)
+
+
+def sell_out() -> list[int]:
+    application = get_wsgi_application()
+    statuses: list[int] = []
+    start = threading.Barrier(THREADS)
+
+    def shop() -> None:
+        start.wait()
+        for _ in range(POSTS):
+            environ = RequestFactory().post("/product/1/buy").environ
+            response = application(environ, lambda status, headers: None)
+            list(response)
+            statuses.append(response.status_code)
+            response.close()
+        connections.close_all()
+
+    threads = [threading.Thread(target=shop) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statuses
+
+
+def main() -> None:
+    global urlpatterns
+    configure(int(sys.argv[1]))
+    urlpatterns = [path("product/<int:id>/buy", guarded(sys.argv[2]))]
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS product, sale")
+        cursor.execute("CREATE TABLE product (id int PRIMARY KEY, stock int NOT NULL)")
+        cursor.execute("CREATE TABLE sale (id serial PRIMARY KEY, product int NOT NULL)")
+        cursor.execute("INSERT INTO product VALUES (1, %s)", [STOCK])
+    statuses = sell_out()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT (SELECT count(*) FROM sale), (SELECT stock FROM product)")
+        sold, left = cursor.fetchone()
+    answers = {status: statuses.count(status) for status in sorted(set(statuses))}
+    print(json.dumps({"sold": sold, "left": left, "answers": answers}))
+
+
+if __name__ == "__main__":
+    main()
