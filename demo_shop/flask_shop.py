@@ -12,17 +12,12 @@ from flask import Flask, Response, jsonify, make_response, render_template
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import func, select
 
-try:
-    from flask_distlock import DistLock, distributed_lock
-except ImportError:
-    DistLock = lambda *a: __import__("types").SimpleNamespace(init_app=lambda a: None)
-    distributed_lock = lambda n: lambda v: v
-
 from demo_shop import ledger
 from demo_shop import storefront as words
 from demo_shop.configuration import Configuration
 from demo_shop.guards import guarded
 from demo_shop.tables import Base, Product, Purchase
+from flask_distlock import DistLock, distributed_lock
 
 SHOP = Configuration.from_environment()
 

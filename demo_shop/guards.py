@@ -44,7 +44,7 @@ def process_lock(view: View) -> View:
 
 
 def timed(view: View, guard: Decorator) -> View:
-    """*view* inside *guard*. ``Server-Timing`` tells how long the buyer waited, and how long the view worked."""
+    """*view* inside *guard*. ``Server-Timing`` tells how long a buyer waited, and the view worked."""
     clock = threading.local()
 
     @functools.wraps(view)

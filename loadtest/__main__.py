@@ -6,6 +6,7 @@ import argparse
 import json
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -81,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def tell_story(options: argparse.Namespace) -> int:
     scenarios = choose(story(options.framework), options.scenarios)
-    shop = Configuration(stock=options.stock, pause=options.pause)
+    shop = replace(Configuration.from_environment(), stock=options.stock, pause=options.pause)
     crowd = Crowd(options.users, options.purchases)
     progress, runs = Progress(), dict[str, Run]()
     for number, scenario in enumerate(scenarios, 1):
@@ -101,7 +102,9 @@ def tell_story(options: argparse.Namespace) -> int:
 
 def open_shop(options: argparse.Namespace) -> NoReturn:
     (scenario,) = (one for one in story(options.framework) if one.slug == options.scenarios[0])
-    shop = Configuration(stock=options.stock, pause=options.pause, guard=scenario.guard)
+    shop = replace(
+        Configuration.from_environment(), stock=options.stock, pause=options.pause, guard=scenario.guard
+    )
     with Stack(scenario.instances, shop, options.backend, options.database, options.port) as stack:
         keep_open(scenario, stack, Crowd(options.users, options.purchases))
 

@@ -50,7 +50,7 @@ class Child:
             if self.process.poll() is not None:
                 raise StackError(f"{self.name} did not start. It said: {self.last_words()}")
             if time.monotonic() > deadline:
-                raise StackError(f"{self.name} did not answer within {PATIENCE:.0f} s; see {self.log}")
+                raise StackError(f"{self.name} did not answer in {PATIENCE:.0f} s. It said: {self.last_words()}")
             time.sleep(0.02)
 
     def last_words(self) -> str:

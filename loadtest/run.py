@@ -119,9 +119,9 @@ def figures_of(
         final=ledger.stock,
         orders=len(ledger.orders),
         requests=crowd.requests,
-        answers=Counter(row["status"] for row in rows),
+        answers=dict(Counter(row["status"] for row in rows)),
         refused=sum(str(row["code"]).startswith("lock_") for row in rows),
         lost_orders=sum(row["order"] not in known for row in sold),
-        sold_by=Counter(str(row["instance"]) for row in sold),
+        sold_by=dict(Counter(str(row["instance"]) for row in sold)),
         instances=instances,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
 import socket
 import sys
@@ -58,7 +59,7 @@ class Stack:
         nginx.find_nginx()
         with ExitStack() as cleanup:
             VAR.mkdir(exist_ok=True)
-            self.directory = Path(tempfile.mkdtemp(prefix="run-", dir=VAR))
+            self.directory = Path(tempfile.mkdtemp(prefix=f"run-{os.getpid()}-", dir=VAR))
             cleanup.callback(shutil.rmtree, self.directory, ignore_errors=True)
             lock = self._start_lock_service(cleanup)
             self.database = self.database or f"sqlite:///{self.directory / 'shop.sqlite3'}"

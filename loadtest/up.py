@@ -12,7 +12,6 @@ from loadtest.run import Crowd
 from loadtest.scenario import Scenario
 from loadtest.stack import Stack
 
-
 INVITATION = """
 {title}: {instances}, guarded by {guard}.
 

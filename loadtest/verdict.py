@@ -105,7 +105,7 @@ def doubts_of(run: Figures) -> Iterator[str]:
         )
     failed = answered - run.answers.get(SOLD, 0) - run.answers.get(SOLD_OUT, 0) - run.refused
     if failed > 0:
-        yield f"{failed} requests failed."
+        yield f"Failed requests: {failed}."
     if run.lost_orders:
         yield f"{run.lost_orders} orders were confirmed to their buyers and are not in the database."
     if run.orders < run.initial - run.final:

@@ -11,17 +11,17 @@ from loadtest.scenario import Outcome
 from loadtest.verdict import Conclusion
 
 WHY = {
-    "one-unlocked": "Nothing makes one buyer wait for another. Many read the same stock, and each of them writes it "
-    "back minus one.",
-    "one-process": "A lock inside the process lets one buyer at a time read and write the stock. With one process "
-    "that is enough.",
-    "two-process": "Each process has a lock of its own, and knows nothing of the other's. So two buyers are inside "
-    "at once.",
-    "two-distributed": "Both processes ask the same lock service. One buyer at a time is inside, whichever instance "
-    "serves him.",
+    "one-unlocked": "Nothing makes one buyer wait for another. "
+    "Many read the same stock, and each of them writes it back minus one.",
+    "one-process": "A lock inside the process lets one buyer at a time read and write the stock. "
+    "With one process that is enough.",
+    "two-process": "Each process has a lock of its own, and knows nothing of the other's. "
+    "So two buyers are inside at once.",
+    "two-distributed": "Both processes ask the same lock service. "
+    "One buyer at a time is inside, whichever instance serves him.",
     "mixed-process": "The control for the next run: the same two instances, each with a lock of its own.",
-    "mixed-distributed": "The lock has the same name in Django and in Flask, so a buyer at one keeps out the buyers "
-    "at the other.",
+    "mixed-distributed": "The lock has the same name in Django and in Flask, "
+    "so a buyer at one keeps out the buyers at the other.",
 }
 
 

@@ -142,7 +142,8 @@ install_python_packages() {
         "$interpreter" -m venv --clear .venv || fail "The virtual environment .venv could not be made."
     fi
     # --group came with pip 25.1. No cache: it would lie outside of this directory.
-    "$python" -m pip install --quiet --no-cache-dir --upgrade 'pip>=25.1' &&
-        "$python" -m pip install --quiet --no-cache-dir -c constraints.txt -e '.[all]' "$@" ||
-        fail "The Python packages could not be installed. Is there a network?"
+    mkdir -p var
+    { "$python" -m pip install --no-cache-dir --upgrade 'pip>=25.1' &&
+        "$python" -m pip install --no-cache-dir -c constraints.txt -e '.[all]' "$@"; } >var/pip.log 2>&1 ||
+        { tail -n 5 var/pip.log >&2; fail "The Python packages could not be installed; pip's words are in var/pip.log"; }
 }

@@ -14,16 +14,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from demo_shop import storefront as words
 from demo_shop.configuration import Configuration
+from demo_shop.django_shop.models import Product, Purchase
 from demo_shop.guards import guarded
 from demo_shop.ledger import PRODUCT_ID
-
-try:
-    from django_distlock import distributed_lock
-except ImportError:
-    DistLock = lambda *a: __import__("types").SimpleNamespace(init_app=lambda a: None)
-    distributed_lock = lambda n: lambda v: v
-
-from demo_shop.django_shop.models import Product, Purchase
+from django_distlock import distributed_lock
 
 SHOP: Configuration = settings.SHOP
 

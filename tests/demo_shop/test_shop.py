@@ -1,0 +1,119 @@
+"""The shop over HTTP, as a buyer meets it: the same in both frameworks, over one database."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from demo_shop.configuration import Configuration
+from loadtest.stack import Stack
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+def ask(port: int, method: str, path: str) -> Answer:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return Answer(answer.status, dict(answer.getheaders()), answer.read().decode())
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(("django", "flask"), Configuration(guard="process", stock=3)) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def full_shelf(stack: Stack) -> None:
+    stack.restock()
+
+
+@pytest.fixture(params=[0, 1], ids=["django", "flask"])
+def port(request: pytest.FixtureRequest, stack: Stack) -> int:
+    return stack.instance_ports[request.param]
+
+
+def test_a_purchase_takes_one_unit_and_answers_with_its_order(stack: Stack, port: int) -> None:
+    answer = ask(port, "POST", "/products/1/reduce")
+    assert answer.status == 200
+    ledger = stack.ledger()
+    assert ledger.stock == 2
+    assert [(order.number, order.stock_seen) for order in ledger.orders] == [(answer.json()["order"], 3)]
+    assert ledger.orders[0].instance == answer.headers["X-Instance"]
+
+
+def test_a_sold_out_product_answers_409(stack: Stack, port: int) -> None:
+    assert [ask(port, "POST", "/products/1/reduce").status for _ in range(4)] == [200, 200, 200, 409]
+    assert ask(port, "POST", "/products/1/reduce").json()["code"] == "sold_out"
+    assert stack.ledger().stock == 0
+
+
+def test_an_unknown_product_answers_404(port: int) -> None:
+    assert ask(port, "POST", "/products/7/reduce").status == 404
+    assert ask(port, "GET", "/products/7").status == 404
+
+
+def test_reading_the_reduce_url_buys_nothing(stack: Stack, port: int) -> None:
+    assert ask(port, "GET", "/products/1/reduce").status == 405
+    assert stack.ledger().stock == 3
+
+
+def test_every_answer_names_its_instance(stack: Stack, port: int) -> None:
+    name = stack.names[stack.instance_ports.index(port)]
+    for method, path in [
+        ("GET", "/"),
+        ("GET", "/products/1"),
+        ("GET", "/nowhere"),
+        ("POST", "/products/7/reduce"),
+    ]:
+        assert ask(port, method, path).headers["X-Instance"] == name
+
+
+def test_a_purchase_tells_how_long_it_waited(port: int) -> None:
+    assert ask(port, "POST", "/products/1/reduce").headers["Server-Timing"].startswith("wait;dur=")
+
+
+def test_the_two_frameworks_say_the_same_of_a_product(stack: Stack) -> None:
+    for port in stack.instance_ports:
+        ask(port, "POST", "/products/1/reduce")
+    django, flask = (ask(port, "GET", "/products/1").json() for port in stack.instance_ports)
+    assert (django.pop("instance"), flask.pop("instance")) == stack.names
+    assert django == flask
+    assert (django["stock"], django["sold"], len(django["recent_orders"])) == (1, 2, 2)
+
+
+def test_the_storefront_shows_the_stock_and_the_orders(stack: Stack, port: int) -> None:
+    order = ask(port, "POST", "/products/1/reduce").json()["order"]
+    page = ask(port, "GET", "/")
+    assert page.status == 200
+    assert page.headers["Content-Type"].startswith("text/html")
+    for shown in [
+        "ECS:1C2048M",
+        '<span data-show="stock">2</span>',
+        order,
+        "Buy one",
+        page.headers["X-Instance"],
+    ]:
+        assert shown in page.text
+    assert "{{" not in page.text
+    assert "{%" not in page.text
+
+
+def test_nginx_spreads_purchases_over_both_instances(stack: Stack) -> None:
+    served = {ask(stack.port, "POST", "/products/1/reduce").headers["X-Instance"] for _ in range(3)}
+    assert served == set(stack.names)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from loadtest.scenario import STORY, Outcome, story
+
+
+def test_each_locked_scenario_has_a_control_that_differs_only_in_the_guard() -> None:
+    known = {scenario.slug: scenario for scenario in STORY}
+    for scenario in STORY:
+        if scenario.must_be is Outcome.EXACT:
+            assert scenario.control is not None
+            control = known[scenario.control]
+            assert control.must_be is Outcome.OVERSOLD
+            assert control.instances == scenario.instances
+            assert control.guard != scenario.guard
+            assert STORY.index(control) < STORY.index(scenario)
+
+
+@pytest.mark.parametrize(
+    ("framework", "pair"),
+    [("django", ("django", "django")), ("flask", ("flask", "flask")), ("mixed", ("django", "flask"))],
+)
+def test_the_plain_scenarios_are_served_by_the_chosen_framework(
+    framework: str, pair: tuple[str, ...]
+) -> None:
+    told = {scenario.slug: scenario.instances for scenario in story(framework)}
+    assert told["two-distributed"] == pair
+    assert told["one-unlocked"] == pair[:1]
+    assert told["mixed-distributed"] == ("django", "flask")

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from demo_shop.configuration import VAR, Configuration
+from loadtest import nginx
+from loadtest.child import Child, StackError
+from loadtest.stack import ROOT, Stack
+
+
+def test_leaving_the_stack_ends_every_process_and_removes_its_directory() -> None:
+    with Stack(("flask",), Configuration()) as stack:
+        started = psutil.Process().children(recursive=True)
+        assert len(started) >= 3  # gunicorn, its worker, nginx
+        directory = stack.directory
+    assert psutil.wait_procs(started, timeout=5)[1] == []
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
+def test_an_opened_shop_is_closed_however_the_command_ends(end: signal.Signals) -> None:
+    command = [sys.executable, "-m", "loadtest", "up", "one-process", "--framework", "flask"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as opened:
+        assert opened.stdout
+        said = ""
+        while "sold 0 of 100" not in said:
+            line = opened.stdout.readline()
+            assert line, said
+            said += line
+        started = psutil.Process(opened.pid).children(recursive=True)
+        assert len(started) >= 3
+        opened.send_signal(end)
+        assert psutil.wait_procs(started, timeout=10)[1] == []
+        said += opened.stdout.read()
+    assert "Traceback" not in said
+    if end is signal.SIGKILL:  # nobody was left to tidy up
+        for left in VAR.glob(f"run-{opened.pid}-*"):
+            subprocess.run(["rm", "-r", str(left)], check=True)
+    assert not list(VAR.glob(f"run-{opened.pid}-*"))
+
+
+def test_a_server_that_does_not_start_is_reported_with_its_own_words(tmp_path: Path) -> None:
+    child = Child("the oven", [sys.executable, "-c", "raise SystemExit('no gas')"], tmp_path / "log")
+    try:
+        with pytest.raises(StackError, match=r"the oven did not start\. It said: no gas"):
+            child.wait_until(lambda: False)
+    finally:
+        child.stop()
+
+
+def test_a_missing_nginx_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    # The program is looked for in PATH and in the system's own directories; neither has one here.
+    script = (
+        "import shutil, sys; shutil.which = lambda *_, **__: None; "
+        "from loadtest.__main__ import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ},
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1].startswith(
+        "The load test can't run: nginx is not installed. Run: apt-get"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_nginx_replays_no_purchase_and_leaves_no_instance_out(tmp_path: Path) -> None:
+    nginx.configure(tmp_path, 8000, [8001, 8002])
+    written = (tmp_path / "nginx.conf").read_text()
+    assert "proxy_next_upstream off;" in written
+    assert written.count("max_fails=0;") == 2
