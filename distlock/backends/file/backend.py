@@ -12,7 +12,7 @@ from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.file.client import Client
 from distlock.backends.file.line import Entry, Spot
 from distlock.backends.file.place import Place
-from distlock.errors import ConfigurationError
+from distlock.errors import BackendUnavailable, ConfigurationError
 
 #: Releases and deaths are heard of at once; this is only the net under a lost hint.
 POLL = 2.0
@@ -73,7 +73,7 @@ class FileBackend:
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         with self._place.explained():
             client = self._connected()
-            return [self._holds(client, ask) for ask in asks]
+            return [client.holds(ask) for ask in asks]
 
     def release(self, ask: Ask) -> bool:
         with self._place.explained():
@@ -138,15 +138,10 @@ class FileBackend:
                 return Queued(POLL if watched else POLL_BLIND)
             # Only who left after we began to listen has told us, so look once more.
             heard, line = True, client.line.entries(spot)
+            if mine not in line:
+                raise BackendUnavailable(f"Somebody deleted {mine.path} while {ask.key!r} was waited for.")
         client.hold(ask.token, mine)
         return Held(mine.ticket)
-
-    def _holds(self, client: Client, ask: Ask) -> bool:
-        if ask.token in client.held:
-            return os.path.exists(client.held[ask.token].path)
-        line = client.line.entries(client.line.spot(ask.key))
-        mine = client.find(ask, line)
-        return mine is not None and not client.living_before(mine, line)
 
 
 #: A child that uses its parent's backend without a word must not pass for its parent.

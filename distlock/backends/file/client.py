@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -45,11 +46,18 @@ class Client:
         return mine, line
 
     def find(self, ask: Ask, line: list[Entry]) -> Entry | None:
-        """The entry of *ask* in *line*."""
+        """Our entry for *ask* in *line*. A forked child knows its parent's tokens, and may not use them."""
         proof = proof_of(ask.token)
-        return next(
-            (entry for entry in line if (entry.contender, entry.proof) == (self.contender, proof)), None
-        )
+        ours = (entry for entry in line if entry.contender == self.contender and entry.proof == proof)
+        return next(ours, None)
+
+    def holds(self, ask: Ask) -> bool:
+        """Whether the hold is *ask.token*'s, whoever asks."""
+        mine = self.held.get(ask.token)
+        if mine is not None:
+            return os.path.exists(mine.path)
+        line = self._first_living(self.line.entries(self.line.spot(ask.key)))
+        return [entry.proof for entry in line] == [proof_of(ask.token)]
 
     def living_before(self, mine: Entry, line: list[Entry]) -> list[Entry]:
         """Who has to go before it is our turn. The dead are taken out of the line."""

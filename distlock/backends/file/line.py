@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 
 from distlock.backends.file.place import Place
@@ -68,11 +69,8 @@ class Line:
         self._now = now
 
     def spot(self, key: str) -> Spot:
-        digest = hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-        shard = int(digest[:2], 16) % SHARDS
-        # The digest tells keys apart even where file names ignore case; the text is for whoever looks.
-        text = encode(key)[:40] if key.isprintable() else "key"
-        return Spot(shard, f"{self._place.queue}/{shard:02x}", f"{text}~{digest}~")
+        shard, prefix = _shard_and_prefix(key)
+        return Spot(shard, f"{self._place.queue}/{shard:02x}", prefix)
 
     def entries(self, spot: Spot) -> list[Entry]:
         """Everybody in line, dead or alive, first come first."""
@@ -147,6 +145,14 @@ class Line:
             self._place.make_directory(directory)
             descriptor = os.open(path, flags, 0o600)
         os.close(descriptor)
+
+
+@lru_cache(maxsize=4096)
+def _shard_and_prefix(key: str) -> tuple[int, str]:
+    digest = hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    # The digest tells keys apart even where file names ignore case; the text is for whoever looks.
+    text = encode(key)[:40] if key.isprintable() else "key"
+    return int(digest[:2], 16) % SHARDS, f"{text}~{digest}~"
 
 
 def _parsed(directory: str, names: list[str], prefix: str = "") -> Iterator[Entry]:

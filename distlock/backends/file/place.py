@@ -55,9 +55,9 @@ class Place:
         file_system = network_file_system_of(self.directory)
         if file_system is not None:
             raise ConfigurationError(
-                f"The lock directory {self.directory} is on a network file system ({file_system}), where "
-                "file locks exclude nobody on other hosts. Name a local directory, or use a lock service that "
-                "serves several hosts, for example redis://."
+                f"The lock directory {self.directory} is on a network file system ({file_system}), "
+                "where file locks exclude nobody on other hosts. "
+                "Name a local directory, or use a lock service for several hosts, for example redis://."
             )
 
     def prepare(self) -> None:

@@ -42,6 +42,8 @@ class RecordLocks:
 
     def __init__(self, place: Place, descriptor: int) -> None:
         self.descriptor = descriptor
+        #: Another has the file now, perhaps under the same number.
+        self.replaced = False
         self._identity = _identity(os.fstat(descriptor))
         self.clients = 0
         self._place = place
@@ -57,8 +59,15 @@ class RecordLocks:
     def current(self) -> bool:
         """Whether the state file in the directory is still ours: somebody may have deleted or replaced it."""
         try:
-            return _identity(os.stat(self._place.state)) == self._identity
-        except FileNotFoundError:
+            return _identity(os.stat(self._place.state)) == self._identity and self.intact()
+        except OSError:
+            return False
+
+    def intact(self) -> bool:
+        """Whether the descriptor is still ours: who becomes a daemon closes all that it finds."""
+        try:
+            return not self.replaced and _identity(os.fstat(self.descriptor)) == self._identity
+        except OSError:
             return False
 
     def enter(self) -> int:
@@ -70,6 +79,8 @@ class RecordLocks:
 
     def leave(self, contender: int) -> None:
         self._contenders.discard(contender)
+        if not self.intact():
+            return
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, _CONTENDERS + contender)
 
     def alive(self, contender: int) -> bool:
@@ -142,17 +153,16 @@ def attach(place: Place) -> RecordLocks:
     """This process's locks on the state file of *place*, which is made if it is missing."""
     with _guard:
         try:
-            found = os.stat(place.state)
-        except FileNotFoundError:
-            pass
-        else:
             # Look before opening: a second descriptor could never be closed again.
-            locks = _attached.get(_identity(found))
+            locks = _attached.get(_identity(os.stat(place.state)))
+        except FileNotFoundError:
+            locks = None
+        if locks is None or not locks.intact():
             if locks is not None:
-                locks.clients += 1
-                return locks
-        descriptor = _open(place)
-        locks = _attached.setdefault(_identity(os.fstat(descriptor)), RecordLocks(place, descriptor))
+                locks.replaced = True
+            descriptor = _open(place)
+            locks = RecordLocks(place, descriptor)
+            _attached[_identity(os.fstat(descriptor))] = locks
         locks.clients += 1
         return locks
 
@@ -165,7 +175,8 @@ def detach(locks: RecordLocks) -> None:
             return
         for identity in [identity for identity, known in _attached.items() if known is locks]:
             del _attached[identity]
-        os.close(locks.descriptor)
+        if locks.intact():
+            os.close(locks.descriptor)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

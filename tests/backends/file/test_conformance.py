@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distlock.names import encode
+from distlock.testing import conformance
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/locks"
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Path:
+    """Where the file backend keeps an entry for each holder and waiter."""
+    return tmp_path / "locks" / "v1" / "queue"
+
+
+class TestProtocol(conformance.ProtocolConformance):
+    pass
+
+
+class TestThreads(conformance.ThreadConformance):
+    pass
+
+
+class TestTroubles(conformance.TroubleConformance):
+    @pytest.fixture(autouse=True)
+    def _queue(self, queue: Path) -> None:
+        self.queue = queue
+
+    def residue(self) -> int:
+        return len(list(self.queue.glob("*/*")))
+
+
+class TestProcesses(conformance.ProcessConformance):
+    ttl = 0.0001
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, queue: Path) -> None:
+        self.queue = queue
+
+    def waiting(self, name: str) -> int:
+        return len(list(self.queue.glob(f"*/{encode(f'kit:{name}')[:40]}~*"))) - 1
