@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 #: Seconds after which a server that does not do what it should is a failure.
 PATIENCE = 10.0
@@ -44,7 +46,7 @@ class RedisServer:
         self.socket = self.folder / "redis.sock"
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
-        self.client = redis.Redis(port=self.port, socket_timeout=PATIENCE)
+        self.client = redis.Redis(port=self.port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0))
 
     @property
     def url(self) -> str:

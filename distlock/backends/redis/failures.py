@@ -9,8 +9,8 @@ from distlock.errors import BackendUnavailable
 
 #: What the error is or how the server's text starts -> what to do about it. The first that fits is taken.
 _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
+    ("Authentication required", "Put the password in the URL: redis://:password@host."),
     (exceptions.AuthenticationError, "Check the user and the password in the URL."),
-    ("NOAUTH", "Put the password in the URL: redis://:password@host."),
     ("WRONGPASS", "Check the user and the password in the URL."),
     ("NOPERM", "Let the user run the commands that docs/redis.md lists, on ~dl:* and &dl:*."),
     (

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from distlock.testing.protocol import LeaseConformance, ProtocolConformance
-from distlock.testing.threads import ThreadConformance
-from distlock.testing.troubles import TroubleConformance
-from tests.redis_server import RedisServer
+from distlock.backends.redis.scripts import hold_key
+from distlock.testing import conformance
+from tests.redis_server import RedisServer, eventually
 
 
 @pytest.fixture
@@ -13,13 +14,34 @@ def url(redis_server: RedisServer) -> str:
     return redis_server.url
 
 
-class TestProtocol(ProtocolConformance, LeaseConformance):
+class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance):
     pass
 
 
-class TestThreads(ThreadConformance):
+class TestThreads(conformance.ThreadConformance):
     pass
 
 
-class TestTroubles(TroubleConformance):
-    pass
+class TestTroubles(conformance.TroubleConformance):
+    @pytest.fixture(autouse=True)
+    def _server(self, redis_server: RedisServer) -> None:
+        self.server = redis_server
+
+    @pytest.fixture
+    def options(self) -> dict[str, Any]:
+        # The counter of a name outlives its lock by that much.
+        return {"fence_ttl": 0.05}
+
+    def residue(self) -> int:
+        keys = self.server.client.scan_iter(match="dl:1:{kit*", count=10_000)
+        eventually(lambda: not any(keys), "the counters are forgotten")
+        return 0
+
+
+class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):
+    @pytest.fixture(autouse=True)
+    def _server(self, redis_server: RedisServer) -> None:
+        self.server = redis_server
+
+    def waiting(self, name: str) -> int:
+        return self.server.client.llen(f"{hold_key(f'kit:{name}')}:queue")

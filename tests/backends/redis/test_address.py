@@ -1,0 +1,69 @@
+"""URLs and options: refused when they can't work, before anything is connected."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import pytest
+
+from distlock.backends import create
+from distlock.backends.redis import RedisBackend
+from distlock.errors import ConfigurationError
+
+SECRET = "s3cr3t-Pa55"
+
+
+@pytest.mark.parametrize("scheme", ["redis://localhost", "rediss://localhost", "unix:///run/redis.sock"])
+def test_a_url_is_enough(scheme: str) -> None:
+    assert isinstance(create(scheme), RedisBackend)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (f"redis://:{SECRET}@localhost:port/0", "cannot be read"),
+        (f"redis://:{SECRET}@localhost:99999999/0", "cannot be read"),
+        (f"redis://:{SECRET}@[::1/0", "cannot be read"),
+        (f"http://:{SECRET}@localhost", "cannot be read"),
+        (f"redis://:{SECRET}@localhost/shop", "not a number: write localhost:6379/0"),
+        (f"redis://:{SECRET}@localhost?db=shop", "cannot be read"),
+        (f"redis://:{SECRET}@localhost/0?socket_timeout=3", "it is the option io_timeout"),
+        (f"redis://:{SECRET}@localhost/0?colour=red", "unknown parameter: 'colour'"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_without_its_password(url: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as told:
+        RedisBackend(url)
+    assert SECRET not in "".join(traceback.format_exception(told.value))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"io_timeout": 0},
+        {"io_timeout": "2"},
+        {"io_timeout": True},
+        {"io_timeout": float("nan")},
+        {"io_timeout": float("inf")},
+        {"ack_window": -1},
+        {"fence_ttl": None},
+        {"max_connections": 0},
+        {"max_connections": 2.5},
+    ],
+)
+def test_an_option_that_cannot_work_is_refused_by_its_name(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        RedisBackend("redis://localhost", **options)
+
+
+def test_an_unknown_option_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigurationError, match=r"'iotimeout'.*io_timeout.*max_connections"):
+        create("redis://localhost", iotimeout=3)
+
+
+def test_a_backend_shows_where_it_leads_and_no_more() -> None:
+    assert (
+        repr(RedisBackend(f"redis://user:{SECRET}@shop.example:7000/3")) == "<RedisBackend shop.example:7000>"
+    )
+    assert repr(RedisBackend("unix:///run/redis.sock")) == "<RedisBackend unix:///run/redis.sock>"

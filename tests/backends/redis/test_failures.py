@@ -1,0 +1,222 @@
+"""The server is away, full, closed or strange: an error that says so, in time, without secrets."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+from distlock.backends.base import Held
+from distlock.backends.redis.scripts import hold_key
+from distlock.errors import BackendUnavailable
+from tests.backends.redis.contender import MakeContender, ask, some_key
+from tests.redis_server import RedisServer, eventually, free_port, running
+
+SECRET = "s3cr3t-Pa55"
+
+
+@pytest.fixture
+def closed_server() -> Iterator[RedisServer]:
+    """A server that wants a password."""
+    yield from running("--requirepass", SECRET)
+
+
+def whole_story(error: BaseException) -> str:
+    """All that a log or an error tracker would show of *error*."""
+    return "".join(traceback.format_exception(error))
+
+
+def test_no_server_is_told_at_the_first_request_and_not_before(contender: MakeContender) -> None:
+    port = free_port()
+    one = contender(f"redis://127.0.0.1:{port}")
+    with pytest.raises(BackendUnavailable, match=rf"127\.0\.0\.1:{port}.*refused.*See whether it runs"):
+        one.request(ask())
+    with pytest.raises(BackendUnavailable):
+        one.locked("product_1")
+    with pytest.raises(BackendUnavailable):
+        one.renew([ask()])
+
+
+def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwards(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(own_server.url, io_timeout=0.3)
+    first = ask(key)
+    one.hold(first)
+    own_server.pause()
+    for call in (lambda: one.request(ask(key)), lambda: one.renew([first]), lambda: one.locked(key)):
+        began = time.monotonic()
+        with pytest.raises(BackendUnavailable, match="io_timeout"):
+            call()
+        assert 0.25 < time.monotonic() - began < 0.6
+    own_server.resume()
+    assert one.renew([first]) == [True]
+    assert one.release(first)
+
+
+def test_a_restarted_server_is_used_as_if_nothing_had_been(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(own_server.url), contender(own_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    own_server.restart()
+    # It kept nothing: the holder is told, and the waiter gets the lock.
+    assert one.renew([first]) == [False]
+    two.hold(second)
+    eventually(lambda: own_server.client.pubsub_channels(), "they listen again")
+    assert one.release(first) is False
+    assert two.release(second) is True
+
+
+def test_a_server_that_forgot_its_scripts_is_taught_again(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(own_server.url), contender(own_server.url)
+    first, second = ask(key), ask(key)
+    own_server.client.script_flush()
+    one.hold(first)
+    own_server.client.script_flush()
+    two.queue(second)
+    own_server.client.script_flush()
+    assert one.renew([first, second, first]) == [True, False, True]
+    own_server.client.script_flush()
+    assert one.release(first)
+    own_server.client.script_flush()
+    assert two.cancel(second) is True
+
+
+def test_a_full_server_refuses_locks_and_takes_them_back(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(own_server.url), contender(own_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    own_server.client.config_set("maxmemory", 1)
+    other = some_key()
+    with pytest.raises(BackendUnavailable, match="maxmemory"):
+        one.request(ask(other))
+    with pytest.raises(BackendUnavailable, match="maxmemory"):
+        one.request(ask(key))
+    assert own_server.client.keys(hold_key(other) + "*") == []
+    # What is held can be renewed, handed over, acknowledged, cancelled and released.
+    assert one.renew([first]) == [True]
+    assert one.release(first) is True
+    assert two.sink.wait_for_hint(key)
+    assert isinstance(two.request(second), Held)
+    assert two.cancel(second) is True
+    assert two.release(second) is True
+    own_server.client.config_set("maxmemory", 0)
+    one.hold(ask(other))
+
+
+def test_a_wrong_password_is_told_without_the_password(
+    closed_server: RedisServer, contender: MakeContender
+) -> None:
+    place = f"127.0.0.1:{closed_server.port}"
+    wrong = contender(f"redis://:{SECRET}-wrong@{place}/0")
+    with pytest.raises(BackendUnavailable, match="Check the user and the password") as told:
+        wrong.request(ask())
+    assert SECRET not in whole_story(told.value)
+    assert SECRET not in repr(wrong) + repr(wrong._address) + repr(vars(wrong))
+    with pytest.raises(BackendUnavailable, match="Put the password in the URL"):
+        contender(f"redis://{place}/0").request(ask())
+    contender(f"redis://:{SECRET}@{place}/0").hold(ask())
+
+
+def test_a_secret_that_the_server_quotes_is_not_shown(contender: MakeContender) -> None:
+    servers = running("--rename-command", "AUTH", "")
+    server = next(servers)
+    try:
+        one = contender(f"redis://:{SECRET}@127.0.0.1:{server.port}/0")
+        with pytest.raises(BackendUnavailable, match=r"AUTH.*\*\*\*") as told:
+            one.request(ask())
+        assert SECRET not in whole_story(told.value)
+    finally:
+        servers.close()
+
+
+def test_a_user_with_the_documented_permissions_can_do_everything(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    commands = "eval evalsha exists get set del pexpire pttl time llen lindex lpos lrem rpush hget hset hdel"
+    rules = [f"+{name}" for name in f"{commands} publish subscribe ping client|setname".split()]
+    rules += ["resetkeys", "~dl:*", "resetchannels", "&dl:*"]
+    own_server.client.execute_command("ACL", "SETUSER", "shop", "on", ">secret", "-@all", *rules)
+    url = f"redis://shop:secret@127.0.0.1:{own_server.port}"
+    key, one, two = some_key(), contender(url), contender(url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    assert one.renew([first]) == [True]
+    assert one.release(first)
+    assert two.sink.wait_for_hint(key)
+    assert two.cancel(second) is True
+    assert two.locked(key)
+
+
+def test_a_user_without_permissions_is_told_which_page_lists_them(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    own_server.client.execute_command("ACL", "SETUSER", "shop", "on", ">secret", "-@all", "+client|setname")
+    one = contender(f"redis://shop:secret@127.0.0.1:{own_server.port}")
+    with pytest.raises(BackendUnavailable, match=r"docs/redis\.md"):
+        one.request(ask())
+
+
+def test_who_may_not_subscribe_still_gets_the_lock_by_asking(
+    own_server: RedisServer, contender: MakeContender, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_server.client.execute_command("ACL", "SETUSER", "shop", "on", ">secret", "+@all", "~*", "-subscribe")
+    one = contender(own_server.url)
+    two = contender(f"redis://shop:secret@127.0.0.1:{own_server.port}")
+    key = some_key()
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    assert two.queue(second).poll <= 0.1
+    assert one.release(first)
+    two.poll(second)
+    assert "waiters poll" in caplog.text
+
+
+def test_a_replica_is_refused(own_server: RedisServer, contender: MakeContender) -> None:
+    one = contender(own_server.url)
+    own_server.client.replicaof("127.0.0.1", free_port())
+    with pytest.raises(BackendUnavailable, match="put the primary in the URL"):
+        one.request(ask())
+    own_server.client.replicaof("NO", "ONE")
+    one.hold(ask())
+
+
+def test_keys_of_somebody_else_in_our_place_are_told_and_left_alone(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(own_server.url)
+    own_server.client.rpush(hold_key(key), "theirs")
+    with pytest.raises(BackendUnavailable, match="a database of their own"):
+        one.request(ask(key))
+    assert own_server.client.lrange(hold_key(key), 0, -1) == [b"theirs"]
+    broken = some_key()
+    own_server.client.set(hold_key(broken) + ":fence", "theirs")
+    with pytest.raises(BackendUnavailable):
+        one.request(ask(broken))
+    assert not one.locked(broken)
+
+
+def test_a_server_that_may_evict_locks_is_warned_about_once(
+    own_server: RedisServer, contender: MakeContender, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "distlock"):
+        contender(own_server.url).hold(ask())
+        assert caplog.text == ""
+        own_server.client.config_set("maxmemory-policy", "volatile-lru")
+        one = contender(own_server.url)
+        one.hold(ask())
+        own_server.client.client_kill_filter(_type="normal", skipme=True)
+        one.hold(ask())
+    assert caplog.text.count("maxmemory-policy volatile-lru") == 1

@@ -1,0 +1,96 @@
+"""Names of clients as keys of the server, and how long these live."""
+
+from __future__ import annotations
+
+import pytest
+
+from distlock.backends.redis.scripts import hold_key
+from tests.backends.redis.contender import MakeContender, ask, some_key
+from tests.redis_server import RedisServer
+
+HOSTILE = ["}{", "{", "}", "{}", "1}:queue", ":queue", ":fence", "\r\nFLUSHALL\r\n", "*", "?", "[a]", "\x00"]
+HOSTILE += [
+    "",
+    " ",
+    "\U0001f600",
+    "é",
+    "e\u0301",
+    "%7D",
+    "%",
+    "$6",
+    "x" * 300,
+    "x" * 299 + "y",
+    "\\",
+    "'",
+    '"',
+]
+
+
+def test_hostile_names_are_distinct_locks(redis_server: RedisServer, contender: MakeContender) -> None:
+    base = some_key()
+    one, two = contender(redis_server.url), contender(redis_server.url)
+    asks = [ask(base + name) for name in HOSTILE]
+    for mine in asks:
+        one.hold(mine)
+    for mine in asks:
+        two.queue(ask(mine.key))
+    for mine in asks:
+        assert one.release(mine)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_steers_neither_the_slot_nor_the_line(name: str) -> None:
+    key = hold_key(f"shop:{name}")
+    assert key.startswith("dl:1:{shop%3A")
+    assert key.count("{") == key.count("}") == 1
+    assert key.endswith("}")
+    assert key.isascii()
+    assert key.isprintable()
+    assert " " not in key
+
+
+def test_every_key_has_an_end(own_server: RedisServer, contender: MakeContender) -> None:
+    one, two = contender(own_server.url), contender(own_server.url)
+    for number in range(10_000):
+        mine = ask(f"shop:product_{number}", ttl=30.0)
+        one.hold(mine)
+        if number % 3 == 0:
+            two.queue(ask(mine.key))
+        if number % 2 == 0:
+            one.release(mine)
+    keys = list(own_server.client.scan_iter(count=1000))
+    assert len(keys) > 10_000
+    pipeline = own_server.client.pipeline(transaction=False)
+    for key in keys:
+        pipeline.pttl(key)
+    ends = pipeline.execute()
+    # That is how the server writes "never". The longest are the counters.
+    assert -1 not in ends
+    assert max(ends) <= 61_000
+
+
+def test_a_lock_that_nobody_wants_leaves_only_its_counter(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    assert two.cancel(second) is False
+    assert one.release(first)
+    left = [name.decode() for name in redis_server.client.keys(hold_key(key).replace("[", "?") + "*")]
+    assert left == [f"{hold_key(key)}:fence"]
+
+
+def test_a_unix_socket_leads_to_the_same_locks(redis_server: RedisServer, contender: MakeContender) -> None:
+    one, two = contender(redis_server.url), contender(f"unix://{redis_server.socket}")
+    first = ask()
+    one.hold(first)
+    two.queue(ask(first.key))
+
+
+def test_another_database_has_other_locks(redis_server: RedisServer, contender: MakeContender) -> None:
+    one, two = contender(redis_server.url), contender(redis_server.url.removesuffix("0") + "1")
+    first = ask()
+    one.hold(first)
+    two.hold(ask(first.key))

@@ -1,0 +1,105 @@
+"""The subscription: there when it is needed, there again when it broke, gone when we are."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
+from tests.redis_server import RedisServer, eventually
+
+
+def listens(server: RedisServer, one: Contender) -> bool:
+    channel = f"dl:1:ch:{one._process}"
+    return bool(server.client.pubsub_numsub(channel)[0][1] == 1)
+
+
+def test_only_who_has_to_wait_listens(redis_server: RedisServer, contender: MakeContender) -> None:
+    key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)
+    one.hold(ask(key))
+    two.request(ask(key, wait=False))
+    assert not listens(redis_server, one)
+    assert not listens(redis_server, two)
+    two.queue(ask(key))
+    assert listens(redis_server, two)
+    assert two.sink.doubts == 0
+
+
+def test_who_waits_can_be_handed_the_lock_from_the_first_answer_on(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    for _ in range(20):
+        key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)
+        first, second = ask(key), ask(key)
+        one.hold(first)
+        two.queue(second)
+        one.release(first)
+        assert two.sink.wait_for_hint(key)
+        two.hold(second)
+        two.release(second)
+
+
+def test_all_locks_of_a_process_share_one_listener(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    one, two = contender(redis_server.url), contender(redis_server.url)
+    held = [ask() for _ in range(10)]
+    waiting = [ask(first.key) for first in held]
+    before = threading.active_count()
+    for first, second in zip(held, waiting, strict=True):
+        one.hold(first)
+        two.queue(second)
+    assert threading.active_count() == before + 1
+    for first in held:
+        one.release(first)
+        assert two.sink.wait_for_hint(first.key)
+
+
+def test_a_lost_subscription_is_doubted_and_taken_up_again(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(own_server.url), contender(own_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    own_server.client.client_kill_filter(_type="pubsub", skipme=True)
+    eventually(lambda: two.sink.doubts == 2, "it doubted when the connection broke and when it was back")
+    assert listens(own_server, two)
+    two.queue(second)
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    two.hold(second)
+
+
+def test_who_cannot_hear_asks_more_often(own_server: RedisServer, contender: MakeContender) -> None:
+    key, one, two = some_key(), contender(own_server.url), contender(own_server.url)
+    second = ask(key)
+    one.hold(ask(key))
+    assert two.queue(second).poll > 0.5
+    # The server ends a subscription that is not allowed any more.
+    own_server.client.execute_command("ACL", "SETUSER", "default", "resetchannels")
+    eventually(lambda: two.sink.doubts == 1, "it doubted")
+    assert two.queue(second).poll <= 0.1
+
+
+def test_the_listener_comes_back_with_the_server(own_server: RedisServer, contender: MakeContender) -> None:
+    one, two = contender(own_server.url), contender(own_server.url)
+    first = ask()
+    one.hold(first)
+    two.queue(ask(first.key))
+    own_server.kill()
+    eventually(lambda: two.sink.doubts == 1, "it doubted when the server died")
+    own_server.start()
+    eventually(lambda: two.sink.doubts == 2, "it doubted when the server was back")
+    assert listens(own_server, two)
+
+
+def test_a_sink_that_was_told_nothing_has_nothing_to_fear_from_close(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    one, two = contender(redis_server.url), contender(redis_server.url)
+    first = ask()
+    one.hold(first)
+    two.queue(ask(first.key))
+    two.close()
+    assert two.sink.doubts == 0
+    assert not any(thread.name == "distlock-redis-listener" for thread in threading.enumerate())

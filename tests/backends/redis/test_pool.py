@@ -1,0 +1,192 @@
+"""Connections: bounded, clean, replaced when they break, and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from distlock.errors import BackendUnavailable
+from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
+from tests.redis_server import RedisServer, eventually
+
+
+class Interrupt(BaseException):
+    pass
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def connections(server: RedisServer, name: str) -> int:
+    return sum(client["name"] == name for client in server.client.client_list())
+
+
+def test_nothing_is_connected_before_the_first_request(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(own_server.url, client_name="one")
+    assert connections(own_server, "one") == 0
+    one.hold(ask())
+    assert connections(own_server, "one") == 1
+
+
+def test_one_connection_serves_all_requests_of_a_thread(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(own_server.url, client_name="one")
+    for _ in range(20):
+        mine = ask()
+        one.hold(mine)
+        one.release(mine)
+    assert connections(own_server, "one") == 1
+
+
+def test_a_request_that_was_interrupted_poisons_no_other(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(own_server.url, client_name="one")
+    first, second = ask(), ask()
+    one.hold(ask())
+    own_server.pause()
+    with pytest.raises(Interrupt), interrupted_after(0.1):
+        one.request(first)
+    own_server.resume()
+    # Had the reply to the first been left in the pool, its echo would be found here.
+    assert one.hold(second).fence
+    assert one.hold(first).fence
+    eventually(lambda: connections(own_server, "one") == 1, "the interrupted connection is gone")
+
+
+def test_a_reply_that_answers_another_is_not_believed(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(own_server.url)
+    first, second = ask(), ask()
+    one.hold(first)
+    stray = one._pool._idle[-1]
+    stray.send_command("ECHO", "stray")
+    with pytest.raises(BackendUnavailable, match="not asked"):
+        one.request(second)
+    one.hold(second)
+
+
+def test_dead_connections_are_replaced_without_an_error(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(own_server.url)
+    first = ask()
+    for call in (one.hold, one.hold, one.cancel, one.release):
+        own_server.client.client_kill_filter(_type="normal", skipme=True)
+        assert call(first)
+    own_server.client.client_kill_filter(_type="normal", skipme=True)
+    assert not one.locked(first.key)
+
+
+def test_no_more_connections_than_allowed_and_the_rest_waits_its_turn(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(own_server.url, max_connections=2, client_name="one")
+    barrier = threading.Barrier(16)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            barrier.wait()
+            for _ in range(50):
+                mine = ask()
+                one.hold(mine)
+                assert one.release(mine)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert connections(own_server, "one") == 2
+
+
+def test_who_gets_no_connection_in_time_is_told_the_option(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(own_server.url, max_connections=1, io_timeout=0.2)
+    one.hold(ask())
+    borrowed, _ = one._pool._borrow()
+    with pytest.raises(BackendUnavailable, match="max_connections"):
+        one.request(ask())
+    one._pool._discard(borrowed)
+    one.hold(ask())
+
+
+def test_a_closed_client_leaves_the_queue_and_the_server(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one = contender(own_server.url)
+    two = contender(own_server.url, client_name="two")
+    first = ask(key)
+    one.hold(first)
+    two.queue(ask(key))
+    assert connections(own_server, "two") == 2
+    before = threading.active_count()
+    two.close()
+    assert threading.active_count() == before - 1
+    eventually(lambda: connections(own_server, "two") == 0, "it is disconnected")
+    one.release(first)
+    assert not one.locked(key)
+    # It may be used again.
+    two.hold(ask(key))
+
+
+def test_a_forked_child_is_another_contender_with_connections_of_its_own(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two = contender(own_server.url), contender(own_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(child(two, key))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    # The parent's connections, subscription and place are as they were.
+    assert one.release(first)
+    assert two.sink.wait_for_hint(key)
+    two.hold(second)
+    assert two.release(second)
+
+
+def child(inherited: Contender, key: str) -> int:
+    """What the child does. Returns 0 if all is well; pytest is not there to catch anything."""
+    try:
+        process = inherited._process
+        inherited.after_fork()
+        assert inherited._process != process
+        other, mine = ask(), ask(key)
+        inherited.hold(other)
+        inherited.queue(mine)
+        assert inherited.cancel(mine) is False
+        assert inherited.release(other)
+        inherited.close()
+    except BaseException:
+        return 1
+    return 0

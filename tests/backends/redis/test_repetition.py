@@ -1,0 +1,86 @@
+"""A reply is lost on the way: asking again does no harm."""
+
+from __future__ import annotations
+
+import pytest
+
+from distlock.backends.base import Held
+from distlock.errors import BackendUnavailable
+from tests.backends.redis.contender import MakeContender, ask, some_key
+from tests.backends.redis.proxy import Proxy
+from tests.redis_server import RedisServer
+
+
+def test_a_lock_whose_reply_was_lost_is_ours_when_we_ask_again(
+    proxy: Proxy, redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two = contender(proxy.url), contender(redis_server.url)
+    first = ask(key)
+    one.locked(key)
+    proxy.lose_reply()
+    # The connection had been used before, so the backend repeats it by itself.
+    held = one.hold(first)
+    assert proxy.lost.is_set()
+    assert one.hold(first).fence == held.fence
+    two.queue(ask(key))
+    assert one.release(first)
+
+
+def test_a_place_whose_reply_was_lost_is_one_place(
+    proxy: Proxy, redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two, three = contender(redis_server.url), contender(proxy.url), contender(redis_server.url)
+    first, second, third = ask(key), ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    proxy.lose_reply()
+    two.queue(second)
+    three.queue(third)
+    one.release(first)
+    two.poll(second)
+    two.release(second)
+    three.hold(third)
+    three.release(third)
+    assert not three.locked(key)
+
+
+def test_a_cancel_whose_reply_was_lost_cancels(
+    proxy: Proxy, redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two = contender(redis_server.url), contender(proxy.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    proxy.lose_reply()
+    assert two.cancel(second) is False
+    one.release(first)
+    assert not one.locked(key)
+
+
+def test_a_release_whose_reply_was_lost_is_unknown_and_done_once(
+    proxy: Proxy, redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two, three = contender(proxy.url), contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    three.queue(ask(key))
+    proxy.lose_reply()
+    with pytest.raises(BackendUnavailable):
+        one.release(first)
+    # It went to the second, and the repetition did not take it from him.
+    assert isinstance(two.request(second), Held)
+    assert one.release(first) is False
+    assert two.renew([second]) == [True]
+
+
+def test_a_renewal_whose_reply_was_lost_renews(proxy: Proxy, contender: MakeContender) -> None:
+    one = contender(proxy.url)
+    first = ask()
+    one.hold(first)
+    proxy.lose_reply()
+    assert one.renew([first]) == [True]
