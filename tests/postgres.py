@@ -44,7 +44,7 @@ def find_port() -> int:
 
 @contextlib.contextmanager
 def running_postgres() -> Iterator[int]:
-    """The port of a PostgreSQL whose superuser is ``shop`` and whose databases are ``postgres`` and ``shop``."""
+    """The port of a PostgreSQL with the superuser ``shop`` and the database ``shop``."""
     binaries, user = find_binaries(), find_user()
     home = Path(tempfile.mkdtemp(prefix="distlock-postgres-"))
     try:

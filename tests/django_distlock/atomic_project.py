@@ -9,7 +9,6 @@ import functools
 import json
 import sys
 import threading
-import time
 
 import django
 from django.conf import settings
@@ -22,6 +21,14 @@ from django.urls import path
 THREADS = 8
 POSTS = 8
 STOCK = 40
+
+#: A COMMIT takes a while where disks and replicas are real. Here it does in every run, whatever the guard.
+SLOW_COMMIT = """
+CREATE OR REPLACE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON sale
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION be_slow();
+"""
 
 
 def configure(port: int) -> None:
@@ -49,8 +56,6 @@ def buy(request: HttpRequest, id: int) -> HttpResponse:
     with connection.cursor() as cursor:
         cursor.execute("SELECT stock FROM product WHERE id = %s", [id])
         (stock,) = cursor.fetchone()
-        # What a shop does between reading and writing. It makes the damage of the control reliable.
-        time.sleep(0.005)
         if stock < 1:
             return HttpResponse("sold out", status=409)
         cursor.execute("UPDATE product SET stock = %s WHERE id = %s", [stock - 1, id])
@@ -113,6 +118,7 @@ def main() -> None:
         cursor.execute("CREATE TABLE product (id int PRIMARY KEY, stock int NOT NULL)")
         cursor.execute("CREATE TABLE sale (id serial PRIMARY KEY, product int NOT NULL)")
         cursor.execute("INSERT INTO product VALUES (1, %s)", [STOCK])
+        cursor.execute(SLOW_COMMIT)
     statuses = sell_out()
     with connection.cursor() as cursor:
         cursor.execute("SELECT (SELECT count(*) FROM sale), (SELECT stock FROM product)")

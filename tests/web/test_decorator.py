@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import Guarded, Told, guards_of
+
+
+def view(id: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"timeout": -1}, "timeout=-1 has to be a number of seconds, 0 or more"),
+        ({"timeout": True}, "timeout=True"),
+        ({"ttl": 0}, "ttl=0 has to be a number of seconds, more than 0"),
+        ({"ttl": float("nan")}, "ttl=nan"),
+        ({"alias": ""}, "has to be a key of DISTLOCK"),
+        ({"methods": "POST"}, r"write methods=\['POST'\]"),
+        ({"methods": []}, "would never lock"),
+        ({"methods": ["PSOT"]}, "Did you mean 'POST'"),
+        ({"methods": [1]}, "is no HTTP method"),
+    ],
+)
+def test_what_can_never_work_is_an_error_at_import(words: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Told(["product_<id>"], **words)  # type: ignore[arg-type]
+
+
+def test_methods_may_be_written_small() -> None:
+    told = Told(["stock"], methods=["post"])
+    assert told.locks_method("POST")
+    assert not told.locks_method("GET")
+    assert Told(["stock"]).locks_method("GET")
+
+
+async def coroutine() -> None: ...
+
+
+def generator():
+    yield
+
+
+async def async_generator():
+    yield
+
+
+class Shop: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (coroutine, "coroutine is async"),
+        (async_generator, "async_generator is async"),
+        (generator, "generator is a generator"),
+        (Shop, "stands on the class Shop"),
+        ("view", r"write @distributed_lock\('product_<int:id>'\)"),
+    ],
+)
+def test_what_can_not_be_guarded_says_what_to_do(function: object, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Guarded(function, Told(["stock"]))  # type: ignore[arg-type]
+
+
+def test_guards_are_found_through_the_decorators_above_them_the_outermost_first() -> None:
+    inner = Guarded(view, Told(["product_<id>"]))
+
+    @functools.wraps(view)
+    def guarded(id: int) -> None: ...
+
+    inner.mark(guarded)
+    outer = Guarded(guarded, Told(["stock"]))
+
+    @functools.wraps(guarded)
+    def guarded_twice(id: int) -> None: ...
+
+    outer.mark(guarded_twice)
+
+    @functools.wraps(guarded_twice)
+    def login_required(id: int) -> None: ...
+
+    assert guards_of(login_required) == [outer, inner]
+    assert guards_of(view) == []
+
+
+def test_a_guard_knows_its_function_by_name() -> None:
+    assert Guarded(view, Told(["product_<id>"])).where.endswith("test_decorator.view")
+    assert "partial" in Guarded(functools.partial(view, 1), Told(["stock"])).where

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import contextvars
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+import distlock
+from distlock.errors import ConfigurationError, LockLost, LockTimeout
+from distlock.web import guard
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def locks() -> Iterator[distlock.Locks]:
+    client = distlock.connect(f"memory://guard{next(numbers)}", timeout=5)
+    yield client
+    client.close()
+
+
+class Transactions:
+    """Notes what happens, with whether the lock is held just then."""
+
+    def __init__(self, locks: distlock.Locks, log: list[str], commits: bool = True) -> None:
+        self.locks, self.log, self.commits = locks, log, commits
+        self.open = False
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
+        self.note("names" if not nested else "nested")
+        if self.open:
+            raise ConfigurationError("open")
+
+    def note(self, what: str) -> None:
+        self.log.append(f"{what}{'+' if self.locks.lock('product_1').locked() else '-'}")
+
+    @contextmanager
+    def begin(self) -> Iterator[bool]:
+        self.note("BEGIN")
+        self.open = True
+        try:
+            yield self.commits
+        except BaseException:
+            self.note("ROLLBACK")
+            raise
+        else:
+            self.note("COMMIT")
+        finally:
+            self.open = False
+
+
+def test_the_lock_encloses_the_transaction(locks: distlock.Locks) -> None:
+    log: list[str] = []
+    transactions = Transactions(locks, log)
+    guard.run(locks, ["product_1"], lambda: transactions.note("view"), transactions)
+    transactions.note("answer")
+    assert log == ["names-", "BEGIN+", "view+", "COMMIT+", "answer-"]
+
+
+def test_a_view_that_raises_is_rolled_back_before_the_release(locks: distlock.Locks) -> None:
+    log: list[str] = []
+    transactions = Transactions(locks, log)
+
+    def view() -> None:
+        raise SystemExit(1)
+
+    with pytest.raises(SystemExit):
+        guard.run(locks, ["product_1"], view, transactions)
+    transactions.note("answer")
+    assert log == ["names-", "BEGIN+", "ROLLBACK+", "answer-"]
+
+
+def lose_everything(locks: distlock.Locks) -> None:
+    # What an ended lease, a flushed server or a failover come to.
+    locks.close()
+
+
+def test_a_lock_that_is_lost_before_commit_rolls_back(locks: distlock.Locks) -> None:
+    log: list[str] = []
+    transactions = Transactions(locks, log)
+    with pytest.raises(LockLost):
+        guard.run(locks, ["product_1"], lambda: lose_everything(locks), transactions)
+    assert [entry[:-1] for entry in log] == ["names", "BEGIN", "ROLLBACK"]
+
+
+def test_a_lock_that_is_lost_after_the_view_committed_by_itself_changes_nothing(
+    locks: distlock.Locks,
+) -> None:
+    def view() -> str:
+        lose_everything(locks)
+        return "sold"
+
+    assert guard.run(locks, ["product_1"], view, Transactions(locks, [], commits=False)) == "sold"
+
+
+def test_whoever_does_not_get_the_lock_does_not_enter(locks: distlock.Locks) -> None:
+    log: list[str] = []
+    with locks.lock("product_1"), pytest.raises(LockTimeout):
+        guard.run(locks, ["product_1"], lambda: log.append("view"), Transactions(locks, []), timeout=0)
+    assert log == []
+
+
+def test_a_nested_guard_on_a_held_name_reenters(locks: distlock.Locks) -> None:
+    log: list[str] = []
+    transactions = Transactions(locks, log)
+
+    def outer() -> str:
+        return guard.run(locks, ["product_1"], lambda: "inner", transactions, timeout=0)
+
+    assert guard.run(locks, ["product_1", "shop"], outer, transactions) == "inner"
+    assert log == ["names-", "BEGIN+", "COMMIT+"]
+
+
+def test_a_nested_guard_on_a_held_name_that_was_lost_does_not_enter(locks: distlock.Locks) -> None:
+    def outer() -> None:
+        lose_everything(locks)
+        guard.run(locks, ["product_1"], lambda: pytest.fail("entered"), Transactions(locks, []))
+
+    with pytest.raises(LockLost):
+        guard.run(locks, ["product_1"], outer, Transactions(locks, [], commits=False))
+
+
+def test_a_new_name_inside_an_open_transaction_is_refused(locks: distlock.Locks) -> None:
+    log: list[str] = []
+    transactions = Transactions(locks, log)
+
+    def outer() -> None:
+        guard.run(locks, ["product_1", "product_2"], lambda: None, transactions)
+
+    with pytest.raises(ConfigurationError, match="open"):
+        guard.run(locks, ["product_1"], outer, transactions)
+    assert log == ["names-", "BEGIN+", "nested+", "ROLLBACK+"]
+
+
+def test_a_thread_that_inherits_the_context_does_not_inherit_the_lock(locks: distlock.Locks) -> None:
+    outcomes: list[str] = []
+
+    def child() -> None:
+        try:
+            guard.run(locks, ["product_1"], lambda: outcomes.append("entered"), transactions, timeout=0)
+        except LockTimeout:
+            outcomes.append("kept out")
+
+    def outer() -> None:
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(child,))
+        thread.start()
+        thread.join()
+
+    transactions = Transactions(locks, [], commits=False)
+    transactions.refuse_open = lambda names, nested: None  # type: ignore[method-assign]
+    guard.run(locks, ["product_1"], outer, transactions)
+    assert outcomes == ["kept out"]
+
+
+def test_the_same_name_of_another_service_is_another_lock(locks: distlock.Locks) -> None:
+    other = distlock.connect("memory://other")
+    taken: list[bool] = []
+
+    def outer() -> None:
+        inner = Transactions(other, [])
+        guard.run(other, ["product_1"], lambda: taken.append(other.lock("product_1").locked()), inner)
+
+    guard.run(locks, ["product_1"], outer, Transactions(locks, []))
+    other.close()
+    assert taken == [True]
+
+
+def test_outside_of_a_guard_nothing_is_held(locks: distlock.Locks) -> None:
+    guard.run(locks, ["product_1"], lambda: None, Transactions(locks, []))
+    assert guard.held() == ()
+    guard.check_held()
