@@ -43,6 +43,8 @@ NETWORK = frozenset(
 #: FUSE is mostly used to reach other hosts (sshfs, s3fs, glusterfs, rclone); these are known to stay here.
 LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs"})
 
+MOUNTINFO = Path("/proc/self/mountinfo")
+
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -75,7 +77,7 @@ def file_system_of(path: str, mountinfo: str) -> str | None:
 def network_file_system_of(path: str) -> str | None:
     """The type of the network file system that *path* is on, or would be on once it is made; else None."""
     try:
-        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        mountinfo = MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None  # Not Linux, or no /proc: nothing can be told.
     file_system = file_system_of(os.path.realpath(path), mountinfo)

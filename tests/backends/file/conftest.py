@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distlock.backends.file import FileBackend
+from distlock.testing.protocol import Contender
+from tests.backends.file.peer import Peer
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "locks"
+
+
+@pytest.fixture
+def url(directory: Path) -> str:
+    return f"file://{directory}"
+
+
+@pytest.fixture
+def key() -> str:
+    return "shop:product_1"
+
+
+@pytest.fixture
+def contender(url: str) -> Iterator[Callable[[], Contender]]:
+    """Makes clients in this process."""
+    made: list[Contender] = []
+
+    def make() -> Contender:
+        made.append(Contender(FileBackend(url)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.backend.close()
+
+
+@pytest.fixture
+def one(contender: Callable[[], Contender]) -> Contender:
+    return contender()
+
+
+@pytest.fixture
+def two(contender: Callable[[], Contender]) -> Contender:
+    return contender()
+
+
+@pytest.fixture
+def peer(url: str) -> Iterator[Callable[..., Peer]]:
+    """Starts processes."""
+    made: list[Peer] = []
+
+    def start(*arguments: str, wrapper: tuple[str, ...] = ()) -> Peer:
+        made.append(Peer(url, *arguments, wrapper=wrapper))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.finish()

@@ -1,0 +1,226 @@
+"""Another process with a file backend of its own: it does what it is told, a line of JSON at a time.
+
+Run as a script it is that process; imported, it is the string that holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.file import FileBackend
+
+#: Seconds after which a test gives up on something that should happen soon.
+PATIENCE = 20.0
+
+
+class Peer:
+    """The string."""
+
+    def __init__(self, url: str, *arguments: str, wrapper: tuple[str, ...] = ()) -> None:
+        command = [*wrapper, sys.executable, "-m", "tests.backends.file.peer", url, *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._reader = ThreadPoolExecutor(1)
+        self.pid: int = self._reader.submit(self._read).result(PATIENCE)
+
+    def begin(self, command: str, *arguments: Any) -> Future[Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([command, *arguments]) + "\n")
+        self.process.stdin.flush()
+        return self._reader.submit(self._read)
+
+    def do(self, command: str, *arguments: Any) -> Any:
+        return self.begin(command, *arguments).result(PATIENCE)
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+        self._reader.shutdown()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _read(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise EOFError(f"process {self.process.pid} ended")
+        return json.loads(line)
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.told = threading.Event()
+        self.hints = 0
+
+    def hint(self, key: str) -> None:
+        self.hints += 1
+        self.told.set()
+
+    def lost(self, key: str, token: str) -> None:
+        self.told.set()
+
+    def doubt(self) -> None:
+        self.told.set()
+
+
+class Puppet:
+    """What is at the other end of the string."""
+
+    def __init__(self, url: str) -> None:
+        self.sink = Sink()
+        self.backend = FileBackend(url)
+        self.backend.open(self.sink)
+        self.asks: dict[str, Ask] = {}
+
+    def request(self, key: str, wait: bool = True) -> str:
+        ask = self.asks.setdefault(key, Ask(key, secrets.token_hex(16), 10.0, 1, wait))
+        answer = self.backend.request(ask)
+        if isinstance(answer, Busy):
+            del self.asks[key]
+        return type(answer).__name__
+
+    def poll(self, key: str) -> float:
+        """After how many seconds a queued ask had better ask again."""
+        answer = self.backend.request(self.asks[key])
+        assert isinstance(answer, Queued)
+        return answer.poll
+
+    def acquire(self, key: str) -> dict[str, Any]:
+        """Wait for *key* as the engine does, but for hints alone: no poll comes to help."""
+        ask = self.asks.setdefault(key, Ask(key, secrets.token_hex(16), 10.0, 1))
+        while True:
+            self.sink.told.clear()
+            answer = self.backend.request(ask)
+            if isinstance(answer, Held):
+                return {"fence": answer.fence, "at": time.monotonic()}
+            self.sink.told.wait()
+
+    def release(self, key: str) -> dict[str, Any]:
+        at = time.monotonic()
+        return {"released": self.backend.release(self.asks.pop(key)), "at": at}
+
+    def locked(self, key: str) -> bool:
+        return self.backend.locked(key)
+
+    def renew(self, key: str) -> bool:
+        return self.backend.renew([self.asks[key]])[0]
+
+    def hammer(self, key: str, rounds: int, path: str) -> list[dict[str, float]]:
+        """Add *rounds* to the number in the file at *path*: read, then write."""
+        turns = []
+        for _ in range(rounds):
+            turn = self.acquire(key)
+            with open(path, encoding="ascii") as file:
+                number = int(file.read())
+            with open(path, "w", encoding="ascii") as file:
+                file.write(str(number + 1))
+            turns.append({**turn, "released": self.release(key)["at"]})
+        return turns
+
+    def overtaken(self, key: str, path: str, stop: str) -> list[list[int]]:
+        """Hold *key* again and again until *stop* exists; each time leave the fence in the file at *path*.
+
+        Returns every pair of fences that shows that two held it at once, or in the wrong order.
+        """
+        wrong = []
+        descriptor = os.open(path, os.O_RDWR)
+        while not os.path.exists(stop):
+            mine = self.acquire(key)["fence"]
+            before = int.from_bytes(os.pread(descriptor, 8, 0), "big")
+            os.pwrite(descriptor, mine.to_bytes(8, "big"), 0)
+            os.sched_yield()
+            after = int.from_bytes(os.pread(descriptor, 8, 0), "big")
+            if before >= mine or after != mine:
+                wrong.append([before, mine, after])
+            self.release(key)
+        os.close(descriptor)
+        return wrong
+
+    def hold_many(self, count: int) -> None:
+        for number in range(count):
+            assert self.request(f"shop:product_{number}") == "Held"
+
+    def cpu(self, seconds: float) -> float:
+        """CPU time, user and system, that this process uses while it waits for *seconds*."""
+        before = time.process_time()
+        threading.Event().wait(seconds)
+        return time.process_time() - before
+
+    def fork(self, then: str) -> dict[str, Any]:
+        """Fork. The child says what it sees of our locks, and then does what *then* says."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            inherited = list(self.asks.values())
+            seen = {
+                "renewed": self.backend.renew(inherited),
+                "released": [self.backend.release(ask) for ask in inherited],
+                "took": [Puppet.took(self.backend, ask.key) for ask in inherited],
+            }
+            if then == "close":
+                self.backend.close()
+                os.closerange(3, writer)
+            os.write(writer, json.dumps(seen).encode())
+            os.close(writer)
+            while then == "live":
+                signal.pause()
+            os._exit(0)
+        os.close(writer)
+        with open(reader, encoding="ascii") as file:
+            seen = json.loads(file.read())
+        if then != "live":
+            os.waitpid(pid, 0)
+        return {"pid": pid, **seen}
+
+    @staticmethod
+    def took(backend: FileBackend, key: str) -> str:
+        return type(backend.request(Ask(key, secrets.token_hex(16), 10.0, 1, wait=False))).__name__
+
+    def close_all_descriptors(self) -> None:
+        os.closerange(3, 256)
+
+    def limit_descriptors(self) -> None:
+        # Descriptors are numbered from the lowest: none above those that are open now.
+        highest = max(int(number) for number in os.listdir("/proc/self/fd"))
+        for number in range(3, highest):
+            if not os.path.lexists(f"/proc/self/fd/{number}"):
+                os.dup2(0, number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, highest))
+
+    def refused(self, key: str) -> list[str]:
+        try:
+            return [self.request(key), ""]
+        except Exception as error:
+            return [type(error).__name__, str(error)]
+
+
+def main() -> None:
+    puppet = Puppet(sys.argv[1])
+    print(json.dumps(os.getpid()), flush=True)
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        print(json.dumps(getattr(puppet, command)(*arguments)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Fences that grow whatever happens, names that stay apart, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from distlock.backends.file import record_locks
+from distlock.backends.file.line import Line, Newcomer, proof_of
+from distlock.backends.file.place import Place
+from distlock.backends.file.record_locks import RecordLocks
+from distlock.errors import BackendUnavailable
+from distlock.testing.fixtures import wait_until
+from distlock.testing.protocol import Contender, ask
+from tests.backends.file.peer import Peer
+
+StartPeer = Callable[..., Peer]
+
+
+def entries(directory: Path) -> int:
+    return len(list(directory.glob("v1/queue/*/*")))
+
+
+@pytest.fixture
+def place(url: str) -> Place:
+    place = Place(url)
+    place.prepare()
+    return place
+
+
+@pytest.fixture
+def locks(place: Place) -> Iterator[RecordLocks]:
+    locks = record_locks.attach(place)
+    yield locks
+    record_locks.detach(locks)
+
+
+def take(line: Line, locks: RecordLocks, key: str, span: int = 1) -> int:
+    """A fence for *key*, used and given back."""
+    contender = locks.enter()
+    entry, _ = line.join(
+        line.spot(key), Newcomer(contender, proof_of("token"), span, wait=True), patience=2.0
+    )
+    assert entry is not None
+    line.leave(entry)
+    locks.leave(contender)
+    return entry.ticket
+
+
+def test_fences_grow_when_the_clock_is_set_back(place: Place, locks: RecordLocks, key: str) -> None:
+    first = take(Line(place, locks, lambda: 1_000_000), locks, key, span=50)
+    second = take(Line(place, locks, lambda: 5), locks, key)
+    assert first == 1_000_000
+    assert second == 1_000_050
+
+
+def test_fences_follow_the_clock(place: Place, locks: RecordLocks, key: str) -> None:
+    take(Line(place, locks, lambda: 1_000_000), locks, key)
+    assert take(Line(place, locks, lambda: 2_000_000), locks, key) == 2_000_000
+
+
+def test_fences_grow_over_a_restart_of_all_processes(peer: StartPeer, key: str) -> None:
+    fences = []
+    for _ in range(3):
+        each = peer()
+        fences.append(each.do("acquire", key)["fence"])
+        each.kill()
+    assert fences == sorted(set(fences))
+
+
+def test_fences_grow_when_the_directory_was_wiped(one: Contender, key: str, directory: Path) -> None:
+    first, second = ask(key), ask(key)
+    fence = one.held(first).fence
+    one.backend.release(first)
+    shutil.rmtree(directory)
+    assert one.held(second).fence > fence
+
+
+def test_a_corrupt_counter_is_told_with_its_remedy(one: Contender, key: str, directory: Path) -> None:
+    mine = ask(key)
+    one.held(mine)
+    one.backend.release(mine)
+    (directory / "v1" / "state").write_bytes(b"\xff" * 4096)
+    with pytest.raises(BackendUnavailable, match=r"corrupt.*delete"):
+        one.backend.request(ask(key))
+
+
+def test_who_loses_the_directory_learns_that_its_lock_is_gone(
+    one: Contender, two: Contender, key: str, directory: Path
+) -> None:
+    mine = ask(key)
+    one.held(mine)
+    shutil.rmtree(directory)
+    two.held(ask(key))
+    assert one.backend.renew([mine]) == [False]
+    assert one.backend.release(mine) is False
+    one.queued(mine)
+
+
+def test_a_process_that_closes_all_descriptors_holds_nothing_and_goes_on(
+    peer: StartPeer, one: Contender, key: str
+) -> None:
+    daemon = peer()
+    daemon.do("acquire", key)
+    daemon.do("close_all_descriptors")
+    mine = ask(key)
+    one.held(mine)
+    assert daemon.do("renew", key) is False
+    assert daemon.do("request", key) == "Queued"
+    one.backend.release(mine)
+    assert daemon.do("request", key) == "Held"
+
+
+def test_hostile_names_are_different_locks_and_stay_in_the_directory(
+    one: Contender, two: Contender, tmp_path: Path
+) -> None:
+    names = [
+        "..",
+        ".",
+        "../../x",
+        "/etc/passwd",
+        "a~b",
+        "a~",
+        "A",
+        "a",
+        "e\u0301",
+        "\u00e9",
+        "x" * 255,
+        "x" * 254,
+    ]
+    names += ["\n", "\0", " ", "%2e", "*", "\ud83d", "\U0001f600", "\U0001f600" * 255]
+    asks = [ask(name) for name in names]
+    for each in asks:
+        one.held(each)
+    for name in names:
+        two.queued(ask(name))
+    assert [path.name for path in tmp_path.iterdir()] == ["locks"]
+    assert all(one.backend.release(each) for each in asks)
+
+
+def test_the_token_is_written_nowhere(one: Contender, key: str, directory: Path) -> None:
+    mine = ask(key)
+    one.held(mine)
+    paths = [str(path) for path in directory.rglob("*")]
+    assert any("product_1" in path for path in paths)
+    assert not any(mine.token in path for path in paths)
+
+
+def test_ten_thousand_names_held_at_once_leave_nothing(one: Contender, directory: Path) -> None:
+    asks = [ask(f"shop:product_{number}") for number in range(10_000)]
+    for each in asks:
+        one.held(each)
+    assert entries(directory) == len(asks)
+    for each in asks:
+        assert one.backend.release(each)
+    assert entries(directory) == 0
+
+
+def test_descriptors_threads_and_fifos_are_gone_after_close(
+    one: Contender, two: Contender, directory: Path
+) -> None:
+    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    one.held(ask("shop:product_1"))
+    two.queued(ask("shop:product_1"))
+    assert list(directory.glob("v1/wake/*"))
+    one.backend.close()
+    two.backend.close()
+    assert not list(directory.glob("v1/wake/*"))
+    assert entries(directory) == 0
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert threading.active_count() == threads
+
+
+def test_what_a_crash_left_is_swept_by_who_comes_next(peer: StartPeer, directory: Path) -> None:
+    crashed = peer()
+    crashed.do("hold_many", 2_000)
+    assert entries(directory) == 2_000
+    crashed.kill()
+    sweeper = peer()
+
+    def swept() -> bool:
+        sweeper.do("request", "shop:basket")
+        sweeper.do("release", "shop:basket")
+        return entries(directory) == 0 and not list(directory.glob("v1/wake/*"))
+
+    wait_until(swept, "nothing is left")
+
+
+def test_files_that_are_not_ours_are_left_alone(one: Contender, key: str, directory: Path) -> None:
+    mine = ask(key)
+    one.held(mine)
+    shard = next(directory.glob("v1/queue/*"))
+    prefix = next(shard.iterdir()).name.rsplit("~", 3)[0]
+    strange = [shard / "README", shard / f"{prefix}~x~y~z", directory / "v1" / "wake" / "README"]
+    for path in strange:
+        path.touch()
+    one.backend.release(mine)
+    one.held(ask(key))
+    assert all(path.exists() for path in strange)
+
+
+def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
+    place: Place, locks: RecordLocks, key: str
+) -> None:
+    line = Line(place, locks)
+    spot = line.spot(key)
+    newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        locks.writing(spot.shard, patience=2.0),
+        pytest.raises(BackendUnavailable, match="stopped"),
+    ):
+        pool.submit(line.join, spot, newcomer, 0.05).result()

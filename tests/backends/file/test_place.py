@@ -1,0 +1,187 @@
+"""The directory: what may name one, who may use it, and what is said when it cannot be used."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distlock.backends import create
+from distlock.backends.file import FileBackend, mounts, place
+from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.testing.protocol import Contender, ask
+from tests.backends.file.peer import Peer
+
+
+@pytest.mark.parametrize(
+    ("url", "directory"),
+    [
+        ("file:///var/lock/shop", "/var/lock/shop"),
+        ("file:///var/lock/shop/", "/var/lock/shop"),
+        ("file:///var/lock/my%20shop", "/var/lock/my shop"),
+        ("file://localhost/var/lock/shop", "/var/lock/shop"),
+        ("file:////var/lock/shop", "/var/lock/shop"),
+        ("/var/lock/shop", "/var/lock/shop"),
+    ],
+)
+def test_an_absolute_directory_is_named_by_three_slashes(url: str, directory: str) -> None:
+    assert place.Place(url).directory == directory
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("file://var/lock/shop", "three slashes"),
+        ("file:shop", "no absolute directory"),
+        ("shop", "no absolute directory"),
+        ("file:///", "no absolute directory"),
+        ("file:///var/lock/%00", "no absolute directory"),
+        ("file:///var/lock/shop?mode=7", "takes none"),
+        ("redis:///var/lock/shop", "and not redis"),
+    ],
+)
+def test_what_names_no_absolute_directory_is_refused(url: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        place.Place(url)
+
+
+@pytest.mark.parametrize("busy_timeout", [0, -1, 61, "2", True, float("nan"), None])
+def test_a_busy_timeout_that_means_nothing_is_refused(url: str, busy_timeout: float) -> None:
+    with pytest.raises(ConfigurationError, match="busy_timeout"):
+        FileBackend(url, busy_timeout=busy_timeout)
+
+
+def test_an_unknown_option_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="busy_timeout"):
+        create(url, timeout=3)
+
+
+def test_making_a_backend_touches_nothing(url: str, directory: Path) -> None:
+    FileBackend(url).close()
+    assert not directory.exists()
+
+
+def test_a_directory_that_we_make_is_this_users_alone(one: Contender, directory: Path, key: str) -> None:
+    one.held(ask(key))
+    for path in (directory, *directory.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+def test_a_directory_that_a_group_shares_is_shared_inside_too(url: str, directory: Path, key: str) -> None:
+    directory.mkdir()
+    directory.chmod(0o2770)
+    before = os.umask(0o077)
+    first, second = Contender(FileBackend(url)), Contender(FileBackend(url))
+    try:
+        first.held(ask(key))
+        second.queued(ask(key))
+        fifos = [path for path in (directory / "v1").rglob("*") if path.is_fifo()]
+        directories = [path for path in (directory / "v1").rglob("*") if path.is_dir()]
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (directory / "v1").rglob("*")}
+    finally:
+        os.umask(before)
+        first.backend.close()
+        second.backend.close()
+    assert modes[directory / "v1" / "state"] == 0o660
+    assert [modes[path] for path in fifos] == [0o660]
+    assert {modes[path] for path in directories} == {0o2770}
+    assert all(mode & 0o007 == 0 for mode in modes.values())
+
+
+def test_a_file_in_its_place_is_told(one: Contender, directory: Path, key: str) -> None:
+    directory.touch()
+    with pytest.raises(ConfigurationError, match=f"{directory}.*not a directory"):
+        one.backend.request(ask(key))
+
+
+@pytest.fixture
+def stranger() -> Iterator[None]:
+    """Files are opened as a user who owns nothing."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+def test_a_directory_that_may_not_be_written_is_told(
+    one: Contender, directory: Path, key: str, request: pytest.FixtureRequest
+) -> None:
+    directory.mkdir()
+    directory.chmod(0o500)
+    request.getfixturevalue("stranger")
+    with pytest.raises(ConfigurationError, match=f"{directory}.*may not be written.*install -d"):
+        one.backend.request(ask(key))
+
+
+def test_running_out_of_descriptors_is_told(peer: Callable[..., Peer], key: str) -> None:
+    each = peer()
+    each.do("request", "shop:first")
+    each.do("limit_descriptors")
+    kind, message = each.do("refused", key)
+    assert kind == BackendUnavailable.__name__
+    assert "ulimit -n" in message
+
+
+def fill(disk: Path) -> None:
+    """Make files until there is no inode left."""
+    try:
+        for number in itertools.count():
+            (disk / str(number)).touch()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+
+
+def test_a_full_disk_is_told_and_a_release_still_works(tmp_path: Path, key: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=50", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount")
+    client = Contender(FileBackend(f"file://{disk}/locks"))
+    try:
+        mine = ask(key)
+        client.held(mine)
+        fill(disk)
+        with pytest.raises(BackendUnavailable, match="Free some space"):
+            client.backend.request(ask("shop:product_2"))
+        assert client.backend.release(mine)
+    finally:
+        client.backend.close()
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is on a network file system, as far as the list of mounts goes."""
+    mountinfo = tmp_path / "mountinfo"
+    lines = ["27 1 254:0 / / rw - ext4 /dev/vda rw", f"40 27 0:40 / {tmp_path}/nas rw - nfs4 nas:/export rw"]
+    mountinfo.write_text("\n".join(lines), encoding="ascii")
+    monkeypatch.setattr(mounts, "MOUNTINFO", mountinfo)
+    (tmp_path / "nas").mkdir()
+    return tmp_path / "nas"
+
+
+def test_a_network_file_system_is_refused(network: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\).*redis"):
+        FileBackend(f"file://{network}/not/made/yet")
+
+
+def test_a_network_file_system_behind_a_link_is_refused(
+    network: Path, one: Contender, directory: Path
+) -> None:
+    FileBackend(f"file://{directory}")
+    directory.symlink_to(network)
+    with pytest.raises(ConfigurationError, match="network file system"):
+        FileBackend(f"file://{directory}")
+    with pytest.raises(ConfigurationError, match="network file system"):
+        one.backend.request(ask("shop:product_1"))
+    assert list(network.iterdir()) == []
