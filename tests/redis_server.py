@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,10 @@ class RedisServer:
         except redis.ConnectionError as error:
             return isinstance(error, redis.AuthenticationError)
 
+    def tell(self, *command: str) -> None:
+        """Send a command as it stands in the manual."""
+        self.client.execute_command(*command)  # type: ignore[no-untyped-call]
+
     def pause(self) -> None:
         """Let it hang: it accepts connections and answers nothing."""
         self._signal(signal.SIGSTOP)
@@ -97,7 +101,7 @@ class RedisServer:
         self._process.send_signal(number)
 
 
-def running(*arguments: str) -> Iterator[RedisServer]:
+def running(*arguments: str) -> Generator[RedisServer]:
     """For fixtures: ``yield from running()``."""
     if shutil.which("redis-server") is None:
         pytest.fail("redis-server is not installed: apt-get install redis-server")

@@ -19,7 +19,7 @@ from distlock.backends.redis.scripts import Script, bulk, command, hold_key, ter
 from distlock.errors import BackendUnavailable, ConfigurationError
 
 #: What the scripts answer.
-_HELD, _QUEUED, _BUSY = 1, 2, 3
+_HELD, _BUSY = 1, 3
 
 #: The net under a lost hint, seconds. The scripts take for dead who did not ask for four times as long.
 _POLL = 1.0
@@ -94,11 +94,14 @@ class RedisBackend:
         self._begin()
 
     def request(self, ask: Ask) -> Held | Queued | Busy:
-        (reply,) = self._call(scripts.REQUEST, [ask])
         listener = self._listener
-        if reply[1] == _QUEUED and listener is not None and listener.start(self._io_timeout):
-            # What happened before the subscription was not told to us.
-            (reply,) = self._call(scripts.REQUEST, [ask])
+        queue = ask.wait and listener is not None and listener.started
+        (reply,) = self._call(scripts.REQUEST, [ask], queue)
+        if ask.wait and not queue and reply[1] == _BUSY:
+            # Who cannot hear yet does not queue: he would be passed over.
+            if listener is not None:
+                listener.start(self._io_timeout)
+            (reply,) = self._call(scripts.REQUEST, [ask], True)
         answer = reply[1]
         if answer == _HELD:
             self._unqueue(ask)
@@ -157,17 +160,17 @@ class RedisBackend:
         if queued is not None and queued.token == ask.token:
             self._queued.pop(ask.key, None)
 
-    def _call(self, script: Script, asks: Sequence[Ask]) -> list[list[Any]]:
+    def _call(self, script: Script, asks: Sequence[Ask], queue: bool = False) -> list[list[Any]]:
         """As `_attempt`, and a second attempt if a connection was dead: no answer changes by repetition."""
         try:
-            return self._attempt(script, asks)
+            return self._attempt(script, asks, queue)
         except Stale:
-            return self._attempt(script, asks)
+            return self._attempt(script, asks, queue)
 
-    def _attempt(self, script: Script, asks: Sequence[Ask]) -> list[list[Any]]:
+    def _attempt(self, script: Script, asks: Sequence[Ask], queue: bool = False) -> list[list[Any]]:
         """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token."""
         calls = [
-            terms(ask.key, ask.ttl, ask.span, ask.wait, self._process, self._ack_window, self._fence_ttl)
+            terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
             + bulk(ask.token)
             for ask in asks
         ]

@@ -33,21 +33,23 @@ class Listener:
         self._sink = sink
         self._guard = threading.Lock()
         self._closing = threading.Event()
-        #: The first attempt to subscribe has succeeded or failed.
         self._tried = threading.Event()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
 
-    def start(self, timeout: float) -> bool:
-        """Begin to listen, and wait up to *timeout* seconds for it. False if that was done before."""
-        if self._tried.is_set():
-            return False
+    @property
+    def started(self) -> bool:
+        """Whether the first attempt to subscribe has succeeded or failed."""
+        return self._tried.is_set()
+
+    def start(self, timeout: float) -> None:
+        """Begin to listen, and wait up to *timeout* seconds for the first attempt."""
         with self._guard:
             if not self._closing.is_set() and self._thread is None:
                 thread = threading.Thread(target=self._run, name="distlock-redis-listener", daemon=True)
                 thread.start()
                 self._thread = thread
-        return self._tried.wait(timeout)
+        self._tried.wait(timeout)
 
     def close(self, timeout: float) -> None:
         """End the thread and its connection."""

@@ -53,7 +53,7 @@ def hold_key(key: str) -> str:
 
 @lru_cache(maxsize=4096)
 def terms(
-    key: str, ttl: float, span: int, wait: bool, process: str, ack_window: float, fence_ttl: float
+    key: str, ttl: float, span: int, queue: bool, process: str, ack_window: float, fence_ttl: float
 ) -> bytes:
     """The keys, and all arguments but the token."""
     hold = hold_key(key)
@@ -69,7 +69,7 @@ def terms(
         _milliseconds(fence_ttl),
         _milliseconds(ttl),
         span,
-        int(wait),
+        int(queue),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 import traceback
 from collections.abc import Iterator
@@ -30,14 +31,16 @@ def whole_story(error: BaseException) -> str:
 
 
 def test_no_server_is_told_at_the_first_request_and_not_before(contender: MakeContender) -> None:
-    port = free_port()
-    one = contender(f"redis://127.0.0.1:{port}")
-    with pytest.raises(BackendUnavailable, match=rf"127\.0\.0\.1:{port}.*refused.*See whether it runs"):
-        one.request(ask())
-    with pytest.raises(BackendUnavailable):
-        one.locked("product_1")
-    with pytest.raises(BackendUnavailable):
-        one.renew([ask()])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        one = contender(f"redis://127.0.0.1:{port}")
+        with pytest.raises(BackendUnavailable, match=rf"127\.0\.0\.1:{port}.*refused.*See whether it runs"):
+            one.request(ask())
+        with pytest.raises(BackendUnavailable):
+            one.locked("product_1")
+        with pytest.raises(BackendUnavailable):
+            one.renew([ask()])
 
 
 def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwards(
@@ -147,7 +150,7 @@ def test_a_user_with_the_documented_permissions_can_do_everything(
     commands = "eval evalsha exists get set del pexpire pttl time llen lindex lpos lrem rpush hget hset hdel"
     rules = [f"+{name}" for name in f"{commands} publish subscribe ping client|setname".split()]
     rules += ["resetkeys", "~dl:*", "resetchannels", "&dl:*"]
-    own_server.client.execute_command("ACL", "SETUSER", "shop", "on", ">secret", "-@all", *rules)
+    own_server.tell("ACL", "SETUSER", "shop", "on", ">secret", "-@all", *rules)
     url = f"redis://shop:secret@127.0.0.1:{own_server.port}"
     key, one, two = some_key(), contender(url), contender(url)
     first, second = ask(key), ask(key)
@@ -163,7 +166,7 @@ def test_a_user_with_the_documented_permissions_can_do_everything(
 def test_a_user_without_permissions_is_told_which_page_lists_them(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
-    own_server.client.execute_command("ACL", "SETUSER", "shop", "on", ">secret", "-@all", "+client|setname")
+    own_server.tell("ACL", "SETUSER", "shop", "on", ">secret", "-@all", "+client|setname")
     one = contender(f"redis://shop:secret@127.0.0.1:{own_server.port}")
     with pytest.raises(BackendUnavailable, match=r"docs/redis\.md"):
         one.request(ask())
@@ -172,7 +175,7 @@ def test_a_user_without_permissions_is_told_which_page_lists_them(
 def test_who_may_not_subscribe_still_gets_the_lock_by_asking(
     own_server: RedisServer, contender: MakeContender, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own_server.client.execute_command("ACL", "SETUSER", "shop", "on", ">secret", "+@all", "~*", "-subscribe")
+    own_server.tell("ACL", "SETUSER", "shop", "on", ">secret", "+@all", "~*", "-subscribe")
     one = contender(own_server.url)
     two = contender(f"redis://shop:secret@127.0.0.1:{own_server.port}")
     key = some_key()

@@ -76,7 +76,7 @@ def test_who_cannot_hear_asks_more_often(own_server: RedisServer, contender: Mak
     one.hold(ask(key))
     assert two.queue(second).poll > 0.5
     # The server ends a subscription that is not allowed any more.
-    own_server.client.execute_command("ACL", "SETUSER", "default", "resetchannels")
+    own_server.tell("ACL", "SETUSER", "default", "resetchannels")
     eventually(lambda: two.sink.doubts == 1, "it doubted")
     assert two.queue(second).poll <= 0.1
 
