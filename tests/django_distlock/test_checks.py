@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import include, path, re_path
+from django.views.decorators.csrf import csrf_exempt
+
+from django_distlock import distributed_lock
+
+Serve = Callable[..., Client]
+
+
+@distributed_lock("product_<id>")
+def buy(request: HttpRequest, id: int) -> HttpResponse: ...
+
+
+@distributed_lock("product_<int:pk>")
+def buy_by_pk(request: HttpRequest, pk: int = 1, **kwargs: object) -> HttpResponse: ...
+
+
+@distributed_lock("<slug:shop>_<int:id>")
+def buy_anything(request: HttpRequest, **kwargs: object) -> HttpResponse: ...
+
+
+def found() -> list[str]:
+    return sorted(message.id for message in run_checks() if message.id.startswith("distlock."))
+
+
+def hints() -> str:
+    return " ".join(f"{m.msg} {m.hint}" for m in run_checks() if m.id.startswith("distlock."))
+
+
+def test_a_site_that_is_set_up_well_passes(serve: Serve, settings: Any) -> None:
+    settings.DISTLOCK = {"default": {"LOCATION": "redis://127.0.0.1:1"}}
+    serve(buy)
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "ids"),
+    [
+        (["redis://"], ["distlock.E001"]),
+        ({"other": {}}, ["distlock.E001"]),
+        ("localhost", ["distlock.E002"]),
+        ({"default": {"BACKEND": "no.such.Backend", "LOCATION": "x://"}}, ["distlock.E002"]),
+        ({"default": {"LOCATION": "memory://", "OPTIONS": {"x": 1}}}, ["distlock.E002", "distlock.W002"]),
+        ({"default": {"LOCATION": "memory://", "TTLL": 3}}, ["distlock.E003"]),
+        ({"default": {"LOCATION": "memory://", "TTL": 0, "TIMEOUT": "5"}}, ["distlock.E004"] * 2),
+        ({"default": {"BACKEND": "dummy"}}, ["distlock.W002"]),
+    ],
+)
+def test_what_is_wrong_with_the_settings_is_found(setting: object, ids: list[str], settings: Any) -> None:
+    settings.DISTLOCK = setting
+    assert found() == ids
+
+
+def test_a_wrong_status_is_found(settings: Any) -> None:
+    settings.DISTLOCK_CONTENDED_STATUS = 200
+    assert "distlock.E004" in found()
+
+
+def test_without_settings_production_is_an_error_and_debugging_a_warning(settings: Any) -> None:
+    del settings.DISTLOCK
+    assert found() == ["distlock.E001"]
+    settings.DEBUG = True
+    assert found() == ["distlock.W001"]
+
+
+@pytest.fixture
+def no_warnings(settings: Any) -> None:
+    settings.DEBUG = True
+
+
+@pytest.mark.usefixtures("no_warnings")
+class TestNames:
+    @staticmethod
+    def test_a_name_that_the_route_does_not_have_is_found(serve: Serve) -> None:
+        serve(buy, "buy/<int:product>")
+        assert found() == ["distlock.E005"]
+        assert "the route 'buy/<int:product>' has no 'id'. The route has: product." in hints()
+
+    @staticmethod
+    def test_it_is_found_through_includes(serve: Serve) -> None:
+        serve([path("shop/", include([path("buy/", buy)]))])
+        assert found() == ["distlock.E005"]
+        assert "shop/buy/" in hints()
+
+    @staticmethod
+    def test_what_an_include_or_a_dict_gives_is_there(serve: Serve) -> None:
+        serve([path("<slug:shop>/", include([path("<int:id>", buy_anything)]))])
+        assert found() == []
+        serve([path("buy/", buy, {"id": 1})])
+        assert found() == []
+
+    @staticmethod
+    def test_a_default_needs_no_route(serve: Serve) -> None:
+        serve(buy_by_pk, "buy/")
+        assert found() == []
+
+    @staticmethod
+    def test_behind_other_decorators_it_is_a_warning_for_they_may_add_it(serve: Serve) -> None:
+        serve(csrf_exempt(buy), "buy/")
+        assert found() == ["distlock.W003"]
+
+    @staticmethod
+    @pytest.mark.parametrize("route", ["buy/<id>", "buy/<slug:id>", "buy/<path:id>"])
+    def test_text_in_a_bare_placeholder_is_found(serve: Serve, route: str) -> None:
+        serve(buy, route)
+        assert found() == ["distlock.E006"]
+        assert "'product_<int:id>'" in hints()
+
+    @staticmethod
+    def test_the_groups_of_a_regular_expression_are_text(serve: Serve) -> None:
+        serve([re_path(r"^buy/(?P<id>[0-9]+)$", buy)])
+        assert found() == ["distlock.E006"]
+
+    @staticmethod
+    @pytest.mark.parametrize("route", ["buy/<int:id>", "buy/<uuid:id>"])
+    def test_what_has_one_spelling_passes(serve: Serve, route: str) -> None:
+        serve(buy, route)
+        assert found() == []

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask import Blueprint, Flask, Response, request
+from flask.views import MethodView
+
+import distlock
+from distlock.errors import ConfigurationError, LockTimeout
+from flask_distlock import DistLock, distributed_lock
+
+
+def add_buy(
+    app: Flask, rule: str = "/product/<int:id>", template: str = "product_<id>", **words: Any
+) -> None:
+    @app.route(rule, methods=["GET", "POST"])
+    @distributed_lock(template, timeout=0, **words)
+    def buy(id: Any) -> str:
+        return "sold"
+
+
+def test_a_view_that_gets_the_lock_answers_as_ever(app: Flask) -> None:
+    add_buy(app)
+    assert app.test_client().post("/product/1").text == "sold"
+
+
+def test_a_view_that_does_not_get_it_is_answered_with_a_problem(app: Flask, locks: DistLock) -> None:
+    add_buy(app)
+    with app.app_context(), locks.lock("product_1"):
+        response = app.test_client().post("/product/1")
+    assert (response.status_code, response.content_type) == (423, "application/problem+json")
+    assert response.get_json(force=True)["code"] == "lock_contended"
+    assert (response.headers["Retry-After"], response.headers["Cache-Control"]) == ("1", "no-store")
+    assert "product_1" not in response.text
+
+
+def test_a_browser_gets_a_page(app: Flask, locks: DistLock) -> None:
+    add_buy(app)
+    with app.app_context(), locks.lock("product_1"):
+        response = app.test_client().post("/product/1", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert response.content_type == "text/html; charset=utf-8"
+    assert "<h1>Locked</h1>" in response.text
+
+
+def test_the_name_is_shown_while_debugging(app: Flask, locks: DistLock) -> None:
+    app.debug = True
+    add_buy(app)
+    with app.app_context(), locks.lock("product_1"):
+        assert "product_1" in app.test_client().post("/product/1").get_json(force=True)["debug"]
+
+
+def test_the_lock_is_held_in_the_view_and_not_after_it(app: Flask, locks: DistLock) -> None:
+    log = []
+
+    @app.post("/product/<int:id>")
+    @locks.distributed_lock("product_<id>")
+    def buy(id: int) -> str:
+        log.append(locks.lock("product_1").locked())
+        return "sold"
+
+    @app.after_request
+    def after(response: Response) -> Response:
+        log.append(locks.lock("product_1").locked())
+        return response
+
+    app.test_client().post("/product/1")
+    assert log == [True, False]
+
+
+def test_every_method_is_locked_unless_told_otherwise(app: Flask, locks: DistLock) -> None:
+    add_buy(app, methods=["POST"])
+    client = app.test_client()
+    with app.app_context(), locks.lock("product_1"):
+        assert client.get("/product/1").status_code == 200
+        assert client.post("/product/1").status_code == 423
+
+
+@pytest.mark.parametrize("spelling", ["01", "+1", "\uff11", "%201", "1.0", "x"])
+def test_another_spelling_of_a_product_is_a_400(
+    make_app: Callable[..., Flask], locks: DistLock, spelling: str
+) -> None:
+    # Nobody is asked: the lock service is down.
+    app = make_app(DISTLOCK="redis://127.0.0.1:1")
+    add_buy(app, "/product/<id>", "product_<int:id>")
+    response = app.test_client().post(f"/product/{spelling}")
+    assert (response.status_code, response.get_json(force=True)["code"]) == (400, "lock_name_invalid")
+
+
+def test_text_in_a_bare_placeholder_says_what_to_write(app: Flask) -> None:
+    add_buy(app, "/product/<id>")
+    with pytest.raises(ConfigurationError, match="Write 'product_<int:id>'"):
+        app.test_client().post("/product/1")
+
+
+def test_a_lock_service_that_is_down_is_a_503(make_app: Callable[..., Flask]) -> None:
+    app = make_app(DISTLOCK="redis://127.0.0.1:1")
+    add_buy(app)
+    response = app.test_client().post("/product/1")
+    assert (response.status_code, response.get_json(force=True)["code"]) == (503, "lock_backend_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(distlock.LockLost("x"), 503), (distlock.TooManyWaiters("x"), 503), (distlock.LockTimeout("x"), 423)],
+)
+def test_lock_errors_from_inside_a_view_are_answered_alike(
+    app: Flask, error: distlock.LockError, status: int
+) -> None:
+    def fail(id: int) -> str:
+        raise error
+
+    app.add_url_rule("/guarded/<int:id>", "guarded", distributed_lock("product_<id>")(fail))
+    app.add_url_rule("/plain/<int:id>", "plain", fail)
+    client = app.test_client()
+    assert client.get("/guarded/1").status_code == client.get("/plain/1").status_code == status
+
+
+def test_what_the_site_has_to_mend_stays_an_error(app: Flask) -> None:
+    @app.get("/")
+    def view() -> str:
+        raise distlock.InvalidName("x")
+
+    with pytest.raises(distlock.InvalidName):
+        app.test_client().get("/")
+
+
+def test_a_callable_gets_the_request_and_the_arguments_of_the_view(app: Flask, locks: DistLock) -> None:
+    def by_shop(request: Any, id: int) -> str:
+        return f"{request.headers['X-Shop']}_{id}"
+
+    @app.post("/product/<int:id>")
+    @distributed_lock(by_shop)
+    def buy(id: int) -> str:
+        return str(locks.lock("berlin_1").locked())
+
+    assert app.test_client().post("/product/1", headers={"X-Shop": "berlin"}).text == "True"
+
+
+def test_blueprints_and_decorators_in_between_are_served(app: Flask, locks: DistLock) -> None:
+    def login_required(view):
+        @functools.wraps(view)
+        def wrapper(**kwargs):
+            return view(**kwargs)
+
+        return wrapper
+
+    shop = Blueprint("shop", __name__)
+
+    @shop.post("/product/<int:id>")
+    @login_required
+    @distributed_lock("product_<id>", timeout=0)
+    @login_required
+    def buy(id: int) -> str:
+        return "sold"
+
+    app.register_blueprint(shop, url_prefix="/shop")
+    with app.app_context(), locks.lock("product_1"):
+        assert app.test_client().post("/shop/product/1").status_code == 423
+    assert app.test_client().post("/shop/product/1").status_code == 200
+
+
+def test_a_method_view_is_locked_by_its_decorators_and_on_one_method(app: Flask, locks: DistLock) -> None:
+    class Whole(MethodView):
+        decorators = [distributed_lock("product_<id>", timeout=0)]
+
+        def post(self, id: int) -> str:
+            return "sold"
+
+    class Method(MethodView):
+        @distributed_lock("product_<id>", timeout=0)
+        def post(self, id: int) -> str:
+            return "sold"
+
+    app.add_url_rule("/whole/<int:id>", view_func=Whole.as_view("whole"))
+    app.add_url_rule("/method/<int:id>", view_func=Method.as_view("method"))
+    client = app.test_client()
+    with app.app_context(), locks.lock("product_1"):
+        assert client.post("/whole/1").status_code == client.post("/method/1").status_code == 423
+    assert client.post("/whole/1").status_code == client.post("/method/1").status_code == 200
+
+
+def test_a_streamed_response_is_warned_about(app: Flask, caplog: pytest.LogCaptureFixture) -> None:
+    @app.get("/product/<int:id>")
+    @distributed_lock("product_<id>")
+    def export(id: int) -> Response:
+        return Response(iter(["sold"]))
+
+    with caplog.at_level(logging.WARNING, "distlock"):
+        assert app.test_client().get("/product/1").text == "sold"
+    assert "after the lock is released" in caplog.text
+
+
+class TestPlainFunctions:
+    @staticmethod
+    def test_a_plain_function_raises_the_error(app: Flask, locks: DistLock) -> None:
+        sell = distributed_lock("product_<id>", timeout=0)(lambda id: pytest.fail("ran"))
+        with app.app_context(), locks.lock("product_1"), pytest.raises(LockTimeout):
+            sell(1)
+
+    @staticmethod
+    def test_a_function_that_a_view_calls_raises_too_and_sees_its_own_arguments_only(
+        app: Flask, locks: DistLock
+    ) -> None:
+        @distributed_lock("product_<id>", timeout=0)
+        def sell(id: int) -> None:
+            pytest.fail("ran")
+
+        @app.post("/order/<int:id>")
+        def order(id: int) -> str:
+            with pytest.raises(LockTimeout, match="'product_7'"):
+                sell(7)
+            return str(request.view_args)
+
+        with app.app_context(), locks.lock("product_7"):
+            assert app.test_client().post("/order/3").text == "{'id': 3}"
+
+    @staticmethod
+    def test_methods_would_never_lock_it(app: Flask) -> None:
+        with app.app_context(), pytest.raises(ConfigurationError, match="methods= would never lock"):
+            distributed_lock("product_<id>", methods=["POST"])(lambda id: None)(1)
+
+    @staticmethod
+    def test_outside_of_an_app_it_says_what_to_write() -> None:
+        with pytest.raises(ConfigurationError, match=r"with app\.app_context\(\)"):
+            distributed_lock("product_<id>")(lambda id: None)(1)
+
+    @staticmethod
+    def test_two_threads_in_one_decorator_exclude_one_another(app: Flask) -> None:
+        inside, kept_out = threading.Event(), threading.Event()
+
+        @distributed_lock("product_<id>", timeout=0)
+        def sell(id: int) -> None:
+            inside.set()
+            assert kept_out.wait(10)
+
+        def first() -> None:
+            with app.app_context():
+                sell(1)
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        assert inside.wait(10)
+        with app.app_context(), pytest.raises(LockTimeout):
+            sell(1)
+        kept_out.set()
+        thread.join()

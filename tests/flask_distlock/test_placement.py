@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import functools
+import gc
+
+import pytest
+from flask import Flask
+
+from distlock.errors import ConfigurationError
+from flask_distlock import distributed_lock
+
+
+def refused(app: Flask, message: str) -> None:
+    client = app.test_client()
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=message):
+            client.get("/anywhere")
+
+
+def test_the_decorator_above_the_route_is_found_at_the_first_request(app: Flask) -> None:
+    @distributed_lock("product_<id>")
+    @app.route("/product/<int:id>")
+    def buy(id: int) -> str: ...
+
+    refused(app, "above @app.route on the view 'buy'.*write it below")
+
+
+def test_it_is_found_when_the_guard_itself_is_gone(app: Flask) -> None:
+    def routes() -> None:
+        @distributed_lock("product_<id>")
+        @app.route("/product/<int:id>")
+        def buy(id: int) -> str: ...
+
+    routes()
+    gc.collect()
+    refused(app, "above @app.route")
+
+
+def test_it_is_found_through_a_decorator_in_between(app: Flask) -> None:
+    def login_required(view):
+        @functools.wraps(view)
+        def wrapper(**kwargs):
+            return view(**kwargs)
+
+        return wrapper
+
+    @distributed_lock("product_<id>")
+    @login_required
+    @app.route("/product/<int:id>")
+    def buy(id: int) -> str: ...
+
+    refused(app, "above @app.route")
+
+
+def test_it_is_found_before_another_hook_can_answer(app: Flask) -> None:
+    app.before_request(lambda: "maintenance")
+
+    @distributed_lock("product_<id>")
+    @app.route("/product/<int:id>")
+    def buy(id: int) -> str: ...
+
+    refused(app, "above @app.route")
+
+
+def test_a_function_that_is_served_with_and_without_its_guard_is_meant_so(app: Flask) -> None:
+    def buy(id: int) -> str:
+        return "sold"
+
+    app.add_url_rule("/guarded/<int:id>", "guarded", distributed_lock("product_<id>")(buy))
+    app.add_url_rule("/plain/<int:id>", "plain", buy)
+    assert app.test_client().get("/plain/1").text == "sold"
+
+
+def test_a_name_that_the_route_does_not_have_is_found_at_the_first_request(app: Flask) -> None:
+    @app.route("/product/<int:product>")
+    @distributed_lock("product_<id>")
+    def buy(id: int) -> str: ...
+
+    refused(app, r"the route '/product/<int:product>' has no 'id' \(it has: product\)")
+
+
+def test_what_the_route_or_the_function_has_by_default_is_there(app: Flask) -> None:
+    @app.route("/one", defaults={"id": 1})
+    @app.route("/product/<int:id>")
+    @distributed_lock("product_<id>_of_<shop>")
+    def buy(id: int, shop: int = 1) -> str:
+        return "sold"
+
+    assert app.test_client().get("/one").text == "sold"
+
+
+def test_methods_that_the_route_does_not_take_would_never_lock(app: Flask) -> None:
+    @app.route("/product/<int:id>")
+    @distributed_lock("product_<id>", methods=["POST"])
+    def buy(id: int) -> str: ...
+
+    refused(app, "would never lock")
+
+
+def test_on_an_async_view_it_says_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match="buy is async"):
+
+        @distributed_lock("product_<id>")
+        async def buy(id: int) -> str: ...
