@@ -37,7 +37,7 @@ class TestTroubles(conformance.TroubleConformance):
 
 
 class TestProcesses(conformance.ProcessConformance):
-    ttl = 0.0001
+    ttl = 0.5
 
     @pytest.fixture(autouse=True)
     def _queue(self, queue: Path) -> None:
