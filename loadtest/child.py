@@ -50,7 +50,8 @@ class Child:
             if self.process.poll() is not None:
                 raise StackError(f"{self.name} did not start. It said: {self.last_words()}")
             if time.monotonic() > deadline:
-                raise StackError(f"{self.name} did not answer in {PATIENCE:.0f} s. It said: {self.last_words()}")
+                said = self.last_words()
+                raise StackError(f"{self.name} is not ready after {PATIENCE:.0f} s. It said: {said}")
             time.sleep(0.02)
 
     def last_words(self) -> str:

@@ -50,6 +50,8 @@ class Run:
     #: One row for each answer, as `loadtest.locustfile` writes it.
     rows: list[dict[str, Any]]
     ledger: Ledger
+    #: Where the servers' logs were kept, if anything was odd.
+    logs: Path | None = None
 
 
 def run_scenario(
@@ -63,10 +65,10 @@ def run_scenario(
 ) -> Run:
     with Stack(scenario.instances, replace(shop, guard=scenario.guard), backend, database) as stack:
         record = load(stack, crowd, progress)
-        ledger = stack.ledger()
-    rows = record["rows"]
-    figures = figures_of(shop.stock, crowd, stack.names, rows, ledger)
-    verdict = judge(figures)
+        ledger, rows = stack.ledger(), record["rows"]
+        figures = figures_of(shop.stock, crowd, stack.names, rows, ledger)
+        verdict = judge(figures)
+        logs = stack.keep_logs(scenario.slug) if verdict.doubts else None
     return Run(
         scenario,
         backend,
@@ -77,6 +79,7 @@ def run_scenario(
         record["began"],
         rows,
         ledger,
+        logs,
     )
 
 

@@ -81,6 +81,14 @@ class Stack:
     def restock(self) -> None:
         open_sale(self.database, self.shop.stock)
 
+    def keep_logs(self, name: str) -> Path:
+        """Copy the servers' logs to where they outlive the stack."""
+        kept = VAR / "logs" / name
+        kept.mkdir(parents=True, exist_ok=True)
+        for log in self.directory.glob("*.log"):
+            shutil.copy(log, kept)
+        return kept
+
     def ledger(self) -> Ledger:
         return read_ledger(self.database)
 

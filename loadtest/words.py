@@ -66,6 +66,8 @@ def why_not(run: Run) -> tuple[str, ...]:
         reasons = run.verdict.evidence + reasons
     elif run.scenario.must_be is Outcome.OVERSOLD and run.verdict.outcome is not Outcome.OVERSOLD:
         reasons += ("The shop did not oversell, so this run can't be the control of another.",)
+    if run.logs:
+        reasons += (f"The servers' logs are in {run.logs}.",)
     return reasons or ("The numbers are in order, but too close, or the control run showed nothing.",)
 
 

@@ -18,6 +18,14 @@ ROOT_URLCONF = "demo_shop.django_shop.urls"
 INSTALLED_APPS = ["django_distlock", "demo_shop.django_shop"]
 # No cookies, hence no session to protect: Django's CsrfViewMiddleware would only stand in the way of Locust.
 MIDDLEWARE = ["demo_shop.django_shop.middleware.NameInstance"]
+# Without debug mode Django mails its errors and writes none; here they belong in the instance's log.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"log": {"class": "logging.StreamHandler"}},
+    "root": {"handlers": ["log"], "level": "WARNING"},
+    "loggers": {"django.request": {"level": "ERROR"}},
+}
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -27,7 +35,7 @@ TEMPLATES = [
 
 _url = urlsplit(SHOP.database)
 if _url.scheme == "sqlite":
-    _database = {
+    _database: dict[str, object] = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": unquote(_url.path)[1:],
         "OPTIONS": {"init_command": ";".join(SQLITE_PRAGMAS)},

@@ -6,5 +6,6 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "demo_shop.django_shop.settings")
+# Not setdefault: who runs the demo may have a Django project of his own in his environment.
+os.environ["DJANGO_SETTINGS_MODULE"] = "demo_shop.django_shop.settings"
 application = get_wsgi_application()

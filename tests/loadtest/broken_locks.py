@@ -1,0 +1,36 @@
+"""Lock services that are broken on purpose, to see whether the harness notices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.file import FileBackend
+from distlock.errors import BackendUnavailable
+
+
+class DoesNothing(FileBackend):
+    """Gives every process the lock at once."""
+
+    fences = count(1)
+
+    def request(self, ask: Ask) -> Held | Queued | Busy:
+        return Held(next(self.fences) * ask.span)
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+        return [True for _ in asks]
+
+    def release(self, ask: Ask) -> bool:
+        return True
+
+
+class RefusesNearlyEverybody(FileBackend):
+    """Sells nothing twice, because it hardly sells anything."""
+
+    asked = count(1)
+
+    def request(self, ask: Ask) -> Held | Queued | Busy:
+        if next(self.asked) % 20:
+            raise BackendUnavailable("Not today.")
+        return super().request(ask)
