@@ -22,8 +22,8 @@ class Sessions:
 
     def __init__(self) -> None:
         self._session: scoped_session[Session] | None = None
-        #: Transactions in which something was written: flushed, so that the session itself looks clean.
-        self._wrote: WeakSet[SessionTransaction] = WeakSet()
+        #: Sessions that have sent writes to the database, so that they look clean and are not.
+        self._wrote: WeakSet[Session] = WeakSet()
 
     def watch(self, app: Flask) -> None:
         """Find the app's session, and follow what is written in it."""
@@ -36,6 +36,7 @@ class Sessions:
         event.listen(session, "after_flush", self._after_flush)
         event.listen(session, "do_orm_execute", self._on_execute)
         event.listen(session, "before_commit", self._before_commit)
+        event.listen(session, "after_transaction_end", self._after_transaction_end)
         self._session = session
 
     def transactions(self, where: str, is_view: bool) -> SessionTransactions:
@@ -49,22 +50,20 @@ class Sessions:
 
     def has_changes(self, session: Session) -> bool:
         """Whether *session* holds anything that a COMMIT would write."""
-        if session.new or session.dirty or session.deleted:
+        if session.new or session.deleted or any(map(session.is_modified, session.dirty)):
             return True
-        transaction = session.get_transaction()
-        return transaction is not None and transaction in self._wrote
+        return session in self._wrote and session.in_transaction()
 
     def _after_flush(self, session: Session, context: Any) -> None:
-        self._note(session)
+        self._wrote.add(session)
 
     def _on_execute(self, state: ORMExecuteState) -> None:
         if not (state.is_select or str(state.statement).lstrip()[:6].lower() == "select"):
-            self._note(state.session)
+            self._wrote.add(state.session)
 
-    def _note(self, session: Session) -> None:
-        transaction = session.get_transaction()
-        if transaction is not None:
-            self._wrote.add(transaction)
+    def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is None:
+            self._wrote.discard(session)
 
     def _before_commit(self, session: Session) -> None:
         # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.

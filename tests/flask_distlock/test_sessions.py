@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask, Response, g
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import event, text
+
+from distlock.errors import ConfigurationError
+from flask_distlock import DistLock, distributed_lock
+
+
+class Shop:
+    """An app with one product, and a note of each COMMIT and ROLLBACK with whether the lock was held."""
+
+    def __init__(self, app: Flask, locks: DistLock) -> None:
+        self.app, self.locks = app, locks
+        self.db = db = SQLAlchemy()
+        self.log: list[str] = []
+
+        class Product(db.Model):  # type: ignore[name-defined,misc]
+            id = db.Column(db.Integer, primary_key=True)
+            stock = db.Column(db.Integer, nullable=False)
+
+        self.Product = Product
+        db.init_app(app)
+        with app.app_context():
+            db.create_all()
+            db.session.add(Product(id=1, stock=10))
+            db.session.commit()
+            event.listen(db.engine, "commit", lambda connection: self.note("commit"))
+
+    def note(self, what: str) -> None:
+        self.log.append(f"{what}{'+' if self.locks.lock('product_1').locked() else '-'}")
+
+    def product(self) -> Any:
+        return self.db.session.get(self.Product, 1)
+
+    def serve(self, view: Callable[[], Any]) -> None:
+        """Serve *view*, locked, at ``/``."""
+        self.app.add_url_rule("/", "view", distributed_lock("product_1")(view), methods=["POST"])
+
+    def post(self) -> Any:
+        return self.app.test_client().post("/")
+
+    def stock(self) -> int:
+        with self.app.app_context():
+            stock: int = self.product().stock
+            return stock
+
+    def close(self) -> None:
+        with self.app.app_context():
+            self.db.engine.dispose()
+
+
+@pytest.fixture
+def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
+    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
+    yield shop
+    shop.close()
+
+
+def test_a_view_that_commits_does_so_under_the_lock(shop: Shop) -> None:
+    def view() -> str:
+        shop.product().stock -= 1
+        shop.db.session.commit()
+        return "sold"
+
+    shop.serve(view)
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["commit+"], 9)
+
+
+def test_what_was_read_before_the_lock_is_read_anew(shop: Shop) -> None:
+    seen: list[int] = []
+
+    @shop.app.before_request
+    def login() -> None:
+        g.product = shop.product()
+        with shop.db.engine.begin() as other_server:
+            other_server.execute(text("UPDATE product SET stock = 3"))
+
+    shop.serve(lambda: str(seen.append(shop.product().stock)))
+    shop.post()
+    assert seen == [3]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_changes_from_before_the_lock_are_refused(shop: Shop, flushed: bool) -> None:
+    @shop.app.before_request
+    def count() -> None:
+        shop.product().stock = 5
+        if flushed:
+            shop.db.session.flush()
+
+    shop.serve(lambda: pytest.fail("ran"))
+    with pytest.raises(ConfigurationError, match="changes that are not committed"):
+        shop.post()
+    assert shop.stock() == 10
+
+
+@pytest.mark.parametrize("how", ["dirty", "flushed", "statement"])
+def test_changes_that_a_view_leaves_uncommitted_are_rolled_back_and_refused(shop: Shop, how: str) -> None:
+    def view() -> str:
+        if how == "statement":
+            shop.db.session.execute(text("UPDATE product SET stock = 9"))
+        else:
+            shop.product().stock = 9
+        if how == "flushed":
+            shop.db.session.flush()
+        return "sold"
+
+    @shop.app.after_request
+    def commit(response: Response) -> Response:
+        # The trap: this is after the release.
+        shop.db.session.commit()
+        return response
+
+    shop.serve(view)
+    with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
+        shop.post()
+    assert shop.stock() == 10
+
+
+@pytest.mark.parametrize("refusal", [("sold out", 409), ("sold out", "409 CONFLICT"), Response(status=409)])
+def test_what_a_refusing_view_leaves_behind_is_rolled_back(shop: Shop, refusal: Any) -> None:
+    def view() -> Any:
+        shop.product().stock -= 20
+        return refusal
+
+    @shop.app.after_request
+    def commit(response: Response) -> Response:
+        shop.db.session.commit()
+        return response
+
+    shop.serve(view)
+    assert shop.post().status_code == 409
+    assert shop.stock() == 10
+
+
+def test_what_a_failing_view_leaves_behind_is_rolled_back(shop: Shop) -> None:
+    def view() -> str:
+        shop.product().stock = 0
+        raise ZeroDivisionError
+
+    @shop.app.errorhandler(ZeroDivisionError)
+    def answer(error: ZeroDivisionError) -> str:
+        shop.db.session.commit()
+        return "mended"
+
+    shop.serve(view)
+    assert shop.post().text == "mended"
+    assert shop.stock() == 10
+
+
+def test_a_view_that_only_reads_need_not_commit(shop: Shop) -> None:
+    shop.serve(lambda: str(shop.product().stock))
+    assert shop.post().text == "10"
+
+
+def test_a_lock_that_is_lost_before_the_commit_of_a_view_undoes_it(shop: Shop) -> None:
+    def view() -> str:
+        shop.product().stock -= 1
+        # Closing the client is to a grant what an ended lease is.
+        shop.locks.close()
+        shop.db.session.commit()
+        return "sold"
+
+    shop.serve(view)
+    response = shop.post()
+    assert (response.status_code, response.get_json(force=True)["code"]) == (503, "lock_lost")
+    assert shop.stock() == 10
+
+
+def test_a_plain_function_is_held_to_the_same(shop: Shop) -> None:
+    @distributed_lock("product_1")
+    def sell() -> None:
+        shop.product().stock -= 1
+
+    with shop.app.test_request_context():
+        shop.app.preprocess_request()
+        with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
+            sell()
+
+
+def test_a_new_name_in_the_transaction_of_an_outer_guard_is_refused(shop: Shop) -> None:
+    inner = distributed_lock("product_2")(lambda: pytest.fail("ran"))
+
+    def view() -> str:
+        shop.product()
+        inner()
+        return "sold"
+
+    shop.serve(view)
+    with pytest.raises(ConfigurationError, match=r"'product_2'.*, on the outer function"):
+        shop.post()
+
+
+def sell(port: int, guard: str) -> dict[str, Any]:
+    module = "tests.flask_distlock.session_project"
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(port), guard], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_over_a_session_that_began_before_the_lock_64_posts_sell_40_pieces(postgres: int) -> None:
+    guarded = sell(postgres, "distributed")
+    # The control differs only in the guard: the same lock, around the same commit.
+    control = sell(postgres, "control")
+
+    assert guarded == {"sold": 40, "left": 0, "answers": {"200": 40, "409": 24}}
+    assert control["sold"] > 40
