@@ -31,7 +31,7 @@ class Configuration:
     #: Lifetime of the distributed lock without renewal, seconds.
     lock_ttl: float = 10.0
     #: How long the shop thinks between reading and writing the stock, seconds.
-    pause: float = 0.005
+    pause: float = 0.01
     #: Units on the shelf when the sale opened. The page needs it to say how many there ever were.
     stock: int = 100
 

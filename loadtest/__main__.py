@@ -85,6 +85,7 @@ def tell_story(options: argparse.Namespace) -> int:
     shop = replace(Configuration.from_environment(), stock=options.stock, pause=options.pause)
     crowd = Crowd(options.users, options.purchases)
     progress, runs = Progress(), dict[str, Run]()
+    progress.open(crowd, shop.stock)
     for number, scenario in enumerate(scenarios, 1):
         progress.begin(number, len(scenarios), scenario, shop.stock)
         control = runs[scenario.control].conclusion if scenario.control else None

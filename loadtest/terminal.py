@@ -8,7 +8,7 @@ from typing import TextIO
 
 from demo_shop.ledger import Ledger
 from loadtest import words
-from loadtest.run import Run
+from loadtest.run import Crowd, Run
 from loadtest.scenario import Scenario
 from loadtest.verdict import Conclusion
 
@@ -22,6 +22,13 @@ class Progress:
 
     def __init__(self, out: TextIO = sys.stderr) -> None:
         self.out, self.live = out, out.isatty()
+
+    def open(self, crowd: Crowd, initial: int) -> None:
+        self.say(
+            f"A shop has {initial} units of one product. "
+            f"{crowd.users} buyers buy {crowd.purchases} times each, all starting together.",
+            last=True,
+        )
 
     def begin(self, number: int, of: int, scenario: Scenario, initial: int) -> None:
         self.head, self.initial = f"[{number}/{of}] {scenario.title}", initial
