@@ -49,9 +49,10 @@ class Pool:
         except (RedisError, OSError) as error:
             failure = error
         told = unavailable(self._address, failure)
-        if isinstance(failure, RedisConnectionError) and not fresh:
+        if not fresh:
             # The others have been idle for longer and are most likely dead as well.
             self.clear()
+        if isinstance(failure, RedisConnectionError) and not fresh:
             raise Stale(str(told)) from told.__cause__
         raise told
 

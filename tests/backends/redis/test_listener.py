@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
+from distlock.backends.redis import listener
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import RedisServer, eventually
 
@@ -91,6 +94,23 @@ def test_the_listener_comes_back_with_the_server(own_server: RedisServer, conten
     own_server.start()
     eventually(lambda: two.sink.doubts == 2, "it doubted when the server was back")
     assert listens(own_server, two)
+
+
+def test_a_server_that_fell_silent_is_noticed(
+    own_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "_QUIET", 0.1)
+    one, two = contender(own_server.url), contender(own_server.url, io_timeout=0.2)
+    first = ask()
+    one.hold(first)
+    two.queue(ask(first.key))
+    # Answered questions are no reason to doubt. That nothing happens can only be seen by waiting.
+    threading.Event().wait(0.5)
+    assert two.sink.doubts == 0
+    own_server.pause()
+    eventually(lambda: two.sink.doubts == 1, "it doubted when nothing came back")
+    own_server.resume()
+    eventually(lambda: two.sink.doubts == 2, "it doubted when the server was back")
 
 
 def test_a_sink_that_was_told_nothing_has_nothing_to_fear_from_close(
