@@ -1,0 +1,87 @@
+"""A page's own lines, served by two gunicorn instances and bought from by many."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.redis_server import eventually, free_port
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BUYERS = 16
+PURCHASES = 15
+STOCK = 60
+
+
+def snippets(page: str) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def own_environment() -> dict[str, str]:
+    """The environment without what pytest-django has put there for itself."""
+    return {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+
+
+def without_decorator(snippet: str) -> str:
+    """The control: the same lines but one."""
+    lines = [line for line in snippet.splitlines() if not line.startswith("@distributed_lock")]
+    assert len(lines) == len(snippet.splitlines()) - 1
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def two_instances(folder: Path, application: str) -> Iterator[list[int]]:
+    """Serve *application* twice. Gives the ports."""
+    ports = [free_port(), free_port()]
+    with contextlib.ExitStack() as stack:
+        for port in ports:
+            command = ["-m", "gunicorn", "--threads", "8", "--bind", f"127.0.0.1:{port}", application]
+            out = stack.enter_context((folder / f"{port}.log").open("wb"))
+            server = subprocess.Popen(
+                [sys.executable, *command], cwd=folder, env=own_environment(), stdout=out, stderr=out
+            )
+            stack.callback(server.wait, 30)
+            stack.callback(server.terminate)
+        for port in ports:
+            eventually(lambda port=port: listens(port), f"gunicorn listens on {port}", 30)  # type: ignore[misc]
+        yield ports
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def buy(ports: list[int], headers: Mapping[str, str]) -> list[int]:
+    """Everybody buys from both instances in turns. Gives the statuses of the answers."""
+    statuses: list[int] = []
+    start = threading.Barrier(BUYERS)
+
+    def buyer(number: int) -> None:
+        start.wait()
+        for turn in range(PURCHASES):
+            url = f"http://127.0.0.1:{ports[(number + turn) % 2]}/products/1/reduce"
+            request = urllib.request.Request(url, method="POST", headers=dict(headers))
+            try:
+                with urllib.request.urlopen(request, timeout=60) as response:
+                    statuses.append(response.status)
+            except urllib.error.HTTPError as error:
+                with error:
+                    statuses.append(error.code)
+
+    threads = [threading.Thread(target=buyer, args=(number,)) for number in range(BUYERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statuses
