@@ -25,7 +25,7 @@ class Configuration:
     #: What stands around the purchase: one of `GUARDS`.
     guard: str = "none"
     #: Where the distributed lock lives: ``LOCATION`` of ``DISTLOCK``.
-    lock: str = f"file://{VAR / 'locks'}"
+    lock: str = (VAR / "locks").as_uri()
     #: A dotted path swaps the lock service for another: ``BACKEND`` of ``DISTLOCK``.
     lock_backend: str = ""
     #: Lifetime of the distributed lock without renewal, seconds.

@@ -13,16 +13,16 @@ CONFIGURATION = Template("""\
 daemon off;
 # One process, ours: there is no user to switch to, also when root runs the demo.
 master_process off;
-pid $directory/nginx.pid;
-error_log $directory/nginx.log;
+pid "$directory/nginx.pid";
+error_log "$directory/nginx.log";
 events { worker_connections 1024; }
 http {
     access_log off;
-    client_body_temp_path $directory/client_body;
-    proxy_temp_path $directory/proxy;
-    fastcgi_temp_path $directory/fastcgi;
-    uwsgi_temp_path $directory/uwsgi;
-    scgi_temp_path $directory/scgi;
+    client_body_temp_path "$directory/client_body";
+    proxy_temp_path "$directory/proxy";
+    fastcgi_temp_path "$directory/fastcgi";
+    uwsgi_temp_path "$directory/uwsgi";
+    scgi_temp_path "$directory/scgi";
 
     upstream shop {
         # max_fails=0: an instance is never left out because it was slow once.

@@ -122,7 +122,7 @@ class Stack:
         if self.backend == "file":
             locks = self.directory / "locks"
             locks.mkdir()
-            return f"file://{locks}"
+            return locks.as_uri()
         server = shutil.which("redis-server")
         if not server:
             raise StackError(

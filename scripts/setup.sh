@@ -44,7 +44,7 @@ size_of() {
         python3-venv) say "about 6 MB" ;;
         nginx) say "about 2 MB" ;;
         redis-server) say "about 6 MB" ;;
-        postgresql) say "about 200 MB" ;;
+        postgresql) say "about 260 MB" ;;
     esac
 }
 
