@@ -51,8 +51,9 @@ def distributed_lock(
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            if args and isinstance(args[0], HttpRequest):
-                response: R = _view(guarded, view_transactions, args[0], args, kwargs)
+            request = args[0] if args else kwargs.get("request")
+            if isinstance(request, HttpRequest):
+                response: R = _view(guarded, view_transactions, request, args, kwargs)
                 return response
             refuse_misplaced(guarded, args)
             result: R = _call(guarded, function_transactions, args, kwargs)

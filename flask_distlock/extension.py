@@ -13,6 +13,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
+from distlock.web.answers import ANSWERED
 from distlock.web.services import Services, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, read
 from distlock.web.templates import NameSource
@@ -61,7 +62,8 @@ class DistLock:
         app.extensions[KEY] = state
         # First of all: an earlier hook might answer, and the mistake would go unseen.
         app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check_once(app, state))
-        app.register_error_handler(LockError, _answer)
+        for error in ANSWERED:
+            app.register_error_handler(error, _answer)
 
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""
@@ -126,6 +128,5 @@ def _check_once(app: Flask, state: State) -> None:
 def _answer(error: LockError) -> Any:
     """Lock errors that leave a view: the same answers, through the site's own error handlers."""
     exception = exception_for(error)
-    if exception is None:
-        raise error
+    assert exception is not None  # It is one of ANSWERED.
     return current_app.handle_http_exception(exception)

@@ -10,6 +10,9 @@ from http import HTTPStatus
 from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
 from distlock.web.converters import Malformed
 
+#: The errors that are answered. The others are the site's own to mend.
+ANSWERED = (LockTimeout, TooManyWaiters, BackendUnavailable, LockLost, Malformed)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -61,7 +64,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 contended_status,
                 "lock_contended",
                 "Locked",
-                "Somebody else is working on this just now. Nothing was changed. Try again.",
+                "Somebody else is working on this just now. Try again.",
                 1,
                 shown,
             )
@@ -70,7 +73,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 503,
                 "lock_queue_full",
                 "Too many are waiting",
-                "Too many requests wait for this already. Nothing was changed. Try again later.",
+                "Too many requests wait for this already. Try again later.",
                 2,
                 shown,
             )
@@ -79,7 +82,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 503,
                 "lock_backend_unavailable",
                 "Lock service unavailable",
-                "The lock service does not answer. Nothing was changed. Try again later.",
+                "The lock service does not answer. Try again later.",
                 5,
                 shown,
             )
@@ -88,7 +91,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 503,
                 "lock_lost",
                 "Lock lost",
-                "The lock was lost while the request was served. Everything was undone. Try again.",
+                "The lock was lost. What was not committed yet is undone. Try again.",
                 1,
                 shown,
             )

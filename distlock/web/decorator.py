@@ -55,14 +55,9 @@ class Guarded:
         self.function = function
         self.told = told
         self.names: BoundNames = told.names.bind(function)
+        #: Module and name of the function, for messages.
+        self.where = _where(function)
         self.wrapper: Callable[..., Any] | None = None
-
-    @property
-    def where(self) -> str:
-        """Module and name of the function, for messages."""
-        function = inspect.unwrap(self.function)
-        name = getattr(function, "__qualname__", None) or repr(function)
-        return f"{getattr(function, '__module__', '?')}.{name}"
 
     def mark(self, wrapper: Callable[..., Any]) -> None:
         """Let *wrapper* be found as this guard."""
@@ -114,6 +109,12 @@ def refuse_unguardable(function: Any) -> None:
         )
 
 
+def _where(function: Callable[..., Any]) -> str:
+    function = inspect.unwrap(function)
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return f"{getattr(function, '__module__', '?')}.{name}"
+
+
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
@@ -133,7 +134,8 @@ def _methods(methods: Iterable[str]) -> frozenset[str]:
             close = difflib.get_close_matches(str(method), METHODS, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(METHODS)}."
             raise ConfigurationError(f"{method!r} in methods= is no HTTP method. {hint}")
-    return frozenset(wanted)
+    # Frameworks answer HEAD by running what GET runs.
+    return frozenset(wanted) | ({"HEAD"} if "GET" in wanted else set())
 
 
 def _seconds(word: str, value: float | None, zero: bool) -> float | None:

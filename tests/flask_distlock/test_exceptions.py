@@ -6,7 +6,7 @@ import pytest
 from flask import Blueprint, Flask
 from werkzeug.exceptions import Conflict, HTTPException, Locked, ServiceUnavailable, TooManyRequests
 
-from distlock.errors import LockError, LockTimeout
+from distlock.errors import LockTimeout
 from flask_distlock import DistLock, distributed_lock
 
 
@@ -70,7 +70,7 @@ def test_a_lock_that_a_view_takes_by_itself_reaches_the_same_handler(app: Flask,
 
 
 def test_the_site_may_handle_lock_errors_itself(app: Flask, locks: DistLock) -> None:
-    app.register_error_handler(LockError, lambda error: "all mine")
+    app.register_error_handler(LockTimeout, lambda error: "all mine")
 
     @app.post("/product/<int:id>")
     def buy(id: int) -> str:

@@ -37,6 +37,10 @@ def test_methods_may_be_written_small() -> None:
     assert Told(["stock"]).locks_method("GET")
 
 
+def test_head_runs_what_get_runs() -> None:
+    assert Told(["stock"], methods=["GET"]).locks_method("HEAD")
+
+
 async def coroutine() -> None: ...
 
 
