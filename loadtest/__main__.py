@@ -67,7 +67,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
+    try:
+        options = parse(arguments)
+    except SystemExit as end:
+        # argparse's own status is 2, which would read as inconclusive.
+        return COULD_NOT_RUN if end.code else ALL_SHOWN
     # Ending our servers is part of ending, also when we are asked to end from outside.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -95,9 +99,10 @@ def tell_story(options: argparse.Namespace) -> int:
         runs[scenario.slug] = run
         progress.end(run)
     told = list(runs.values())
+    print(json.dumps(as_json(told), indent=2) if options.json else f"\n{summary(told)}", flush=True)
     if options.report:
         write_report(told, options.report)
-    print(json.dumps(as_json(told), indent=2) if options.json else f"\n{summary(told)}")
+        progress.say(f"\nThe report, with plots, is {options.report}: open it in a browser.", last=True)
     return exit_status(told)
 
 

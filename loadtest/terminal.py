@@ -49,7 +49,7 @@ class Progress:
         if self.live:
             self.out.write(f"\r\x1b[K{text}" + "\n" * last)
         else:
-            self.out.write(text + "\n")
+            self.out.write(f"{text}\n")
         self.out.flush()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.loadtest.command import loadtest
+from tests.postgres import running_postgres
 
 
 def test_a_process_lock_is_enough_for_one_instance_and_not_for_two(tmp_path: Path) -> None:
@@ -51,7 +52,15 @@ def test_the_table_tells_each_scenario_in_the_end() -> None:
     assert "[2/2] one instance, process lock" in done.stderr
 
 
-def test_an_unknown_scenario_is_named() -> None:
+def test_the_shop_runs_on_postgresql_too() -> None:
+    with running_postgres() as port:
+        database = f"postgresql://shop@127.0.0.1:{port}/shop"
+        done = loadtest("mixed-distributed", "--json", "--database", database)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [run["outcome"] for run in json.loads(done.stdout)["scenarios"]] == ["oversold", "exact"]
+
+
+def test_an_unknown_scenario_is_named_and_is_no_verdict() -> None:
     done = loadtest("three-locks")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "there is no scenario 'three-locks'" in done.stderr
