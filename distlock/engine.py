@@ -19,8 +19,8 @@ from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.grant import Fence, Grant
 from distlock.hold import SPAN, Hold
 from distlock.keeper import Keeper
-from distlock.room import Room, Waiter
 from distlock.rlock import Inside
+from distlock.room import Room, Waiter
 from distlock.steps import Call, Gate, Park, Steps
 
 logger = logging.getLogger("distlock")

@@ -34,16 +34,12 @@ class Hold:
         #: The grant that is out just now. There is one whenever the engine's mutex is free.
         self.grant: Grant | None = None
         self.turn_ends = sent + TURN
-        self.renewed = sent
-        self.deadline = math.inf
-        if ttl != math.inf:
-            self.renew(sent, ttl)
+        self.renew(sent, ttl)
 
     def renew(self, sent: float, ttl: float) -> None:
         """The service confirmed the hold in an answer to what was sent at *sent*."""
         self.renewed = sent
-        if self.deadline != math.inf or ttl != math.inf:
-            self.deadline = sent + ttl - margin(ttl)
+        self.deadline = sent + ttl - margin(ttl) if ttl != math.inf else math.inf
 
     def may_pass(self, now: float) -> bool:
         """Whether the next grant may be carved from it, with a fair share of its lifetime before it."""

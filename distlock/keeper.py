@@ -110,13 +110,14 @@ class Keeper:
                     expired.append(hold)
                 elif hung and hold.deadline == math.inf:
                     overdue.append(hold)
-                elif not hung and hold.deadline != math.inf and now + self._failing_takes < hold.deadline:
+                elif not hung and now + self._failing_takes < hold.deadline:
                     holds.append(hold)
-            due = self._all_due or any(now >= hold.renewed + hold.ask.ttl / 3 for hold in holds)
-            # Those that will be due soon come along: one request instead of two.
-            batch = [
-                hold for hold in holds if self._all_due or (due and now >= hold.renewed + hold.ask.ttl / 6)
-            ]
+            if not self._all_due:
+                # A hold without a lease needs no renewal, only a look when there is doubt.
+                holds = [hold for hold in holds if hold.deadline != math.inf]
+                due = any(now >= hold.renewed + hold.ask.ttl / 3 for hold in holds)
+                # Those that will be due soon come along: one request instead of two.
+                holds = [hold for hold in holds if due and now >= hold.renewed + hold.ask.ttl / 6]
             self._all_due = False
         for hold in overdue:
             engine.lose(hold, f"it was held longer than max_hold={self.max_hold:g} seconds", retire=True)
@@ -124,19 +125,19 @@ class Keeper:
             hung = hold.grant is not None and now >= hold.grant.since + self.max_hold
             why = f"it was held longer than max_hold={self.max_hold:g} seconds" if hung else "its lease ended"
             engine.lose(hold, why, retire=True)
-        if not batch:
+        if not holds:
             return
         try:
-            answers = yield Call(engine.backend.renew, [hold.ask for hold in batch])
+            answers = yield Call(engine.backend.renew, [hold.ask for hold in holds])
         except BackendUnavailable as error:
             self._failing_takes = max(0.001, engine.now() - now)
-            logger.warning("%d locks could not be renewed; trying again: %s", len(batch), error)
+            logger.warning("%d locks could not be renewed; trying again: %s", len(holds), error)
             return
         self._failing_takes = 0.0
-        for hold, ours in zip(batch, answers, strict=True):
+        for hold, ours in zip(holds, answers, strict=True):
             if ours:
                 with engine.mutex:
-                    hold.renew(now, hold.ask.ttl)
+                    hold.renew(now, hold.ask.ttl if hold.deadline != math.inf else math.inf)
             else:
                 engine.lose(hold, "its service forgot it, or gave it to another", retire=False)
 

@@ -14,8 +14,8 @@ Subclass its parts in a test module and give them a fixture ``url``::
     class TestThreads(conformance.ThreadConformance):
         pass
 
-A fixture ``options`` gives keyword arguments of `distlock.connect` to all but the protocol's part, where it
-gives those of the backend.
+A fixture ``options`` in the class gives keyword arguments of `distlock.connect`; for the protocol's part
+those of the backend.
 """
 
 from __future__ import annotations

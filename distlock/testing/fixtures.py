@@ -16,6 +16,8 @@ from distlock.engine import Engine
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0
+#: A lifetime that no test outlives, seconds: nothing comes right just because a lease ended.
+LONG = 60.0
 
 
 Connect = Callable[..., distlock.Locks]
@@ -36,7 +38,8 @@ class ConformanceFixtures:
         made: list[distlock.Locks] = []
 
         def connect(**more: Any) -> distlock.Locks:
-            made.append(distlock.connect(url, **{"prefix": "kit", "timeout": PATIENCE, **options, **more}))
+            settings = {"prefix": "kit", "timeout": PATIENCE, "ttl": LONG, **options, **more}
+            made.append(distlock.connect(url, **settings))
             return made[-1]
 
         yield connect

@@ -87,7 +87,8 @@ class Process:
         self._close()
 
     def _close(self) -> None:
-        # A forked child may keep the pipe open, so the reader is not waited for.
+        # A forked child may keep the pipe open, so the reader is not waited for as long as it takes.
+        self._reader.join(1.0)
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None and not (pipe is self._popen.stdout and self._reader.is_alive()):
                 pipe.close()

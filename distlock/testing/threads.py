@@ -84,13 +84,15 @@ class ThreadConformance(ConformanceFixtures):
                     busy += 1
 
         crowd = [pool.submit(keep_busy) for _ in range(4)]
-        wait_until(lambda: busy > 10, "the crowd is under way")
         gaps = []
-        for _ in range(5):
-            before = busy
-            with other.lock(name):
-                gaps.append(busy - before)
-        enough.set()
+        try:
+            wait_until(lambda: busy > 10, "the crowd is under way")
+            for _ in range(5):
+                before = busy
+                with other.lock(name):
+                    gaps.append(busy - before)
+        finally:
+            enough.set()
         for future in crowd:
             future.result(PATIENCE)
         assert sorted(gaps)[2] <= 1000, f"grants to the crowd while one waited: {gaps}"
@@ -242,6 +244,9 @@ class ThreadConformance(ConformanceFixtures):
                 inside.append(task)
 
         async def main() -> None:
+            async with locks.rlock(name):
+                children = [locks.rlock(name).aacquire(timeout=0.05) for _ in range(3)]
+                assert await asyncio.gather(*children) == [None] * 3
             await asyncio.gather(*(enter(str(number)) for number in range(5)))
 
         asyncio.run(main())
@@ -253,9 +258,9 @@ class ThreadConformance(ConformanceFixtures):
         self, locks: distlock.Locks, other: distlock.Locks, name: str
     ) -> None:
         a, b, c = (f"{name}_{letter}" for letter in "abc")
-        with locks.lock(b):
+        with locks.lock(c):
             assert other.lock(c, b, a).acquire(timeout=0.1) is None
-            for free in (a, c):
+            for free in (a, b):
                 assert not other.lock(free).locked()
         with other.lock(c, b, a, b) as grants:
             assert grants.names == (a, b, c)

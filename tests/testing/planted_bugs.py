@@ -1,0 +1,317 @@
+"""Locks as people write them: each has one bug. The kit must find every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from distlock import rlock
+from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.memory import WINDOW, Entry, MemoryBackend, MemoryService, Record
+from distlock.engine import Engine
+from distlock.hold import Hold
+from distlock.keeper import Keeper
+from distlock.lock import Lock
+from distlock.locks import Locks
+
+_services: dict[tuple[type, str], MemoryService] = {}
+
+
+class Planted(MemoryBackend):
+    """A backend whose service has the bug."""
+
+    service_class: type[MemoryService] = MemoryService
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, _services.setdefault((self.service_class, url), self.service_class()))
+
+
+def planted(service_class: type[MemoryService]) -> type[Planted]:
+    return type(service_class.__name__, (Planted,), {"service_class": service_class})
+
+
+# -- the service ---------------------------------------------------------------------------------
+
+
+@planted
+class EverybodyHolds(MemoryService):
+    def request(self, ask: Ask, client: MemoryBackend) -> Any:
+        super().request(ask, client)
+        self.last_fence += 1
+        return Held(self.last_fence, ask.ttl)
+
+
+@planted
+class AnybodyReleases(MemoryService):
+    """DEL without comparing the owner."""
+
+    def release(self, ask: Ask) -> bool:
+        record = self._current(ask.key)
+        owner = record.owner
+        return super().release(owner.ask if owner is not None else ask)
+
+
+@planted
+class AnybodyRenews(MemoryService):
+    def renew(self, ask: Ask) -> bool:
+        return self._current(ask.key).owner is not None
+
+
+@planted
+class NewcomersBarge(MemoryService):
+    """The lock is set free, and whoever asks first has it."""
+
+    def _hand_over(self, record: Record) -> None:
+        for entry in record.queue:
+            entry.client.hint(entry.ask.key)
+
+    def request(self, ask: Ask, client: MemoryBackend) -> Any:
+        record = self._current(ask.key)
+        if record.owner is None:
+            record.queue = [entry for entry in record.queue if entry.ask.token != ask.token]
+            self._own(record, Entry(ask, client, self.now()), self.now(), ask.ttl, acknowledged=True)
+        return super().request(ask, client)
+
+
+@planted
+class LastComeFirstServed(MemoryService):
+    def _hand_over(self, record: Record) -> None:
+        record.queue.reverse()
+        super()._hand_over(record)
+
+
+@planted
+class NobodyIsHinted(MemoryService):
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
+        super()._own(record, entry, now, ttl, acknowledged)
+        entry.client = MemoryBackend("memory://nobody")
+
+
+@planted
+class EveryPollQueues(MemoryService):
+    def request(self, ask: Ask, client: MemoryBackend) -> Any:
+        answer = super().request(ask, client)
+        if isinstance(answer, Queued):
+            self.records[ask.key].queue.append(Entry(ask, client, self.now()))
+        return answer
+
+
+@planted
+class TryingQueues(MemoryService):
+    def request(self, ask: Ask, client: MemoryBackend) -> Any:
+        record = self._current(ask.key)
+        if not ask.wait and record.owner is not None:
+            record.queue.append(Entry(ask, client, self.now()))
+        return super().request(ask, client)
+
+
+@planted
+class NoCancel(MemoryService):
+    def cancel(self, ask: Ask) -> bool:
+        return False
+
+
+@planted
+class CancelGivesUpTheHold(MemoryService):
+    def cancel(self, ask: Ask) -> bool:
+        held = super().cancel(ask)
+        if held:
+            self.release(ask)
+        return False
+
+
+@planted
+class EqualFences(MemoryService):
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
+        super()._own(record, entry, now, ttl, acknowledged)
+        record.fence = 1
+
+
+@planted
+class FencesForgetTheBlock(MemoryService):
+    """INCR, while the holder numbers its own grants from there."""
+
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
+        super()._own(record, entry, now, ttl, acknowledged)
+        self.last_fence = record.fence
+
+
+@planted
+class EveryPollHasANewFence(MemoryService):
+    def request(self, ask: Ask, client: MemoryBackend) -> Any:
+        answer = super().request(ask, client)
+        if isinstance(answer, Held):
+            self.last_fence += 1
+            return Held(self.last_fence, answer.ttl)
+        return answer
+
+
+@planted
+class NoExpiry(MemoryService):
+    """SETNX without a lifetime."""
+
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
+        super()._own(record, entry, now, 1e9, acknowledged)
+
+
+@planted
+class RenewalDoesNothing(MemoryService):
+    def renew(self, ask: Ask) -> bool:
+        record = self._current(ask.key)
+        return record.owner is not None and record.owner.ask.token == ask.token
+
+
+@planted
+class HandOverIsWorthALease(MemoryService):
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
+        super()._own(record, entry, now, entry.ask.ttl if ttl == WINDOW else ttl, acknowledged)
+
+
+class NamesFold(MemoryBackend):
+    """As a database's collation does: letter case and spaces at the end don't count."""
+
+    def request(self, ask: Ask) -> Any:
+        return super().request(Ask(ask.key.rstrip().lower(), ask.token, ask.ttl, ask.span, ask.wait))
+
+
+class ReleaseTwicePopsTwice(MemoryBackend):
+    def release(self, ask: Ask) -> bool:
+        super().release(ask)
+        return True
+
+
+# -- the engine and what stands on it ------------------------------------------------------------
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _nothing(*arguments: Any, **more: Any) -> None:
+    return None
+
+
+def nothing_is_retired(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Keeper, "retire", _nothing)
+
+
+def nothing_is_renewed(patch: pytest.MonkeyPatch) -> None:
+    def renew(self: Keeper) -> Any:
+        return
+        yield
+
+    patch.setattr(Keeper, "_renew", renew)
+
+
+def hung_holders_are_renewed_for_ever(patch: pytest.MonkeyPatch) -> None:
+    honest = Keeper.__init__
+    patch.setattr(
+        Keeper, "__init__", lambda self, engine, max_hold, threads: honest(self, engine, 1e9, threads)
+    )
+
+
+def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:
+    def leave(self: Engine, waiter: Any) -> Any:
+        with self.mutex:
+            waiter.room.ask = None
+            self._forget(waiter)
+            self._settle(waiter.room)
+        return
+        yield
+
+    patch.setattr(Engine, "_leave", leave)
+
+
+def the_interrupted_leave_everything(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_abandon", _nothing)
+
+
+def rooms_stay(patch: pytest.MonkeyPatch) -> None:
+    honest = Engine._settle
+
+    def settle(self: Engine, room: Any) -> None:
+        honest(self, room)
+        self.rooms.setdefault(room.key, room)
+
+    patch.setattr(Engine, "_settle", settle)
+
+
+def the_last_waiter_is_next(patch: pytest.MonkeyPatch) -> None:
+    honest = Engine._pass_on
+
+    def pass_on(self: Engine, hold: Hold) -> bool:
+        hold.room.queue.reverse()
+        return honest(self, hold)
+
+    patch.setattr(Engine, "_pass_on", pass_on)
+
+
+def turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Hold, "may_pass", lambda self, now: True)
+
+
+def passes_share_a_fence(patch: pytest.MonkeyPatch) -> None:
+    honest = Engine._grant
+
+    def grant(self: Engine, hold: Hold, waiter: Any) -> None:
+        honest(self, hold, waiter)
+        hold.used = 0
+
+    patch.setattr(Engine, "_grant", grant)
+
+
+def waits_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    honest = Engine.acquire
+
+    def acquire(self: Engine, key: str, name: str, gate: Any, timeout: float, ttl: float) -> Any:
+        return honest(self, key, name, gate, timeout + 3.0 if timeout else 0.0, ttl)
+
+    patch.setattr(Engine, "acquire", acquire)
+
+
+def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_admit", _nothing)
+
+
+def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_tell_lost", _nothing)
+
+
+def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
+    """As redis-py did until 3.0."""
+    patch.setattr(Lock, "_granted", lambda self, grant: grant)
+
+
+def a_context_owns_the_reentrant_lock(patch: pytest.MonkeyPatch) -> None:
+    """A contextvar is copied by gather: all its children are the same owner."""
+    owner: ContextVar[object] = ContextVar("owner")
+
+    def current() -> object:
+        try:
+            return owner.get()
+        except LookupError:
+            owner.set(object())
+            return owner.get()
+
+    current()
+    patch.setattr(rlock, "current_owner", current)
+
+
+def carts_lock_in_their_own_order(patch: pytest.MonkeyPatch) -> None:
+    honest = Locks._checked
+
+    def checked(self: Locks, word: str, names: Sequence[str], *rest: Any) -> Any:
+        _ordered, *more = honest(self, word, names, *rest)  # type: ignore[arg-type]
+        return tuple(dict.fromkeys(names)), *more
+
+    patch.setattr(Locks, "_checked", checked)
+
+
+def some_of_the_names_are_kept(patch: pytest.MonkeyPatch) -> None:
+    from distlock.grant import Grants
+
+    def release(self: Grants) -> Any:
+        yield from self._grants[-1]._release()
+
+    patch.setattr(Grants, "_release", release)

@@ -1,0 +1,119 @@
+"""The kit is tested: every planted bug is found by the test that is named beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.testing import planted_bugs
+
+pytest_plugins = ["pytester"]
+
+#: A bug in the backend, and the test of `ProtocolConformance` or `LeaseConformance` that kills it.
+IN_THE_SERVICE = {
+    "EverybodyHolds": "a_held_key_is_not_held_by_another",
+    "AnybodyReleases": "only_the_token_proves_the_hold",
+    "AnybodyRenews": "only_the_token_proves_the_hold",
+    "ReleaseTwicePopsTwice": "a_second_release_frees_nobody_elses_hold",
+    "NewcomersBarge": "a_newcomer_does_not_pass_who_waits",
+    "LastComeFirstServed": "a_released_key_goes_to_who_asked_first",
+    "NobodyIsHinted": "who_is_next_is_given_a_hint",
+    "EveryPollQueues": "asking_again_while_queued_takes_no_second_place",
+    "TryingQueues": "who_does_not_want_to_wait_is_told_busy_and_leaves_no_trace",
+    "NoCancel": "who_cancels_is_out_of_the_queue",
+    "CancelGivesUpTheHold": "who_cancels_too_late_is_told_and_keeps_the_hold",
+    "EqualFences": "later_holds_have_larger_fences",
+    "FencesForgetTheBlock": "a_hold_reserves_a_whole_block_of_fences",
+    "EveryPollHasANewFence": "asking_again_while_holding_gives_the_same_hold",
+    "NoExpiry": "a_hold_that_nobody_renews_ends",
+    "RenewalDoesNothing": "a_renewed_hold_does_not_end",
+    "HandOverIsWorthALease": "a_hand_over_that_nobody_takes_is_worth_a_window_not_a_lease",
+    "NamesFold": "different_names_are_different_locks",
+}
+
+#: A bug above the backend, and the test of `ThreadConformance` or `TroubleConformance` that kills it.
+IN_THE_ENGINE = {
+    "nothing_is_retired": "a_lock_whose_reply_was_lost_is_not_held_by_a_ghost",
+    "nothing_is_renewed": "a_busy_holder_keeps_the_lock_longer_than_its_ttl",
+    "hung_holders_are_renewed_for_ever": "a_hung_holder_does_not_keep_the_lock",
+    "who_gives_up_does_not_cancel": "who_timed_out_leaves_nothing_behind",
+    "the_interrupted_leave_everything": "a_cancelled_waiter_leaves_nothing_behind",
+    "rooms_stay": "many_names_leave_nothing_behind",
+    "the_last_waiter_is_next": "waiters_of_one_process_are_served_in_order",
+    "turns_have_no_end": "clients_are_served_in_turns",
+    "passes_share_a_fence": "one_caller_is_inside_at_a_time",
+    "waits_have_no_end": "a_wait_ends_on_time",
+    "nobody_is_turned_away": "too_many_waiters_are_turned_away_at_once",
+    "a_loss_is_not_told": "a_holder_is_told_that_its_lock_was_lost",
+    "a_timed_out_with_enters": "a_timed_out_with_does_not_enter",
+    "a_context_owns_the_reentrant_lock": "a_sibling_task_is_another_owner",
+    "carts_lock_in_their_own_order": "carts_in_opposite_order_do_not_deadlock",
+    "some_of_the_names_are_kept": "several_names_are_all_held_or_none",
+}
+
+SUITE = """
+from __future__ import annotations
+
+import pytest
+
+from distlock.testing import conformance, fixtures, threads, troubles
+from tests.testing import planted_bugs
+
+@pytest.fixture
+def url():
+    return "memory://planted"
+
+class Options:
+    @pytest.fixture
+    def options(self):
+        return {options}
+
+@pytest.fixture(autouse=True)
+def plant(monkeypatch):
+    for module in (fixtures, threads, troubles):
+        # Broken locks make callers wait: not for long.
+        monkeypatch.setattr(module, "PATIENCE", 2.0)
+    for bug in {bugs}:
+        getattr(planted_bugs, bug)(monkeypatch)
+
+class TestService(Options, conformance.ProtocolConformance, conformance.LeaseConformance):
+    pass
+
+class TestThreads(Options, conformance.ThreadConformance):
+    pass
+
+class TestTroubles(Options, conformance.TroubleConformance):
+    names = 100
+"""
+
+
+def run(pytester: pytest.Pytester, test: str, backend: str = "", bug: str = "") -> dict[str, int]:
+    options = {"backend": f"tests.testing.planted_bugs.{backend}"} if backend else {}
+    suite = SUITE.replace("{options}", repr(options)).replace("{bugs}", repr([bug] if bug else []))
+    pytester.makepyfile(suite)
+    return pytester.runpytest_inprocess("-q", "-k", f"test_{test}", "-p", "no:django").parseoutcomes()
+
+
+@pytest.mark.parametrize(("bug", "test"), IN_THE_SERVICE.items())
+def test_a_bug_in_the_service_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
+    assert run(pytester, test, backend=bug).get("failed") == 1
+
+
+@pytest.mark.parametrize(("bug", "test"), IN_THE_ENGINE.items())
+def test_a_bug_in_the_engine_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
+    assert run(pytester, test, bug=bug).get("failed") == 1
+
+
+@pytest.mark.parametrize("test", sorted({*IN_THE_SERVICE.values(), *IN_THE_ENGINE.values()}))
+def test_an_honest_lock_passes_the_same_test(pytester: pytest.Pytester, test: str) -> None:
+    outcomes = run(pytester, test)
+    assert outcomes.get("passed") == 1
+    assert "failed" not in outcomes
+
+
+def test_every_planted_bug_has_its_test() -> None:
+    public = {
+        name
+        for name, value in vars(planted_bugs).items()
+        if getattr(value, "__module__", "") == planted_bugs.__name__ and name[0] != "_"
+    }
+    assert public - {"Planted", "planted"} == IN_THE_SERVICE.keys() | IN_THE_ENGINE.keys()
