@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"The load test can't run: {error}", file=sys.stderr)
         return COULD_NOT_RUN
     except KeyboardInterrupt:
-        print("\nStopped. Nothing is left running.", file=sys.stderr)
+        print("\nStopped.", file=sys.stderr)
         return INTERRUPTED
 
 
