@@ -10,6 +10,7 @@ import pytest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client
 from django.urls import path, re_path
+from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.http import require_POST
 
@@ -272,6 +273,16 @@ class TestPlacement:
                 return HttpResponse(str(locks.lock("product_1").locked()))
 
         assert serve(distributed_lock("product_<id>")(Buy.as_view())).post("/product/1").content == b"True"
+
+    @staticmethod
+    def test_on_a_method_through_method_decorator_arguments_are_found_by_position(serve: Serve) -> None:
+        class Buy(View):
+            @method_decorator(distributed_lock("product_<int:id>"))
+            def post(self, request: HttpRequest, id: str) -> HttpResponse:
+                return HttpResponse(str(locks.lock("product_1").locked()))
+
+        client = serve([re_path(r"^product/(\d+)$", Buy.as_view())])
+        assert client.post("/product/1").content == b"True"
 
     @staticmethod
     def test_without_parentheses_it_says_what_to_write() -> None:

@@ -7,7 +7,7 @@ import pytest
 from flask import Flask
 
 from distlock.errors import ConfigurationError
-from flask_distlock import distributed_lock
+from flask_distlock import DistLock, distributed_lock
 
 
 def refused(app: Flask, message: str) -> None:
@@ -52,8 +52,11 @@ def test_it_is_found_through_a_decorator_in_between(app: Flask) -> None:
     refused(app, "above @app.route")
 
 
-def test_it_is_found_before_another_hook_can_answer(app: Flask) -> None:
+def test_it_is_found_before_another_hook_can_answer(locks: DistLock) -> None:
+    app = Flask(__name__)
+    app.testing = True
     app.before_request(lambda: "maintenance")
+    locks.init_app(app)
 
     @distributed_lock("product_<id>")
     @app.route("/product/<int:id>")

@@ -159,6 +159,16 @@ def test_what_a_failing_view_leaves_behind_is_rolled_back(shop: Shop) -> None:
     assert shop.stock() == 10
 
 
+def test_a_view_may_read_after_its_commit(shop: Shop) -> None:
+    def view() -> str:
+        shop.product().stock -= 1
+        shop.db.session.commit()
+        return str(shop.product().stock)
+
+    shop.serve(view)
+    assert shop.post().text == "9"
+
+
 def test_a_view_that_only_reads_need_not_commit(shop: Shop) -> None:
     shop.serve(lambda: str(shop.product().stock))
     assert shop.post().text == "10"
