@@ -221,3 +221,57 @@ def test_a_cancel_that_races_with_a_hand_over_is_decided_by_the_server(
         assert two.release(second) is ours
         kept += ours
     assert not two.locked(key), kept
+
+
+def test_who_gives_up_a_free_lock_hands_it_to_the_next(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two, three = (contender(redis_server.url) for _ in range(3))
+    second, third = ask(key), ask(key)
+    one.hold(ask(key, ttl=0.2))
+    two.queue(second)
+    three.queue(third)
+    eventually(lambda: not one.locked(key), "the lease ended")
+    assert two.cancel(second) is False
+    assert three.sink.wait_for_hint(key)
+    three.hold(third)
+
+
+def test_a_late_cancel_does_not_take_its_successor_along(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two = contender(redis_server.url), contender(redis_server.url)
+    first, given_up, second = ask(key), ask(key), ask(key)
+    one.hold(first)
+    two.queue(given_up)
+    two.queue(second)
+    assert two.cancel(given_up) is False
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    two.hold(second)
+
+
+def test_who_takes_what_he_was_handed_has_it_for_its_ttl(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two = contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key, ttl=30.0)
+    one.hold(first)
+    two.queue(second)
+    one.release(first)
+    assert redis_server.client.pttl(hold_key(key)) <= 500
+    two.hold(second)
+    assert redis_server.client.pttl(hold_key(key)) > 20_000
+
+
+def test_who_asks_often_has_one_place(redis_server: RedisServer, contender: MakeContender) -> None:
+    key = some_key()
+    one, two = contender(redis_server.url), contender(redis_server.url)
+    second = ask(key)
+    one.hold(ask(key))
+    for _ in range(5):
+        two.queue(second)
+    assert redis_server.client.llen(f"{hold_key(key)}:queue") == 1

@@ -80,7 +80,7 @@ def test_a_reply_that_answers_another_is_not_believed(
     first, second = ask(), ask()
     one.hold(first)
     stray = one._pool._idle[-1]
-    stray.send_command("ECHO", "stray")
+    stray.send_command("EVAL", "return {'a token of somebody else', 1, '5'}", 0)
     with pytest.raises(BackendUnavailable, match="not asked"):
         one.request(second)
     one.hold(second)

@@ -11,7 +11,7 @@ from distlock.testing.history import Record, check_history
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import RedisServer
 
-ROUNDS = 150
+ROUNDS = 400
 CONTENDERS = 5
 
 
@@ -68,13 +68,14 @@ def test_one_is_inside_at_a_time_whatever_breaks(own_server: RedisServer, conten
         )
     for thread in threads:
         thread.start()
+    pause = threading.Event()
     blows = 0
     while any(thread.is_alive() for thread in threads):
         kind = ("pubsub", "normal")[blows % 2]
         own_server.client.client_kill_filter(_type=kind, skipme=True)
         own_server.client.script_flush()
         blows += 1
-        threads[-1].join(0.02)
+        pause.wait(0.01)
     for thread in threads:
         thread.join()
     assert blows > 5
