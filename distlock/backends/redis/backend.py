@@ -15,7 +15,7 @@ from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.pool import Pool, Stale
-from distlock.backends.redis.scripts import Script, bulk, command, hold_key, terms
+from distlock.backends.redis.scripts import Script, command, hold_key, terms
 from distlock.errors import BackendUnavailable, ConfigurationError
 
 #: What the scripts answer.
@@ -169,21 +169,22 @@ class RedisBackend:
 
     def _attempt(self, script: Script, asks: Sequence[Ask], queue: bool = False) -> list[list[Any]]:
         """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token."""
+        tokens = [ask.token.encode() for ask in asks]
         calls = [
             terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
-            + bulk(ask.token)
-            for ask in asks
+            + b"$%d\r\n%b\r\n" % (len(token), token)
+            for ask, token in zip(asks, tokens, strict=True)
         ]
         replies = self._pool.exchange([script.by_digest + call for call in calls])
         if NoScriptError in map(type, replies):
             # The server was restarted, failed over or told to forget its scripts. What did run may run again.
             replies = self._pool.exchange([script.by_source + call for call in calls])
-        return [self._checked(reply, ask) for reply, ask in zip(replies, asks, strict=True)]
+        return [self._checked(reply, token) for reply, token in zip(replies, tokens, strict=True)]
 
-    def _checked(self, reply: object, ask: Ask) -> list[Any]:
+    def _checked(self, reply: object, token: bytes) -> list[Any]:
         if isinstance(reply, ResponseError):
             raise unavailable(self._address, reply)
-        if not isinstance(reply, list) or reply[:1] != [ask.token.encode()]:
+        if not isinstance(reply, list) or not reply or reply[0] != token:
             self._pool.clear()
             raise BackendUnavailable(
                 f"The Redis server at {self._address.shown} answered something that was not asked. "
