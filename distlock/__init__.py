@@ -12,7 +12,7 @@ from distlock.errors import (
     NotHeld,
     TooManyWaiters,
 )
-from distlock.grant import Fence, Grant, Grants
+from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks, connect
 from distlock.rlock import RLock
@@ -22,7 +22,6 @@ __all__ = [
     "ConfigurationError",
     "Fence",
     "Grant",
-    "Grants",
     "InvalidName",
     "Lock",
     "LockError",

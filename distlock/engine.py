@@ -16,7 +16,7 @@ from collections.abc import Callable
 from distlock import clock
 from distlock.backends.base import Ask, Backend, Busy, Held, Queued
 from distlock.errors import BackendUnavailable, TooManyWaiters
-from distlock.grant import Fence, Grant
+from distlock.grant import Fence, Grant, NameGrant
 from distlock.hold import SPAN, Hold
 from distlock.keeper import Keeper
 from distlock.rlock import Inside
@@ -60,7 +60,7 @@ class Engine:
 
     # -- acquire ---------------------------------------------------------------------------------
 
-    def acquire(self, key: str, name: str, gate: Gate, timeout: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(self, key: str, name: str, gate: Gate, timeout: float, ttl: float) -> Steps[NameGrant | None]:
         """Wait up to *timeout* seconds (0: not at all) for a grant, or return None."""
         deadline = self.now() + timeout
         waiter = self._enter(key, name, gate, patient=timeout > 0)
@@ -188,12 +188,12 @@ class Engine:
 
     # -- release ---------------------------------------------------------------------------------
 
-    def release(self, grant: Grant) -> Steps[None]:
+    def release(self, grant: NameGrant) -> Steps[None]:
         """Pass the hold on to the next waiter here, or give it back to the service."""
         with self.mutex:
             if grant.released:
                 return
-            grant.released = True
+            grant._released = True
             hold = grant._hold
             room = hold.room
             if room.hold is not hold or self._pass_on(hold):
@@ -218,7 +218,7 @@ class Engine:
             hold.lost = "the service had given it up before it was released"
             self._tell_lost(grant, hold.lost)
 
-    def let_go(self, grant: Grant) -> None:
+    def let_go(self, grant: NameGrant) -> None:
         """Release without I/O here: the keeper does it. For those who are being torn down."""
         with self.mutex:
             self._drop(grant)
@@ -248,7 +248,7 @@ class Engine:
         if grant is not None:
             self._tell_lost(grant, why)
 
-    def _tell_lost(self, grant: Grant, why: str) -> None:
+    def _tell_lost(self, grant: NameGrant, why: str) -> None:
         logger.error("The lock %r (fence %d:%d) was lost: %s.", grant.name, *grant.fence, why)
         if self.on_lost is not None:
             try:
@@ -296,7 +296,7 @@ class Engine:
     def _grant(self, hold: Hold, waiter: Waiter) -> None:
         fence = Fence(self.era, hold.first_fence + hold.used)
         hold.used += 1
-        hold.grant = waiter.grant = Grant(self, hold, hold.room.name, fence, self.now())
+        hold.grant = waiter.grant = NameGrant(self, hold, hold.room.name, fence, self.now())
         self._forget(waiter)
 
     def _pass_on(self, hold: Hold) -> bool:
@@ -308,10 +308,10 @@ class Engine:
         waiter.gate.wake()
         return True
 
-    def _drop(self, grant: Grant) -> None:
+    def _drop(self, grant: NameGrant) -> None:
         if grant.released:
             return
-        grant.released = True
+        grant._released = True
         hold = grant._hold
         room = hold.room
         if room.hold is not hold or self._pass_on(hold):

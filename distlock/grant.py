@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,54 +21,51 @@ class Fence(NamedTuple):
     number: int
 
 
-class Grant:
+class Grant(ABC):
     """The lock is yours until you release it or it is `lost`."""
 
-    __slots__ = ("_engine", "_hold", "fence", "name", "released", "since")
-
-    def __init__(self, engine: Engine, hold: Hold, name: str, fence: Fence, since: float) -> None:
-        self._engine = engine
-        self._hold = hold
-        self.name = name
-        #: Later grants for this name have larger fences, in all processes.
-        self.fence = fence
-        self.since = since
-        self.released = False
-
-    def __repr__(self) -> str:
-        state = "released" if self.released else f"lost: {self._hold.lost}" if self.lost else "held"
-        return f"<Grant {self.name!r} fence={self.fence.era}:{self.fence.number} {state}>"
+    __slots__ = ("__weakref__",)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    @property
+    @abstractmethod
     def fences(self) -> Mapping[str, Fence]:
-        """The fence of each name."""
-        return {self.name: self.fence}
+        """The fence of each name. Later grants of a name have larger fences, in all processes."""
 
     @property
-    def lost(self) -> bool:
-        """Whether the lock stopped being ours before it was released. Asks nobody: it is known here."""
-        return self._hold.lost is not None or self._engine.now() >= self._hold.deadline
+    @abstractmethod
+    def released(self) -> bool:
+        """Whether it was given back."""
 
+    @property
+    @abstractmethod
+    def lost(self) -> bool:
+        """Whether the lock stopped being yours before it was released. Asks nobody: it is known here."""
+
+    @abstractmethod
     def remaining(self) -> float:
-        """Seconds that the lock is ours for certain, if nothing renews it; ``inf`` where there is no lease.
+        """Seconds that the lock is yours for certain, if nothing renews it; ``inf`` where there is no lease.
 
         Time in which the machine was suspended counts.
         """
-        if self.released or self._hold.lost:
-            return 0.0
-        return max(0.0, self._hold.deadline - self._engine.now())
 
+    @abstractmethod
     def check(self) -> None:
-        """Raise `LockLost` if the lock is no longer ours, `NotHeld` if it was released."""
-        if self.released:
-            raise NotHeld(f"The lock {self.name!r} was released before it was checked.")
-        if self.lost:
-            why = self._hold.lost or "its lease ended before it could be renewed"
-            raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")
+        """Raise `LockLost` if the lock is no longer yours, `NotHeld` if it was released."""
+
+    @abstractmethod
+    def _release(self) -> Steps[None]: ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.fences)
+
+    @property
+    def fence(self) -> Fence:
+        """The fence of the one name. Raises `AttributeError` where there are several: see `fences`."""
+        fences = list(self.fences.values())
+        if len(fences) != 1:
+            raise AttributeError(f"{len(fences)} names have {len(fences)} fences: use fences[name].")
+        return fences[0]
 
     def release(self) -> None:
         """Give the lock back. Any thread may; a second time does nothing. Never raises for a lost lock."""
@@ -78,33 +75,69 @@ class Grant:
         """`release`, for asyncio."""
         await arun(self._release())
 
+
+class NameGrant(Grant):
+    """One name, carved from a hold."""
+
+    __slots__ = ("_engine", "_fence", "_hold", "_released", "name", "since")
+
+    def __init__(self, engine: Engine, hold: Hold, name: str, fence: Fence, since: float) -> None:
+        self._engine = engine
+        self._hold = hold
+        self._fence = fence
+        self._released = False
+        self.name = name
+        self.since = since
+
+    def __repr__(self) -> str:
+        state = "released" if self.released else f"lost: {self._hold.lost}" if self.lost else "held"
+        return f"<Grant {self.name!r} fence={self._fence.era}:{self._fence.number} {state}>"
+
+    @property
+    def fence(self) -> Fence:
+        return self._fence
+
+    @property
+    def fences(self) -> Mapping[str, Fence]:
+        return {self.name: self._fence}
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
+    @property
+    def lost(self) -> bool:
+        return self._hold.lost is not None or self._engine.now() >= self._hold.deadline
+
+    def remaining(self) -> float:
+        if self._released or self._hold.lost:
+            return 0.0
+        return max(0.0, self._hold.deadline - self._engine.now())
+
+    def check(self) -> None:
+        if self._released:
+            raise NotHeld(f"The lock {self.name!r} was released before it was checked.")
+        if self.lost:
+            why = self._hold.lost or "its lease ended before it could be renewed"
+            raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")
+
     def _release(self) -> Steps[None]:
         return self._engine.release(self)
 
 
-class Grants:
+class NamesGrant(Grant):
     """Several names granted as one: all of them, or none."""
 
     __slots__ = ("_grants",)
 
-    def __init__(self, grants: Sequence[Grant]) -> None:
+    def __init__(self, grants: Sequence[NameGrant]) -> None:
         self._grants = tuple(grants)
 
     def __repr__(self) -> str:
-        return f"<Grants {list(self._grants)!r}>"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(grant.name for grant in self._grants)
-
-    @property
-    def fence(self) -> Fence:
-        """There is one only for a single name: raises `AttributeError` and names `fences`."""
-        raise AttributeError(f"{len(self._grants)} names have {len(self._grants)} fences: use fences[name].")
+        return f"<Grant of {', '.join(map(repr, self._grants))}>"
 
     @property
     def fences(self) -> Mapping[str, Fence]:
-        """The fence of each name."""
         return {grant.name: grant.fence for grant in self._grants}
 
     @property
@@ -113,26 +146,16 @@ class Grants:
 
     @property
     def lost(self) -> bool:
-        """Whether any of the names was lost."""
         return any(grant.lost for grant in self._grants)
 
     def remaining(self) -> float:
-        """The least of the names' remaining seconds."""
-        return min((grant.remaining() for grant in self._grants), default=math.inf)
+        return min(grant.remaining() for grant in self._grants)
 
     def check(self) -> None:
-        """Raise `LockLost` if any of the names was lost, `NotHeld` if they were released."""
         for grant in self._grants:
             grant.check()
 
-    def release(self) -> None:
-        """Give all names back, the last one first."""
-        run(self._release())
-
-    async def arelease(self) -> None:
-        """`release`, for asyncio."""
-        await arun(self._release())
-
     def _release(self) -> Steps[None]:
+        # The reverse of the order in which they were taken.
         for grant in reversed(self._grants):
             yield from grant._release()

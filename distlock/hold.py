@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distlock.backends.base import Ask
 
 if TYPE_CHECKING:
-    from distlock.grant import Grant
+    from distlock.grant import NameGrant
     from distlock.room import Room
 
 #: A turn is what one process may do with a hold before the next process has its own: this many grants …
@@ -32,7 +32,7 @@ class Hold:
         self.used = 0
         self.lost: str | None = None
         #: The grant that is out just now. There is one whenever the engine's mutex is free.
-        self.grant: Grant | None = None
+        self.grant: NameGrant | None = None
         self.turn_ends = sent + TURN
         self.renew(sent, ttl)
 

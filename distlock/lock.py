@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from distlock.errors import LockTimeout, NotHeld
-from distlock.grant import Grant, Grants
+from distlock.grant import Grant
 from distlock.owner import Owner, current_owner
 from distlock.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
 
@@ -24,13 +24,13 @@ class Lock:
         self._timeout = timeout
         self._ttl = ttl
         #: Grants that came from this object and are out, with who got them: for `release` and ``with``.
-        self._out: list[tuple[Owner, Grant | Grants]] = []
+        self._out: list[tuple[Owner, Grant]] = []
         self._mutex = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(repr, self.names))}>"
 
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | Grants | None:
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
         """Wait for the lock. Returns the grant, or None if somebody else kept it.
 
         *timeout*: seconds to wait; None: the configured time-out; -1: no limit. With *blocking* False it is
@@ -40,7 +40,7 @@ class Lock:
         seconds = self._seconds(blocking, timeout)
         return self._note(run(self._steps(ThreadGate(), seconds)))
 
-    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | Grants | None:
+    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
         """`acquire`, for asyncio."""
         seconds = self._seconds(blocking, timeout)
         return self._note(await arun(self._steps(TaskGate(), seconds)))
@@ -64,7 +64,7 @@ class Lock:
         """Whether a grant that came from this object is out, and not lost. Asks nobody."""
         return any(not grant.released and not grant.lost for _, grant in self._out)
 
-    def __enter__(self) -> Grant | Grants:
+    def __enter__(self) -> Grant:
         return self._granted(self.acquire())
 
     def __exit__(self, *exc_info: object) -> None:
@@ -72,14 +72,14 @@ class Lock:
         if (grant := self._own()) is not None:
             grant.release()
 
-    async def __aenter__(self) -> Grant | Grants:
+    async def __aenter__(self) -> Grant:
         return self._granted(await self.aacquire())
 
     async def __aexit__(self, *exc_info: object) -> None:
         if (grant := self._own()) is not None:
             await grant.arelease()
 
-    def _granted(self, grant: Grant | Grants | None) -> Grant | Grants:
+    def _granted(self, grant: Grant | None) -> Grant:
         if grant is None:
             raise self._timed_out()
         return grant
@@ -104,10 +104,10 @@ class Lock:
             return math.inf
         return check_timeout(seconds)
 
-    def _steps(self, gate: Gate, seconds: float) -> Steps[Grant | Grants | None]:
+    def _steps(self, gate: Gate, seconds: float) -> Steps[Grant | None]:
         return self._locks._acquire(self.names, gate, seconds, self._ttl)
 
-    def _note(self, grant: Grant | Grants | None) -> Grant | Grants | None:
+    def _note(self, grant: Grant | None) -> Grant | None:
         if grant is not None:
             with self._mutex:
                 # Grants that were released by themselves need not be remembered.
@@ -115,7 +115,7 @@ class Lock:
                 self._out.append((current_owner(), grant))
         return grant
 
-    def _own(self) -> Grant | Grants | None:
+    def _own(self) -> Grant | None:
         """Take the caller's latest grant out of the books."""
         owner = current_owner()
         with self._mutex:
@@ -124,7 +124,7 @@ class Lock:
                     return self._out.pop(index)[1]
         return None
 
-    def _take_back(self) -> Grant | Grants:
+    def _take_back(self) -> Grant:
         grant = self._own()
         if grant is None:
             with self._mutex:

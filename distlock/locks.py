@@ -8,7 +8,7 @@ from typing import Any
 from distlock.backends import create
 from distlock.engine import Engine, OnLost
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant, Grants
+from distlock.grant import Grant, NameGrant, NamesGrant
 from distlock.lock import Lock, check_timeout
 from distlock.names import check_name, check_prefix
 from distlock.rlock import RLock
@@ -80,19 +80,17 @@ class Locks:
     def _key(self, name: str) -> str:
         return f"{self.prefix}:{name}"
 
-    def _acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
-    ) -> Steps[Grant | Grants | None]:
+    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         if len(names) == 1:
             return (yield from self._engine.acquire(self._key(names[0]), names[0], gate, seconds, ttl))
         return (yield from self._acquire_all(names, gate, seconds, ttl))
 
     def _acquire_all(
         self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
-    ) -> Steps[Grants | None]:
+    ) -> Steps[NamesGrant | None]:
         now = self._engine.now
         deadline = now() + seconds
-        grants: list[Grant] = []
+        grants: list[NameGrant] = []
         try:
             for name in names:
                 left = max(0.0, deadline - now()) if seconds else 0.0
@@ -101,12 +99,12 @@ class Locks:
                     break
                 grants.append(grant)
             else:
-                return Grants(grants)
+                return NamesGrant(grants)
         except BaseException:
             for grant in reversed(grants):
                 self._engine.let_go(grant)
             raise
-        yield from Grants(grants)._release()
+        yield from NamesGrant(grants)._release()
         return None
 
     def _locked(self, name: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distlock.errors import NotHeld
-from distlock.grant import Grant, Grants
+from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.owner import Owner, current_owner
 from distlock.steps import TaskGate, ThreadGate, arun, run
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Entered:
     """How often its owner is inside."""
 
-    grant: Grant | Grants
+    grant: Grant
     count: int = 1
 
 
@@ -38,12 +38,12 @@ class RLock(Lock):
         super().__init__(locks, names, timeout, ttl)
         self._inside = locks._engine.inside
 
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | Grants | None:
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
         """As `Lock.acquire`; at once if the caller is inside already."""
         seconds = self._seconds(blocking, timeout)
         return self._again() or self._first(run(self._steps(ThreadGate(), seconds)))
 
-    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | Grants | None:
+    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
         """`acquire`, for asyncio."""
         seconds = self._seconds(blocking, timeout)
         return self._again() or self._first(await arun(self._steps(TaskGate(), seconds)))
@@ -69,19 +69,19 @@ class RLock(Lock):
     async def __aexit__(self, *exc_info: object) -> None:
         await self.arelease()
 
-    def _again(self) -> Grant | Grants | None:
+    def _again(self) -> Grant | None:
         entered = self._inside.get((current_owner(), self.names))
         if entered is None or entered.grant.released:
             return None
         entered.count += 1
         return entered.grant
 
-    def _first(self, grant: Grant | Grants | None) -> Grant | Grants | None:
+    def _first(self, grant: Grant | None) -> Grant | None:
         if grant is not None:
             self._inside[current_owner(), self.names] = Entered(grant)
         return grant
 
-    def _leave(self) -> Grant | Grants | None:
+    def _leave(self) -> Grant | None:
         me = current_owner(), self.names
         entered = self._inside.get(me)
         if entered is None:

@@ -14,7 +14,7 @@ from distlock.backends.base import Ask
 from distlock.steps import Gate
 
 if TYPE_CHECKING:
-    from distlock.grant import Grant
+    from distlock.grant import NameGrant
     from distlock.hold import Hold
 
 
@@ -25,7 +25,7 @@ class Waiter:
         self.room = room
         self.gate = gate
         self.leads = False
-        self.grant: Grant | None = None
+        self.grant: NameGrant | None = None
         #: Why the leader failed for all of us.
         self.failure: str | None = None
 

@@ -12,7 +12,9 @@ import pytest
 
 import distlock
 from distlock import clock
+from distlock.backends.base import Ask
 from distlock.engine import Engine
+from distlock.grant import NameGrant
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0
@@ -63,6 +65,12 @@ class ConformanceFixtures:
 
 def engine_of(locks: distlock.Locks) -> Engine:
     return locks._engine
+
+
+def ask_of(grant: distlock.Grant) -> Ask:
+    """What the service was asked for the grant of one name: for those who break locks on purpose."""
+    assert isinstance(grant, NameGrant)
+    return grant._hold.ask
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import PATIENCE, ConformanceFixtures, engine_of, wait_until
+from distlock.testing.fixtures import PATIENCE, ConformanceFixtures, ask_of, engine_of, wait_until
 from distlock.testing.history import Record, check_history
 from distlock.testing.process import Process
 
@@ -36,6 +36,9 @@ class ProcessFixtures(ConformanceFixtures):
     def waiting(self, name: str) -> int:
         """How many processes the service knows to wait for *name*. For a backend's test to answer."""
         raise NotImplementedError
+
+    def wait_for_processes(self, name: str, count: int) -> None:
+        wait_until(lambda: self.waiting(name) == count, f"{count} processes wait")
 
 
 class ProcessConformance(ProcessFixtures):
@@ -61,7 +64,7 @@ class ProcessConformance(ProcessFixtures):
         first = process()
         with locks.lock(name):
             first.begin("acquire", name, PATIENCE)
-            wait_until(lambda: self.waiting(name) == 1, "one process waits")
+            self.wait_for_processes(name, 1)
             second = pool.submit(locks.lock(name).acquire)
         fence = first.end()["fence"]
         assert not second.done()
@@ -88,7 +91,7 @@ class ProcessConformance(ProcessFixtures):
             waiters = [process() for _ in range(2)]
             for number, waiter in enumerate(waiters):
                 waiter.begin("acquire", name, PATIENCE)
-                wait_until(lambda count=number + 1: self.waiting(name) == count, "processes wait")
+                self.wait_for_processes(name, number + 1)
             waiters[0].kill()
         assert waiters[1].end(patience=2.0)["fence"]
 
@@ -130,9 +133,9 @@ class ProcessLeaseConformance(ProcessFixtures):
         stopped, waiter = process(), process()
         with locks.lock(name):
             stopped.begin("acquire", name, PATIENCE)
-            wait_until(lambda: self.waiting(name) == 1, "one process waits")
+            self.wait_for_processes(name, 1)
             waiter.begin("acquire", name, PATIENCE)
-            wait_until(lambda: self.waiting(name) == 2, "two processes wait")
+            self.wait_for_processes(name, 2)
             stopped.signal(signal.SIGSTOP)
         assert waiter.end(patience=self.ttl)["fence"]
         waiter.do("release")
@@ -151,5 +154,5 @@ class ProcessLeaseConformance(ProcessFixtures):
         assert holder.do("state")["lost"]
         holder.do("release")
         assert not grant.lost
-        assert engine_of(locks).backend.renew([grant._hold.ask]) == [True]
+        assert engine_of(locks).backend.renew([ask_of(grant)]) == [True]
         assert list(grant.fence) > fence

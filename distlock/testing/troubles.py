@@ -14,7 +14,14 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.testing.faults import Faulty
-from distlock.testing.fixtures import PATIENCE, ConformanceFixtures, Connect, engine_of, wait_until
+from distlock.testing.fixtures import (
+    PATIENCE,
+    ConformanceFixtures,
+    Connect,
+    ask_of,
+    engine_of,
+    wait_until,
+)
 
 
 def make_faulty(locks: distlock.Locks) -> Faulty:
@@ -126,7 +133,7 @@ class TroubleConformance(ConformanceFixtures):
         assert grant is not None
         grant.check()
         # As if somebody else had broken it: the service gives it away behind the holder's back.
-        engine_of(locks).backend.release(grant._hold.ask)
+        engine_of(locks).backend.release(ask_of(grant))
         engine_of(locks).doubt()
         if engine_of(locks).backend.capabilities.lease:
             wait_until(lambda: bool(told), "on_lost was called")

@@ -6,37 +6,41 @@ import itertools
 import math
 from collections.abc import Mapping
 
-from distlock.grant import Fence
+from distlock.grant import Fence, Grant
 from distlock.names import check_name
+from distlock.steps import Steps
 
 
-class DummyGrant:
+class DummyGrant(Grant):
     """Looks like a grant, keeps nobody out, is never lost."""
 
-    lost = False
+    __slots__ = ("_fences", "_released")
 
     def __init__(self, fences: Mapping[str, Fence]) -> None:
-        self.fences = fences
-        self.names = tuple(fences)
-        self.released = False
+        self._fences = fences
+        self._released = False
 
     @property
-    def fence(self) -> Fence:
-        """The fence of the one name; `AttributeError` if there are several."""
-        if len(self.fences) != 1:
-            raise AttributeError(
-                f"{len(self.fences)} names have {len(self.fences)} fences: use fences[name]."
-            )
-        return next(iter(self.fences.values()))
+    def fences(self) -> Mapping[str, Fence]:
+        return self._fences
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
+    @property
+    def lost(self) -> bool:
+        return False
 
     def remaining(self) -> float:
-        return 0.0 if self.released else math.inf
+        return 0.0 if self._released else math.inf
 
     def check(self) -> None:
         return None
 
-    def release(self) -> None:
-        self.released = True
+    def _release(self) -> Steps[None]:
+        self._released = True
+        yield from ()
 
 
 class DummyLock:
@@ -52,8 +56,14 @@ class DummyLock:
         self._out.append(grant)
         return grant
 
+    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> DummyGrant:
+        return self.acquire()
+
     def release(self) -> None:
         self._out.pop().release()
+
+    async def arelease(self) -> None:
+        self.release()
 
     def locked(self) -> bool:
         return False
@@ -65,6 +75,12 @@ class DummyLock:
         return self.acquire()
 
     def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
+    async def __aenter__(self) -> DummyGrant:
+        return self.acquire()
+
+    async def __aexit__(self, *exc_info: object) -> None:
         self.release()
 
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from distlock.grant import Grant, Grants
+from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.owner import Owner, current_owner
 
@@ -36,7 +36,7 @@ class Held:
     """What a guard around the running code holds."""
 
     client: Locks
-    grant: Grant | Grants
+    grant: Grant
     #: Threads and tasks that inherit the context did not inherit the lock.
     owner: Owner
 

@@ -12,6 +12,7 @@ from distlock import rlock
 from distlock.backends.base import Ask, Held, Queued
 from distlock.backends.memory import WINDOW, Entry, MemoryBackend, MemoryService, Record
 from distlock.engine import Engine
+from distlock.grant import NamesGrant
 from distlock.hold import Hold
 from distlock.keeper import Keeper
 from distlock.lock import Lock
@@ -309,9 +310,7 @@ def carts_lock_in_their_own_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def some_of_the_names_are_kept(patch: pytest.MonkeyPatch) -> None:
-    from distlock.grant import Grants
-
-    def release(self: Grants) -> Any:
+    def release(self: NamesGrant) -> Any:
         yield from self._grants[-1]._release()
 
-    patch.setattr(Grants, "_release", release)
+    patch.setattr(NamesGrant, "_release", release)

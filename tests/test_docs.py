@@ -1,0 +1,78 @@
+"""The documentation is run, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import distlock
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+HEADINGS = ["What it is", "Set it up", "Options", "How it works", "Promises", "What to watch out for"]
+
+
+def snippets(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def without_blanks(snippet: str) -> str:
+    return "\n".join(line for line in snippet.splitlines() if line)
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
+        linked = (page.parent / target).resolve()
+        assert linked.exists(), target
+        anchors = {heading.lower().replace(" ", "-") for heading in headings(linked)}
+        assert not anchor or anchor in anchors, anchor
+
+
+def test_the_lines_of_the_readme_are_those_of_the_pages_that_are_run() -> None:
+    """The pages' ten lines are served and bought from in the tests of the faces."""
+    pages = [without_blanks(page) for name in ("django", "flask") for page in snippets(DOCS / f"{name}.md")]
+    for snippet in snippets(ROOT / "README.md"):
+        assert any(without_blanks(snippet) in page for page in pages), snippet
+
+
+def test_the_readme_is_one_screen() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 80
+
+
+def test_the_examples_of_the_core_run(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {}
+    for snippet in snippets(DOCS / "core.md"):
+        exec(compile(snippet, "docs/core.md", "exec"), namespace)
+    assert "Fence(era=1, number=1)" in capsys.readouterr().out
+    assert isinstance(namespace["locks"], distlock.Locks)
+    namespace["locks"].close()
+
+
+@pytest.mark.parametrize("backend", ["file", "memory", "redis"])
+def test_each_backend_has_a_page_with_the_same_headings(backend: str) -> None:
+    page = DOCS / f"{backend}.md"
+    assert headings(page) == HEADINGS
+    rows = re.findall(r"^\| (G\d) \|", page.read_text("utf-8"), re.MULTILINE)
+    assert rows == [f"G{number}" for number in range(1, 8)]
+
+
+def test_the_core_needs_no_third_party() -> None:
+    code = "import sys, distlock, distlock.web.settings, distlock.backends.file, distlock.backends.memory\n"
+    code += "third = {'django', 'flask', 'redis', 'kazoo'} & sys.modules.keys()\nassert not third, third"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_version_is_in_the_changelog() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
