@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from distlock.backends.base import Ask
+from distlock.backends.memory import MemoryBackend, MemoryService
+from distlock.engine import Engine
+from distlock.errors import BackendUnavailable
+from distlock.grant import NameGrant
+from distlock.steps import ThreadGate, run
+
+
+class Recorded(MemoryBackend):
+    """A backend that counts renewals, and may be out of reach for them."""
+
+    def __init__(self, service: MemoryService) -> None:
+        super().__init__("memory://", service)
+        self.renewals: list[int] = []
+        self.away = False
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+        self.renewals.append(len(asks))
+        if self.away:
+            raise BackendUnavailable("away")
+        return super().renew(asks)
+
+
+class Kept:
+    """An engine in time that the test makes up; the test plays the keeper's thread."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.backend = Recorded(MemoryService(now=lambda: self.now))
+        self.told: list[str] = []
+        self.engine = Engine(
+            self.backend,
+            ttl=9.0,
+            max_hold=30.0,
+            max_waiters=9,
+            max_waiters_total=9,
+            era=1,
+            on_lost=lambda grant, why: self.told.append(why),
+            now=lambda: self.now,
+            threads=False,
+        )
+
+    def acquire(self, name: str) -> NameGrant:
+        grant = run(self.engine.acquire(name, name, ThreadGate(), 0.0, 9.0))
+        assert grant is not None
+        return grant
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the keeper do its rounds when it wants to."""
+        until = self.now + seconds
+        while (pause := run(self.engine.keeper.tick())) <= until - self.now:
+            self.now += max(pause, 0.001)
+        self.now = until
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+def test_a_hold_is_renewed_every_third_of_its_ttl(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.pass_time(10.0)
+    assert len(kept.backend.renewals) == 3
+    assert grant.remaining() > 5.9
+
+
+def test_many_holds_are_renewed_in_one_request(kept: Kept) -> None:
+    for name in "abcde":
+        kept.acquire(name)
+        kept.now += 0.1
+    kept.pass_time(4.0)
+    assert kept.backend.renewals == [5]
+
+
+def test_nothing_is_renewed_after_the_release(kept: Kept) -> None:
+    run(kept.engine.release(kept.acquire("a")))
+    kept.pass_time(20.0)
+    assert kept.backend.renewals == []
+
+
+def test_an_unreachable_service_is_asked_again_and_the_loss_told_before_the_lease_ends(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.backend.away = True
+    kept.pass_time(8.7)
+    assert not grant.lost
+    assert len(kept.backend.renewals) > 3
+    kept.pass_time(0.2)
+    assert grant.lost
+    assert kept.told == ["its lease ended"]
+    assert kept.now < 9.0, "the lease still runs on the server: we were told first"
+
+
+def test_a_service_that_comes_back_in_time_costs_nothing(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.backend.away = True
+    kept.pass_time(5.0)
+    kept.backend.away = False
+    kept.pass_time(20.0)
+    assert not grant.lost
+    assert kept.told == []
+
+
+def test_a_hung_holder_is_renewed_no_more_after_max_hold(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.pass_time(29.0)
+    assert not grant.lost
+    kept.pass_time(11.0)
+    assert grant.lost
+    assert kept.told == ["it was held longer than max_hold=30 seconds"]
+    assert kept.acquire("a").fence > grant.fence
+
+
+def test_doubt_makes_every_hold_be_looked_at_now(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.backend.release(grant._hold.ask)
+    kept.engine.doubt()
+    kept.pass_time(0.0)
+    assert grant.lost
+    assert kept.told == ["its service forgot it, or gave it to another"]
+
+
+def test_time_in_which_the_machine_was_suspended_counts(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.now += 3600.0
+    assert grant.lost
+    assert grant.remaining() == 0

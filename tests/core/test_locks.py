@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import gc
+import math
+import threading
+import weakref
+
+import pytest
+
+import distlock
+
+
+def test_connecting_reaches_for_nothing() -> None:
+    before = threading.active_count()
+    distlock.connect("redis://127.0.0.1:1/0").lock("product_1")
+    distlock.connect("file:///nowhere/at/all").lock("product_1")
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ttl": 0}, "ttl=0"),
+        ({"ttl": -1}, "ttl=-1"),
+        ({"ttl": math.inf}, "ttl=inf"),
+        ({"ttl": "10"}, "ttl='10'"),
+        ({"ttl": True}, "ttl=True"),
+        ({"timeout": -2}, "timeout=-2"),
+        ({"max_hold": 0}, "max_hold=0"),
+        ({"max_waiters": 0}, "max_waiters=0"),
+        ({"max_waiters": 1.5}, "max_waiters=1.5"),
+        ({"max_waiters_total": None}, "max_waiters_total=None"),
+        ({"era": 0}, "era=0"),
+        ({"prefix": "a:b"}, "prefix 'a:b'"),
+        ({"colour": "red"}, "no option 'colour'"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(distlock.ConfigurationError, match=said):
+        distlock.connect("memory://x", **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", ["blocking_timeout", "expire", "auto_renewal", "lease_time", "thread_local"])
+def test_the_words_of_other_libraries_are_translated(word: str) -> None:
+    with pytest.raises(TypeError, match=f"'{word}'. Here that is"):
+        distlock.connect("memory://x", **{word: 1})
+    with pytest.raises(TypeError, match=f"'{word}'. Here that is"):
+        distlock.connect("memory://x").lock("product_1", **{word: 1})
+
+
+def test_unknown_words_and_no_names_are_refused() -> None:
+    locks = distlock.connect("memory://x")
+    with pytest.raises(TypeError, match="no argument 'colour'"):
+        locks.lock("product_1", colour="red")
+    with pytest.raises(TypeError, match="at least one name"):
+        locks.lock()
+    with pytest.raises(distlock.InvalidName):
+        locks.lock("product_1", "")
+    with pytest.raises(distlock.ConfigurationError, match="ttl"):
+        locks.lock("product_1", ttl=0)
+    with pytest.raises(ValueError, match="non-negative"):
+        locks.lock("product_1", timeout=-3)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("carrier-pigeon://x", "No lock service is known as 'carrier-pigeon'"),
+        ("nowhere.at.all.Backend://", "No lock service|Check the dotted path"),
+        ("", "No lock service is known as ''"),
+    ],
+)
+def test_an_unknown_service_is_named(url: str, said: str) -> None:
+    with pytest.raises(distlock.ConfigurationError, match=said):
+        distlock.connect(url)
+
+
+def test_a_dotted_path_names_a_backend_of_the_users_own() -> None:
+    locks = distlock.connect("mine://x", backend="distlock.backends.memory.MemoryBackend")
+    with locks.lock("product_1"):
+        pass
+    for wrong in ("distlock.backends.memory.Nothing", "no_such_package.Backend"):
+        with pytest.raises(distlock.ConfigurationError, match="dotted path"):
+            distlock.connect("mine://x", backend=wrong)
+    locks.close()
+
+
+def test_a_client_that_was_closed_may_be_used_again() -> None:
+    locks = distlock.connect("memory://again")
+    grant = locks.lock("product_1").acquire()
+    assert grant is not None
+    locks.close()
+    assert grant.lost
+    with locks.lock("product_1") as again:
+        assert not again.lost
+    locks.close()
+
+
+def test_prefixes_keep_clients_apart() -> None:
+    one, two = (distlock.connect("memory://prefixes", prefix=prefix) for prefix in ("a", "b"))
+    with one.lock("product_1"), two.lock("product_1", timeout=0):
+        pass
+    one.close()
+    two.close()
+
+
+def test_an_error_in_the_body_releases_and_is_raised() -> None:
+    locks = distlock.connect("memory://errors")
+    lock = locks.lock("product_1")
+    with pytest.raises(ZeroDivisionError), lock:
+        1 / 0  # noqa: B018
+    assert not lock.locked()
+    locks.close()
+
+
+def test_a_grant_says_what_it_is() -> None:
+    locks = distlock.connect("memory://repr", era=7)
+    grant = locks.lock("product_1").acquire()
+    assert grant is not None
+    assert repr(grant) == "<Grant 'product_1' fence=7:1 held>"
+    assert grant.fence == distlock.Fence(7, 1) < distlock.Fence(8, 0)
+    assert grant.names == ("product_1",)
+    assert 0 < grant.remaining() < 10
+    grant.release()
+    assert grant.released
+    assert not grant.lost
+    assert grant.remaining() == 0
+    with pytest.raises(distlock.NotHeld, match="released before it was checked"):
+        grant.check()
+    locks.close()
+
+
+def test_two_threads_may_use_one_lock_object_in_with() -> None:
+    """A decorator keeps one lock object for all its calls (https://github.com/Opus10/django-pglock)."""
+    locks = distlock.connect("memory://shared")
+    lock = locks.lock("product_1", timeout=20)
+    inside = 0
+
+    def work() -> None:
+        nonlocal inside
+        for _ in range(100):
+            with lock:
+                inside += 1
+                assert inside == 1
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not lock.locked()
+    locks.close()
+
+
+def test_a_forgotten_client_is_collected_after_it_was_closed() -> None:
+    locks = distlock.connect("memory://forgotten")
+    with locks.lock("product_1"):
+        pass
+    engine = weakref.ref(locks._engine)
+    locks.close()
+    del locks
+    gc.collect()
+    assert engine() is None
