@@ -7,20 +7,20 @@ only its own waiter, so any interleaving of yields is all that can happen. The t
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
-import weakref
 from collections.abc import Callable
 
 from distlock import clock
 from distlock.backends.base import Ask, Backend, Busy, Held, Queued
-from distlock.errors import BackendUnavailable, TooManyWaiters
+from distlock.errors import BackendUnavailable
+from distlock.fork import forget_in_children
 from distlock.grant import Fence, Grant, NameGrant
 from distlock.hold import SPAN, Hold
 from distlock.keeper import Keeper
+from distlock.news import News
 from distlock.rlock import Inside
-from distlock.room import Room, Waiter
+from distlock.room import Room, Rooms, Waiter
 from distlock.steps import Call, Gate, Park, Steps
 
 logger = logging.getLogger("distlock")
@@ -45,25 +45,24 @@ class Engine:
     ) -> None:
         self.backend = backend
         self.ttl = ttl
-        self.max_waiters = max_waiters
-        self.max_waiters_total = max_waiters_total
         self.era = era
         self.on_lost = on_lost
         self.now = now
         self.mutex = threading.Lock()
-        self.rooms: dict[str, Room] = {}
-        self.waiting = 0
+        self.rooms = Rooms(max_waiters, max_waiters_total)
         self.inside: Inside = {}
         self.keeper = Keeper(self, max_hold, threads)
-        backend.open(self)
-        _engines.add(self)
+        self.news = News(self)
+        backend.open(self.news)
+        forget_in_children(self)
 
     # -- acquire ---------------------------------------------------------------------------------
 
     def acquire(self, key: str, name: str, gate: Gate, timeout: float, ttl: float) -> Steps[NameGrant | None]:
         """Wait up to *timeout* seconds (0: not at all) for a grant, or return None."""
         deadline = self.now() + timeout
-        waiter = self._enter(key, name, gate, patient=timeout > 0)
+        with self.mutex:
+            waiter = self.rooms.enter(key, name, gate, patient=timeout > 0)
         if waiter is None:
             return None
         try:
@@ -95,35 +94,6 @@ class Engine:
         left = max(0.0, deadline - self.now())
         return (yield from self.acquire(key, name, gate, left, ttl)) if left else None
 
-    def _enter(self, key: str, name: str, gate: Gate, patient: bool) -> Waiter | None:
-        with self.mutex:
-            room = self.rooms.get(key)
-            if room is None:
-                room = self.rooms[key] = Room(key, name)
-            elif not patient:
-                # Somebody of this process holds it or waits for it: not waiting means not passing them.
-                return None
-            else:
-                self._admit(room)
-            waiter = Waiter(room, gate)
-            waiter.leads = not room.busy and not room.queue
-            room.queue.append(waiter)
-            self.waiting += 1
-            return waiter
-
-    def _admit(self, room: Room) -> None:
-        """Shed overload. Who finds a name unused by this process always may ask for it."""
-        if len(room.queue) >= self.max_waiters:
-            waiting, limit = len(room.queue), f"max_waiters={self.max_waiters}"
-        elif self.waiting >= self.max_waiters_total:
-            waiting, limit = self.waiting, f"max_waiters_total={self.max_waiters_total}"
-        else:
-            return
-        raise TooManyWaiters(
-            f"No room for one more waiter for the lock {room.name!r}: {waiting} callers of this process wait "
-            f"already ({limit}). Try again later, or raise the limit."
-        )
-
     def _ask(self, waiter: Waiter, ttl: float, patient: bool) -> Steps[Held | Queued | Busy]:
         room = waiter.room
         ask = room.ask
@@ -136,8 +106,8 @@ class Engine:
                 self._take(room, ask, answer, sent)
             elif isinstance(answer, Busy):
                 room.ask = None
-                self._forget(waiter)
-                self._settle(room)
+                self.rooms.leave(waiter)
+                self.rooms.settle(room)
         return answer
 
     def _leave(self, waiter: Waiter) -> Steps[None]:
@@ -147,8 +117,8 @@ class Engine:
             if waiter.grant is not None:
                 return
             if not waiter.leads or room.ask is None or len(room.queue) > 1:
-                self._forget(waiter)
-                self._settle(room)
+                self.rooms.leave(waiter)
+                self.rooms.settle(room)
                 return
             ask = room.ask
         sent = self.now()
@@ -161,8 +131,8 @@ class Engine:
         with self.mutex:
             if waiter.grant is None:
                 room.ask = None
-                self._forget(waiter)
-                self._settle(room)
+                self.rooms.leave(waiter)
+                self.rooms.settle(room)
 
     def _abandon(self, waiter: Waiter, error: BaseException) -> None:
         """Interrupted, or the service failed: leave nothing behind. No I/O, for we may be torn down."""
@@ -177,14 +147,14 @@ class Engine:
                 # What became of the request is unknown. The token dies with it.
                 self.keeper.retire(room.ask)
                 room.ask = None
-            self._forget(waiter)
+            self.rooms.leave(waiter)
             if isinstance(error, BackendUnavailable) and waiter.failure is None:
                 # The others would each find out after a time-out of their own, one after the other.
                 for other in list(room.queue):
                     other.failure = str(error)
-                    self._forget(other)
+                    self.rooms.leave(other)
                     other.gate.wake()
-            self._settle(room)
+            self.rooms.settle(room)
 
     # -- release ---------------------------------------------------------------------------------
 
@@ -213,7 +183,7 @@ class Engine:
                 if ours is None:
                     self.keeper.retire(hold.ask)
                 room.busy = False
-                self._settle(room)
+                self.rooms.settle(room)
         if ours is False:
             hold.lost = "the service had given it up before it was released"
             self._tell_lost(grant, hold.lost)
@@ -225,7 +195,7 @@ class Engine:
 
     def locked(self, key: str) -> bool:
         with self.mutex:
-            room = self.rooms.get(key)
+            room = self.rooms.by_key.get(key)
             if room is not None and room.hold is not None:
                 return True
         return self.backend.locked(key)
@@ -243,7 +213,7 @@ class Engine:
                 self.keeper.retire(hold.ask)
             hold.room.hold = None
             hold.room.busy = False
-            self._settle(hold.room)
+            self.rooms.settle(hold.room)
             grant = hold.grant
         if grant is not None:
             self._tell_lost(grant, why)
@@ -255,28 +225,6 @@ class Engine:
                 self.on_lost(grant, why)
             except Exception:
                 logger.exception("on_lost failed for the lock %r.", grant.name)
-
-    # -- what the backend tells (Sink) -----------------------------------------------------------
-
-    def hint(self, key: str) -> None:
-        with self.mutex:
-            room = self.rooms.get(key)
-            if room is not None and room.queue and room.queue[0].leads:
-                room.queue[0].gate.wake()
-
-    def lost(self, key: str, token: str) -> None:
-        with self.mutex:
-            room = self.rooms.get(key)
-            hold = room.hold if room is not None else None
-        if hold is not None and hold.ask.token == token:
-            self.lose(hold, "its service said so", retire=False)
-
-    def doubt(self) -> None:
-        with self.mutex:
-            for room in self.rooms.values():
-                if room.queue and room.queue[0].leads:
-                    room.queue[0].gate.wake()
-            self.keeper.hurry()
 
     # -- under the mutex -------------------------------------------------------------------------
 
@@ -297,7 +245,7 @@ class Engine:
         fence = Fence(self.era, hold.first_fence + hold.used)
         hold.used += 1
         hold.grant = waiter.grant = NameGrant(self, hold, hold.room.name, fence, self.now())
-        self._forget(waiter)
+        self.rooms.leave(waiter)
 
     def _pass_on(self, hold: Hold) -> bool:
         room = hold.room
@@ -320,30 +268,14 @@ class Engine:
         self.keeper.retire(hold.ask)
         room.hold = None
         room.busy = False
-        self._settle(room)
-
-    def _forget(self, waiter: Waiter) -> None:
-        waiter.room.queue.remove(waiter)
-        waiter.leads = False
-        self.waiting -= 1
-
-    def _settle(self, room: Room) -> None:
-        """See to it that a free room has a leader, and that an empty one is gone."""
-        if room.busy:
-            return
-        if room.queue:
-            if not room.queue[0].leads:
-                room.queue[0].leads = True
-                room.queue[0].gate.wake()
-        elif self.rooms.get(room.key) is room:
-            del self.rooms[room.key]
+        self.rooms.settle(room)
 
     # -- life cycle ------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Give back what can be given back, and stop. Grants that are out become lost."""
         with self.mutex:
-            holds = [room.hold for room in self.rooms.values() if room.hold is not None]
+            holds = [room.hold for room in self.rooms.by_key.values() if room.hold is not None]
         for hold in holds:
             self.lose(hold, "the client was closed", retire=True)
         self.inside.clear()
@@ -352,24 +284,12 @@ class Engine:
 
     def after_fork(self) -> None:
         """In the child: what the parent holds stays the parent's."""
-        for room in self.rooms.values():
+        for room in self.rooms.by_key.values():
             if room.hold is not None:
                 room.hold.lost = "it belongs to the parent of this forked process"
                 room.hold.room = Room(room.key, room.name)
         self.mutex = threading.Lock()
-        self.rooms = {}
-        self.waiting = 0
+        self.rooms.clear()
         self.inside.clear()
         self.keeper.after_fork()
         self.backend.after_fork()
-
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for engine in list(_engines):
-        engine.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -20,12 +20,14 @@ those of the backend.
 
 from __future__ import annotations
 
+from distlock.testing.carts import CartConformance
 from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
 from distlock.testing.protocol import LeaseConformance, ProtocolConformance
 from distlock.testing.threads import ThreadConformance
 from distlock.testing.troubles import TroubleConformance
 
 __all__ = [
+    "CartConformance",
     "LeaseConformance",
     "ProcessConformance",
     "ProcessLeaseConformance",

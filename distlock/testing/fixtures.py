@@ -83,4 +83,4 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def wait_for_waiters(locks: distlock.Locks, count: int) -> None:
-    wait_until(lambda: engine_of(locks).waiting == count, f"{count} waiters")
+    wait_until(lambda: engine_of(locks).rooms.waiting == count, f"{count} waiters")

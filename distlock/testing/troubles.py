@@ -75,9 +75,9 @@ class TroubleConformance(ConformanceFixtures):
         faulty = make_faulty(locks)
         with other.lock(name):
             waiting = [pool.submit(locks.lock(name).acquire) for _ in range(5)]
-            wait_until(lambda: engine_of(locks).waiting == 5, "5 waiters")
+            wait_until(lambda: engine_of(locks).rooms.waiting == 5, "5 waiters")
             faulty.lose_replies["request"] = 1
-            engine_of(locks).doubt()
+            engine_of(locks).news.doubt()
             for future in waiting:
                 with pytest.raises(distlock.BackendUnavailable):
                     future.result(PATIENCE)
@@ -90,7 +90,7 @@ class TroubleConformance(ConformanceFixtures):
     ) -> None:
         async def main() -> None:
             task = asyncio.ensure_future(locks.lock(name).aacquire())
-            while engine_of(locks).waiting == 0:
+            while engine_of(locks).rooms.waiting == 0:
                 await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -98,7 +98,7 @@ class TroubleConformance(ConformanceFixtures):
 
         with other.lock(name):
             asyncio.run(main())
-            assert engine_of(locks).rooms == {}
+            assert engine_of(locks).rooms.by_key == {}
         wait_until(lambda: not other.lock(name).locked(), "nobody holds it")
 
     def test_who_is_cancelled_while_it_is_granted_passes_the_lock_on(
@@ -109,7 +109,7 @@ class TroubleConformance(ConformanceFixtures):
                 grant = await locks.lock(name).aacquire()
                 assert grant is not None
                 tasks = [asyncio.ensure_future(locks.lock(name).aacquire()) for _ in range(3)]
-                while engine_of(locks).waiting < 3:
+                while engine_of(locks).rooms.waiting < 3:
                     await asyncio.sleep(0)
                 await grant.arelease()
                 tasks[0].cancel()
@@ -134,7 +134,7 @@ class TroubleConformance(ConformanceFixtures):
         grant.check()
         # As if somebody else had broken it: the service gives it away behind the holder's back.
         engine_of(locks).backend.release(ask_of(grant))
-        engine_of(locks).doubt()
+        engine_of(locks).news.doubt()
         if engine_of(locks).backend.capabilities.lease:
             wait_until(lambda: bool(told), "on_lost was called")
             assert told[0][0] is grant
@@ -185,10 +185,10 @@ class TroubleConformance(ConformanceFixtures):
         gc.collect()
         files, threads, residue = len(os.listdir("/proc/self/fd")), threading.active_count(), self.residue()
         for number in range(self.names):
-            with locks.lock(f"product_{number}"):
+            with locks.lock(f"many_{number}"):
                 pass
-        assert engine_of(locks).rooms == {}
-        assert engine_of(locks).waiting == 0
+        assert engine_of(locks).rooms.by_key == {}
+        assert engine_of(locks).rooms.waiting == 0
         assert engine_of(locks).keeper.holds == set()
         assert engine_of(locks).keeper.retired == []
         assert len(os.listdir("/proc/self/fd")) <= files

@@ -20,5 +20,9 @@ class TestThreads(conformance.ThreadConformance):
     pass
 
 
+class TestCarts(conformance.CartConformance):
+    pass
+
+
 class TestTroubles(conformance.TroubleConformance):
     pass

@@ -120,7 +120,7 @@ def test_a_hung_holder_is_renewed_no_more_after_max_hold(kept: Kept) -> None:
 def test_doubt_makes_every_hold_be_looked_at_now(kept: Kept) -> None:
     grant = kept.acquire("a")
     kept.backend.release(grant._hold.ask)
-    kept.engine.doubt()
+    kept.engine.news.doubt()
     kept.pass_time(0.0)
     assert grant.lost
     assert kept.told == ["its service forgot it, or gave it to another"]

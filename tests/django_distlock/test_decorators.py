@@ -82,7 +82,7 @@ def test_too_many_waiters_are_turned_away_at_once(serve: Serve, settings: Any) -
     waiter = threading.Thread(target=lambda: statuses.append(client.post("/product/1").status_code))
     with locks.lock("product_1"):
         waiter.start()
-        eventually(lambda: locks["default"]._engine.waiting == 1, "one request waits")
+        eventually(lambda: locks["default"]._engine.rooms.waiting == 1, "one request waits")
         response = client.post("/product/1")
     waiter.join()
     assert (response.status_code, response.json()["code"]) == (503, "lock_queue_full")

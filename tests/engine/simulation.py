@@ -175,8 +175,10 @@ class Simulation:
         if held:
             self.wrong.append(f"Still held when everybody had gone: {held}.")
         for process in self.all:
-            if not process.dead and (process.engine.rooms or process.engine.waiting):
-                self.wrong.append(f"Process {process.number} still has rooms: {list(process.engine.rooms)}.")
+            if not process.dead and (process.engine.rooms.by_key or process.engine.rooms.waiting):
+                self.wrong.append(
+                    f"Process {process.number} still has rooms: {list(process.engine.rooms.by_key)}."
+                )
 
     # -- one step --------------------------------------------------------------------------------
 

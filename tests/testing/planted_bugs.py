@@ -17,6 +17,7 @@ from distlock.hold import Hold
 from distlock.keeper import Keeper
 from distlock.lock import Lock
 from distlock.locks import Locks
+from distlock.room import Rooms
 
 _services: dict[tuple[type, str], MemoryService] = {}
 
@@ -216,8 +217,8 @@ def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:
     def leave(self: Engine, waiter: Any) -> Any:
         with self.mutex:
             waiter.room.ask = None
-            self._forget(waiter)
-            self._settle(waiter.room)
+            self.rooms.leave(waiter)
+            self.rooms.settle(waiter.room)
         return
         yield
 
@@ -229,13 +230,13 @@ def the_interrupted_leave_everything(patch: pytest.MonkeyPatch) -> None:
 
 
 def rooms_stay(patch: pytest.MonkeyPatch) -> None:
-    honest = Engine._settle
+    honest = Rooms.settle
 
-    def settle(self: Engine, room: Any) -> None:
+    def settle(self: Rooms, room: Any) -> None:
         honest(self, room)
-        self.rooms.setdefault(room.key, room)
+        self.by_key.setdefault(room.key, room)
 
-    patch.setattr(Engine, "_settle", settle)
+    patch.setattr(Rooms, "settle", settle)
 
 
 def the_last_waiter_is_next(patch: pytest.MonkeyPatch) -> None:
@@ -272,7 +273,7 @@ def waits_have_no_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_admit", _nothing)
+    patch.setattr(Rooms, "_admit", _nothing)
 
 
 def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ IN_THE_SERVICE = {
     "NamesFold": "different_names_are_different_locks",
 }
 
-#: A bug above the backend, and the test of `ThreadConformance` or `TroubleConformance` that kills it.
+#: A bug above the backend, and the test of the kit that kills it.
 IN_THE_ENGINE = {
     "nothing_is_retired": "a_lock_whose_reply_was_lost_is_not_held_by_a_ghost",
     "nothing_is_renewed": "a_busy_holder_keeps_the_lock_longer_than_its_ttl",
@@ -55,7 +55,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing import conformance, fixtures, threads, troubles
+from distlock.testing import carts, conformance, fixtures, threads, troubles
 from tests.testing import planted_bugs
 
 @pytest.fixture
@@ -69,7 +69,7 @@ class Options:
 
 @pytest.fixture(autouse=True)
 def plant(monkeypatch):
-    for module in (fixtures, threads, troubles):
+    for module in (carts, fixtures, threads, troubles):
         # Broken locks make callers wait: not for long.
         monkeypatch.setattr(module, "PATIENCE", 2.0)
     for bug in {bugs}:
@@ -79,6 +79,9 @@ class TestService(Options, conformance.ProtocolConformance, conformance.LeaseCon
     pass
 
 class TestThreads(Options, conformance.ThreadConformance):
+    pass
+
+class TestCarts(Options, conformance.CartConformance):
     pass
 
 class TestTroubles(Options, conformance.TroubleConformance):

@@ -27,6 +27,10 @@ class TestThreads(conformance.ThreadConformance):
     pass
 
 
+class TestCarts(conformance.CartConformance):
+    pass
+
+
 class TestTroubles(conformance.TroubleConformance):
     @pytest.fixture(autouse=True)
     def _queue(self, queue: Path) -> None:
