@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from distlock import clock
 from distlock.backends.base import Ask, Backend, Busy, Held, Queued
@@ -24,6 +26,8 @@ from distlock.room import Room, Rooms, Waiter
 from distlock.steps import Call, Gate, Park, Steps
 
 logger = logging.getLogger("distlock")
+
+CLOSED = "The client of the lock service was closed. Nothing is locked by it."
 
 #: Told of each lost grant: the grant, and why it was lost.
 OnLost = Callable[[Grant, str], None]
@@ -50,6 +54,11 @@ class Engine:
         self.now = now
         self.mutex = threading.Lock()
         self.rooms = Rooms(max_waiters, max_waiters_total)
+        self.closing = False
+        #: What is left to undo for steps that were thrown away: see `_undo`.
+        self.undone: deque[Callable[[], None]] = deque()
+        #: For `Lock` and `RLock`: it is renewed in a forked child, as the mutex is.
+        self.books = threading.Lock()
         self.inside: Inside = {}
         self.keeper = Keeper(self, max_hold, threads)
         self.news = News(self)
@@ -62,6 +71,9 @@ class Engine:
         """Wait up to *timeout* seconds (0: not at all) for a grant, or return None."""
         deadline = self.now() + timeout
         with self.mutex:
+            self.catch_up()
+            if self.closing:
+                raise BackendUnavailable(CLOSED)
             waiter = self.rooms.enter(key, name, gate, patient=timeout > 0)
         if waiter is None:
             return None
@@ -85,7 +97,7 @@ class Engine:
                         continue
                 yield Park(gate, pause)
         except BaseException as error:
-            self._abandon(waiter, error)
+            self._undo(error, partial(self._abandon, waiter, error))
             raise
         if waiter.grant is None or not waiter.grant.lost:
             return waiter.grant
@@ -102,7 +114,10 @@ class Engine:
         sent = self.now()
         answer: Held | Queued | Busy = yield Call(self.backend.request, ask)
         with self.mutex:
-            if isinstance(answer, Held):
+            if waiter.failure is not None:
+                # The client was closed meanwhile.
+                self.keeper.retire(ask)
+            elif isinstance(answer, Held):
                 self._take(room, ask, answer, sent)
             elif isinstance(answer, Busy):
                 room.ask = None
@@ -114,7 +129,8 @@ class Engine:
         """Out of patience. Who was granted in the same moment is decided: here, or by the service."""
         room = waiter.room
         with self.mutex:
-            if waiter.grant is not None:
+            self.catch_up()
+            if waiter.grant is not None or waiter.failure is not None:
                 return
             if not waiter.leads or room.ask is None or len(room.queue) > 1:
                 self.rooms.leave(waiter)
@@ -126,10 +142,12 @@ class Engine:
             # Ours after all. cancel() kept it and says no more, so request() tells what it is worth.
             answer = yield Call(self.backend.request, ask)
             with self.mutex:
-                if isinstance(answer, Held):
+                if isinstance(answer, Held) and waiter.failure is None:
                     self._take(room, ask, answer, sent)
         with self.mutex:
-            if waiter.grant is None:
+            if waiter.failure is not None:
+                self.keeper.retire(ask)
+            elif waiter.grant is None:
                 room.ask = None
                 self.rooms.leave(waiter)
                 self.rooms.settle(room)
@@ -137,33 +155,29 @@ class Engine:
     def _abandon(self, waiter: Waiter, error: BaseException) -> None:
         """Interrupted, or the service failed: leave nothing behind. No I/O, for we may be torn down."""
         room = waiter.room
-        with self.mutex:
-            if waiter.grant is not None:
-                self._drop(waiter.grant)
-                return
-            if waiter not in room.queue:
-                return
-            if waiter.leads and room.ask is not None:
-                # What became of the request is unknown. The token dies with it.
-                self.keeper.retire(room.ask)
-                room.ask = None
-            self.rooms.leave(waiter)
-            if isinstance(error, BackendUnavailable) and waiter.failure is None:
-                # The others would each find out after a time-out of their own, one after the other.
-                for other in list(room.queue):
-                    other.failure = str(error)
-                    self.rooms.leave(other)
-                    other.gate.wake()
-            self.rooms.settle(room)
+        if waiter.grant is not None:
+            self._drop(waiter.grant)
+            return
+        if waiter not in room.queue:
+            return
+        if waiter.leads and room.ask is not None:
+            # What became of the request is unknown. The token dies with it.
+            self.keeper.retire(room.ask)
+            room.ask = None
+        self.rooms.leave(waiter)
+        if isinstance(error, BackendUnavailable):
+            # The others would each find out after a time-out of their own, one after the other.
+            self.rooms.fail(room, str(error))
+        self.rooms.settle(room)
 
     # -- release ---------------------------------------------------------------------------------
 
     def release(self, grant: NameGrant) -> Steps[None]:
         """Pass the hold on to the next waiter here, or give it back to the service."""
         with self.mutex:
-            if grant.released:
+            self.catch_up()
+            if not grant.end():
                 return
-            grant._released = True
             hold = grant._hold
             room = hold.room
             if room.hold is not hold or self._pass_on(hold):
@@ -171,27 +185,26 @@ class Engine:
             # The room stays busy until the service knows, or we would queue behind ourselves.
             room.hold = None
             self.keeper.discard(hold)
-        ours = None
         try:
             ours = yield Call(self.backend.release, hold.ask)
         except BackendUnavailable as error:
             logger.warning(
                 "The lock %r will be released as soon as its service answers: %s", room.name, error
             )
-        finally:
-            with self.mutex:
-                if ours is None:
-                    self.keeper.retire(hold.ask)
-                room.busy = False
-                self.rooms.settle(room)
+            ours = None
+        except BaseException as error:
+            self._undo(error, partial(self._returned, hold, None))
+            raise
+        with self.mutex:
+            self._returned(hold, ours)
         if ours is False:
             hold.lost = "the service had given it up before it was released"
+            grant._lost_at_end = True
             self._tell_lost(grant, hold.lost)
 
-    def let_go(self, grant: NameGrant) -> None:
-        """Release without I/O here: the keeper does it. For those who are being torn down."""
-        with self.mutex:
-            self._drop(grant)
+    def let_go(self, grant: NameGrant, error: BaseException) -> None:
+        """Release without I/O here: the keeper does it. For those who are being torn down by *error*."""
+        self._undo(error, partial(self._drop, grant))
 
     def locked(self, key: str) -> bool:
         with self.mutex:
@@ -223,10 +236,37 @@ class Engine:
         if self.on_lost is not None:
             try:
                 self.on_lost(grant, why)
-            except Exception:
+            except (Exception, SystemExit):
+                # Not even an exit may end the keeper, which tells the others.
                 logger.exception("on_lost failed for the lock %r.", grant.name)
 
+    # -- undoing ---------------------------------------------------------------------------------
+
+    def _undo(self, error: BaseException, undo: Callable[[], None]) -> None:
+        """Undo under the mutex.
+
+        Steps that are collected as garbage get their GeneratorExit anywhere: in a thread that has the mutex
+        just now, or when the interpreter ends. For them whoever takes the mutex next catches up.
+        """
+        self.undone.append(undo)
+        if isinstance(error, GeneratorExit):
+            self.keeper.wake()
+            return
+        with self.mutex:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        while self.undone:
+            self.undone.popleft()()
+
     # -- under the mutex -------------------------------------------------------------------------
+
+    def _returned(self, hold: Hold, ours: bool | None) -> None:
+        """The hold is back at the service, or will be: the room is free."""
+        if ours is None:
+            self.keeper.retire(hold.ask)
+        hold.room.busy = False
+        self.rooms.settle(hold.room)
 
     def _take(self, room: Room, ask: Ask, held: Held, sent: float) -> None:
         """The service granted a hold: the leader gets the first grant of it."""
@@ -249,17 +289,16 @@ class Engine:
 
     def _pass_on(self, hold: Hold) -> bool:
         room = hold.room
-        if not room.queue or not hold.may_pass(self.now()):
+        waiter = self.rooms.first(room) if hold.may_pass(self.now()) else None
+        if waiter is None:
             return False
-        waiter = room.queue[0]
         self._grant(hold, waiter)
         waiter.gate.wake()
         return True
 
     def _drop(self, grant: NameGrant) -> None:
-        if grant.released:
+        if not grant.end():
             return
-        grant._released = True
         hold = grant._hold
         room = hold.room
         if room.hold is not hold or self._pass_on(hold):
@@ -273,14 +312,24 @@ class Engine:
     # -- life cycle ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back what can be given back, and stop. Grants that are out become lost."""
+        """Give back what can be given back, and stop. Waiters fail, and grants that are out become lost."""
         with self.mutex:
-            holds = [room.hold for room in self.rooms.by_key.values() if room.hold is not None]
-        for hold in holds:
-            self.lose(hold, "the client was closed", retire=True)
-        self.inside.clear()
-        self.keeper.close()
-        self.backend.close()
+            self.catch_up()
+            self.closing = True
+            rooms = list(self.rooms.by_key.values())
+            holds = [room.hold for room in rooms if room.hold is not None]
+            for room in rooms:
+                self.rooms.fail(room, CLOSED)
+                room.ask = None
+                self.rooms.settle(room)
+        try:
+            for hold in holds:
+                self.lose(hold, "the client was closed", retire=True)
+            self.inside.clear()
+            self.keeper.close()
+            self.backend.close()
+        finally:
+            self.closing = False
 
     def after_fork(self) -> None:
         """In the child: what the parent holds stays the parent's."""
@@ -289,6 +338,9 @@ class Engine:
                 room.hold.lost = "it belongs to the parent of this forked process"
                 room.hold.room = Room(room.key, room.name)
         self.mutex = threading.Lock()
+        self.books = threading.Lock()
+        self.undone.clear()
+        self.closing = False
         self.rooms.clear()
         self.inside.clear()
         self.keeper.after_fork()

@@ -79,13 +79,14 @@ class Grant(ABC):
 class NameGrant(Grant):
     """One name, carved from a hold."""
 
-    __slots__ = ("_engine", "_fence", "_hold", "_released", "name", "since")
+    __slots__ = ("_engine", "_fence", "_hold", "_lost_at_end", "name", "since")
 
     def __init__(self, engine: Engine, hold: Hold, name: str, fence: Fence, since: float) -> None:
         self._engine = engine
         self._hold = hold
         self._fence = fence
-        self._released = False
+        #: Whether it was lost when it was released; None until then. Its hold may go on to others.
+        self._lost_at_end: bool | None = None
         self.name = name
         self.since = since
 
@@ -103,19 +104,28 @@ class NameGrant(Grant):
 
     @property
     def released(self) -> bool:
-        return self._released
+        return self._lost_at_end is not None
 
     @property
     def lost(self) -> bool:
+        if self._lost_at_end is not None:
+            return self._lost_at_end
         return self._hold.lost is not None or self._engine.now() >= self._hold.deadline
 
+    def end(self) -> bool:
+        """It is being released. False if it was before."""
+        if self._lost_at_end is not None:
+            return False
+        self._lost_at_end = self.lost
+        return True
+
     def remaining(self) -> float:
-        if self._released or self._hold.lost:
+        if self.released or self._hold.lost:
             return 0.0
         return max(0.0, self._hold.deadline - self._engine.now())
 
     def check(self) -> None:
-        if self._released:
+        if self.released:
             raise NotHeld(f"The lock {self.name!r} was released before it was checked.")
         if self.lost:
             why = self._hold.lost or "its lease ended before it could be renewed"
@@ -157,5 +167,11 @@ class NamesGrant(Grant):
 
     def _release(self) -> Steps[None]:
         # The reverse of the order in which they were taken.
-        for grant in reversed(self._grants):
-            yield from grant._release()
+        rest = list(self._grants)
+        try:
+            while rest:
+                yield from rest.pop()._release()
+        except BaseException as error:
+            for grant in rest:
+                grant._engine.let_go(grant, error)
+            raise

@@ -56,6 +56,8 @@ class Keeper:
     # -- what the engine asks for, under its mutex -----------------------------------------------
 
     def add(self, hold: Hold) -> None:
+        # The service has just answered: what it was like before says nothing about it now.
+        self._failing_takes = 0.0
         self.holds.add(hold)
         self._wake_before(self._due(hold))
 
@@ -76,12 +78,16 @@ class Keeper:
             self._all_due = True
             self._wake_before(self.engine.now())
 
+    def wake(self) -> None:
+        """There is something to do, if there is a thread to do it. Takes no lock."""
+        self._gate.wake()
+
     # -- the rounds ------------------------------------------------------------------------------
 
     def tick(self) -> Steps[float]:
         """One round. Returns the seconds until the next one; ``inf`` if there is nothing to keep."""
-        yield from self._clear_up()
         yield from self._renew()
+        yield from self._clear_up()
         engine = self.engine
         with engine.mutex:
             dues = [self._due(hold) for hold in self.holds]
@@ -103,6 +109,7 @@ class Keeper:
         engine = self.engine
         now = engine.now()
         with engine.mutex:
+            engine.catch_up()
             overdue, expired, holds = [], [], []
             for hold in self.holds:
                 hung = hold.grant is not None and now >= hold.grant.since + self.max_hold
@@ -110,7 +117,7 @@ class Keeper:
                     expired.append(hold)
                 elif hung and hold.deadline == math.inf:
                     overdue.append(hold)
-                elif not hung and now + self._failing_takes < hold.deadline:
+                elif not hung and now + min(self._failing_takes, hold.ask.ttl / 3) < hold.deadline:
                     holds.append(hold)
             if not self._all_due:
                 # A hold without a lease needs no renewal, only a look when there is doubt.
@@ -151,23 +158,37 @@ class Keeper:
                 if (yield Call(engine.backend.cancel, retired.ask)):
                     yield Call(engine.backend.release, retired.ask)
             except BackendUnavailable:
-                with engine.mutex:
-                    retired.next_try = engine.now() + min(1.0, retired.ask.ttl / 3)
-                    if retired.next_try < retired.give_up:
-                        continue
+                self._put_off(due)
+                return
             except LockError:
                 pass  # It never was a service that could hold anything.
             with engine.mutex:
-                self.retired.remove(retired)
+                # Two who close the client at once may both have come here.
+                if retired in self.retired:
+                    self.retired.remove(retired)
+
+    def _put_off(self, due: list[Retired]) -> None:
+        """The service is away: trying the others as well would keep us from telling losses in time."""
+        with self.engine.mutex:
+            now = self.engine.now()
+            for retired in due:
+                retired.next_try = now + min(1.0, retired.ask.ttl / 3)
+            self.retired = [retired for retired in self.retired if retired.next_try < retired.give_up]
 
     # -- the thread ------------------------------------------------------------------------------
 
     def _wake_before(self, due: float) -> None:
         if self._closing:
             return
-        if self.threads and self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="distlock-keeper", daemon=True)
-            self._thread.start()
+        if self.threads and (self._thread is None or not self._thread.is_alive()):
+            thread = threading.Thread(target=self._serve, name="distlock-keeper", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # Without a keeper a lock ends with its lease, and the next one tries to start it again.
+                logger.error("The keeper could not be started, locks are not renewed: %s", error)
+            else:
+                self._thread = thread
         elif due < self._wakes_at:
             self._gate.wake()
 
@@ -199,7 +220,10 @@ class Keeper:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         run(self._clear_up())
-        self._start_anew()
+        with self.engine.mutex:
+            self._start_anew()
+            if self.holds or self.retired:
+                self._wake_before(self.engine.now())
 
     def after_fork(self) -> None:
         """In the child there is no thread, and nothing to keep."""

@@ -25,7 +25,6 @@ class Lock:
         self._ttl = ttl
         #: Grants that came from this object and are out, with who got them: for `release` and ``with``.
         self._out: list[tuple[Owner, Grant]] = []
-        self._mutex = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(repr, self.names))}>"
@@ -109,7 +108,7 @@ class Lock:
 
     def _note(self, grant: Grant | None) -> Grant | None:
         if grant is not None:
-            with self._mutex:
+            with self._locks._engine.books:
                 # Grants that were released by themselves need not be remembered.
                 self._out = [out for out in self._out if not out[1].released]
                 self._out.append((current_owner(), grant))
@@ -118,7 +117,8 @@ class Lock:
     def _own(self) -> Grant | None:
         """Take the caller's latest grant out of the books."""
         owner = current_owner()
-        with self._mutex:
+        with self._locks._engine.books:
+            self._out = [out for out in self._out if not out[1].released]
             for index in reversed(range(len(self._out))):
                 if self._out[index][0] == owner:
                     return self._out.pop(index)[1]
@@ -127,7 +127,7 @@ class Lock:
     def _take_back(self) -> Grant:
         grant = self._own()
         if grant is None:
-            with self._mutex:
+            with self._locks._engine.books:
                 if self._out:
                     return self._out.pop(0)[1]
             names = ", ".join(map(repr, self.names))

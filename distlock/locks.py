@@ -100,9 +100,9 @@ class Locks:
                 grants.append(grant)
             else:
                 return NamesGrant(grants)
-        except BaseException:
+        except BaseException as error:
             for grant in reversed(grants):
-                self._engine.let_go(grant)
+                self._engine.let_go(grant, error)
             raise
         yield from NamesGrant(grants)._release()
         return None

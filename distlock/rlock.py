@@ -64,10 +64,13 @@ class RLock(Lock):
         return entered is not None and not entered.grant.released and not entered.grant.lost
 
     def __exit__(self, *exc_info: object) -> None:
-        self.release()
+        # The client may have been closed inside: that is no reason to hide what the body raised.
+        if (current_owner(), self.names) in self._inside:
+            self.release()
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.arelease()
+        if (current_owner(), self.names) in self._inside:
+            await self.arelease()
 
     def _again(self) -> Grant | None:
         entered = self._inside.get((current_owner(), self.names))

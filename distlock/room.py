@@ -62,6 +62,9 @@ class Rooms:
     def enter(self, key: str, name: str, gate: Gate, patient: bool) -> Waiter | None:
         """Stand in line. None for the impatient where there is a line. Raises `TooManyWaiters`."""
         room = self.by_key.get(key)
+        if room is not None:
+            self.settle(room)
+            room = self.by_key.get(key)
         if room is None:
             room = self.by_key[key] = Room(key, name)
         elif not patient:
@@ -88,6 +91,21 @@ class Rooms:
             f"already ({limit}). Try again later, or raise the limit."
         )
 
+    def first(self, room: Room) -> Waiter | None:
+        """Who is next. Those whose event loop was closed under them are not there any more."""
+        while room.queue:
+            if room.queue[0].gate.alive():
+                return room.queue[0]
+            self.leave(room.queue[0])
+        return None
+
+    def fail(self, room: Room, why: str) -> None:
+        """Nobody in this room will be granted anything."""
+        for waiter in list(room.queue):
+            waiter.failure = why
+            self.leave(waiter)
+            waiter.gate.wake()
+
     def leave(self, waiter: Waiter) -> None:
         """Granted, out of patience, or interrupted."""
         waiter.room.queue.remove(waiter)
@@ -98,10 +116,10 @@ class Rooms:
         """See to it that a free room has a leader, and that an empty one is gone."""
         if room.busy:
             return
-        if room.queue:
-            if not room.queue[0].leads:
-                room.queue[0].leads = True
-                room.queue[0].gate.wake()
+        if (first := self.first(room)) is not None:
+            if not first.leads:
+                first.leads = True
+                first.gate.wake()
         elif self.by_key.get(room.key) is room:
             del self.by_key[room.key]
 

@@ -10,7 +10,10 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
+
+from distlock.fork import forget_in_children
 
 T = TypeVar("T")
 
@@ -19,6 +22,9 @@ class Gate(Protocol):
     """What one waiter sleeps at. A `wake` before the sleep is not lost; several count as one."""
 
     def wake(self) -> None: ...
+
+    def alive(self) -> bool:
+        """Whether anybody can still come through."""
 
 
 class Call:
@@ -59,6 +65,9 @@ class ThreadGate:
         except RuntimeError:
             pass  # It is open already.
 
+    def alive(self) -> bool:
+        return True
+
     def wait(self, timeout: float) -> None:
         self._closed.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
 
@@ -97,6 +106,9 @@ class TaskGate:
         except RuntimeError:
             pass  # The loop is closed, and its tasks with it.
 
+    def alive(self) -> bool:
+        return not self._loop.is_closed()
+
     async def wait(self, timeout: float) -> None:
         try:
             async with asyncio.timeout(None if timeout == math.inf else max(0.0, timeout)):
@@ -125,12 +137,33 @@ async def arun(steps: Steps[T]) -> T:
         return value
 
 
+class _Threads:
+    """Threads of our own for the I/O of tasks.
+
+    In the loop's own executor callers that wait for a lock could keep its holder from releasing it.
+    """
+
+    def __init__(self) -> None:
+        self.after_fork()
+        forget_in_children(self)
+
+    def after_fork(self) -> None:
+        self.executor = ThreadPoolExecutor(16, thread_name_prefix="distlock-io")
+
+
+_threads = _Threads()
+
+
 async def _in_thread(call: Call) -> Any:
     loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(None, call.function, *call.arguments)
+    future = loop.run_in_executor(_threads.executor, call.function, *call.arguments)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         # The thread goes on. What it did must be known to be over before the algorithm undoes it.
-        await asyncio.wait([future])
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError:
+                continue
         raise

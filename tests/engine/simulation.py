@@ -31,6 +31,9 @@ class SimulatedGate:
     def wake(self) -> None:
         self.open = True
 
+    def alive(self) -> bool:
+        return True
+
 
 @dataclass(eq=False)
 class Task:
@@ -93,9 +96,9 @@ class Process:
             granted = self.simulation.now
             try:
                 yield Park(SimulatedGate(), draw.choice([0.0, 0.001, 0.02, 0.2]))
-            except Cancelled:
+            except Cancelled as stop:
                 self.simulation.note(name, caller, asked, granted, grant)
-                self.engine.let_go(grant)
+                self.engine.let_go(grant, stop)
                 raise
             self.simulation.note(name, caller, asked, granted, grant)
             yield from self.engine.release(grant)
@@ -170,7 +173,11 @@ class Simulation:
                 self._play(self.random.choice(ready))
             elif not self._advance():
                 break
-        self.now += 100.0
+        for process in self.all:
+            if not process.dead and (process.engine.keeper.holds or process.engine.keeper.retired):
+                self.wrong.append(f"The keeper of process {process.number} still keeps something.")
+        if any(process.dead for process in self.all):
+            self.now += 100.0
         held = [key for key in list(self.service.records) if self.service.locked(key)]
         if held:
             self.wrong.append(f"Still held when everybody had gone: {held}.")

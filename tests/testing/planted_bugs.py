@@ -226,7 +226,7 @@ def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_interrupted_leave_everything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_abandon", _nothing)
+    patch.setattr(Engine, "_undo", _nothing)
 
 
 def rooms_stay(patch: pytest.MonkeyPatch) -> None:
