@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from distlock import clock
+from distlock import clock, loss
 from distlock.backends.base import Ask, Backend, Busy, Held, Queued
 from distlock.errors import BackendUnavailable
 from distlock.fork import forget_in_children
-from distlock.grant import Fence, Grant, NameGrant
+from distlock.grant import Fence, NameGrant
 from distlock.hold import SPAN, Hold
 from distlock.keeper import Keeper
 from distlock.news import News
@@ -28,9 +28,6 @@ from distlock.steps import Call, Gate, Park, Steps
 logger = logging.getLogger("distlock")
 
 CLOSED = "The client of the lock service was closed. Nothing is locked by it."
-
-#: Told of each lost grant: the grant, and why it was lost.
-OnLost = Callable[[Grant, str], None]
 
 
 class Engine:
@@ -43,7 +40,7 @@ class Engine:
         max_waiters: int,
         max_waiters_total: int,
         era: int,
-        on_lost: OnLost | None = None,
+        on_lost: loss.OnLost | None = None,
         now: Callable[[], float] = clock.now,
         threads: bool = True,
     ) -> None:
@@ -200,7 +197,7 @@ class Engine:
         if ours is False:
             hold.lost = "the service had given it up before it was released"
             grant._lost_at_end = True
-            self._tell_lost(grant, hold.lost)
+            loss.tell(grant, hold.lost, self.on_lost)
 
     def let_go(self, grant: NameGrant, error: BaseException) -> None:
         """Release without I/O here: the keeper does it. For those who are being torn down by *error*."""
@@ -229,16 +226,7 @@ class Engine:
             self.rooms.settle(hold.room)
             grant = hold.grant
         if grant is not None:
-            self._tell_lost(grant, why)
-
-    def _tell_lost(self, grant: NameGrant, why: str) -> None:
-        logger.error("The lock %r (fence %d:%d) was lost: %s.", grant.name, *grant.fence, why)
-        if self.on_lost is not None:
-            try:
-                self.on_lost(grant, why)
-            except (Exception, SystemExit):
-                # Not even an exit may end the keeper, which tells the others.
-                logger.exception("on_lost failed for the lock %r.", grant.name)
+            loss.tell(grant, why, self.on_lost)
 
     # -- undoing ---------------------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 from distlock.backends import create
-from distlock.engine import Engine, OnLost
+from distlock.engine import Engine
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant, NameGrant, NamesGrant
 from distlock.lock import Lock, check_timeout
+from distlock.loss import OnLost
 from distlock.names import check_name, check_prefix
 from distlock.rlock import RLock
 from distlock.steps import Gate, Steps

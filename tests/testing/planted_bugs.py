@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distlock import rlock
+from distlock import loss, rlock
 from distlock.backends.base import Ask, Held, Queued
 from distlock.backends.memory import WINDOW, Entry, MemoryBackend, MemoryService, Record
 from distlock.engine import Engine
@@ -277,7 +277,7 @@ def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_tell_lost", _nothing)
+    patch.setattr(loss, "tell", _nothing)
 
 
 def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
