@@ -30,7 +30,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest",
         description="Fifty buyers, one product: does the shop sell more than it has?",
-        epilog="Exit status: 0 every scenario showed what it must, 1 a locked shop oversold, "
+        epilog="Exit status: 0 every scenario went as expected, 1 a locked shop oversold, "
         "2 inconclusive, 3 it could not be run.",
     )
     parser.add_argument(
@@ -44,7 +44,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--backend", choices=BACKENDS, default="file", help="the lock service (default: file)"
     )
     parser.add_argument(
-        "--framework", choices=FRAMEWORKS, default="django", help="of the shop (default: django)"
+        "--framework",
+        choices=FRAMEWORKS,
+        default="django",
+        help="of the shop (default: django); mixed leaves out two-…, which mixed-… are then",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report, an HTML page, here")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -59,8 +62,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.up = options.scenarios[:1] == ["up"]
     options.scenarios = options.scenarios[options.up :]
+    slugs = [scenario.slug for scenario in story(options.framework)]
     if unknown := sorted(set(options.scenarios) - set(slugs)):
-        parser.error(f"there is no scenario {unknown[0]!r}; there are: {', '.join(slugs)}")
+        parser.error(
+            f"with --framework {options.framework} there is no scenario {unknown[0]!r}; "
+            f"there are: {', '.join(slugs)}"
+        )
+    if not 0 <= options.port <= 65535:
+        parser.error(f"there is no port {options.port}: choose one up to 65535")
     if options.up and len(options.scenarios) != 1:
         parser.error(f"up opens one shop. Say which: {', '.join(slugs)}")
     return options

@@ -10,7 +10,8 @@ from loadtest import words
 from loadtest.run import Run
 from loadtest.scenario import Outcome
 
-STOCK, GOOD, BAD, GRAY = "#3454d1", "#12a66a", "#d92d20", "#98a2b3"
+#: Overselling is orange, not red: where it is what was expected, nothing is wrong.
+STOCK, GOOD, OVER, GRAY = "#3454d1", "#12a66a", "#e8720c", "#98a2b3"
 FONT = {"family": 'system-ui, "DejaVu Sans", sans-serif', "size": 14, "color": "#1d2433"}
 
 
@@ -18,7 +19,7 @@ def stock_over_time(run: Run) -> go.Figure:
     """What was sold, and what the shop believed to have, from the first purchase to the last."""
     times = [0.0] + [order.created_at.timestamp() - run.began for order in run.ledger.orders]
     believed = [run.figures.initial] + [order.stock_seen - 1 for order in run.ledger.orders]
-    colour = BAD if run.verdict.outcome is Outcome.OVERSOLD else GOOD
+    colour = OVER if run.verdict.outcome is Outcome.OVERSOLD else GOOD
     figure = go.Figure()
     figure.add_scatter(
         x=times, y=list(range(len(times))), name="Sold", line={"color": colour, "width": 3, "shape": "hv"}
@@ -56,7 +57,7 @@ def sold_against_stock(runs: Sequence[Run]) -> go.Figure:
         x=beyond,
         orientation="h",
         name="Orders for units that do not exist",
-        marker_color=BAD,
+        marker_color=OVER,
         text=[str(count) if count else "" for count in beyond],
     )
     figure.update_layout(barmode="stack")
@@ -66,7 +67,7 @@ def sold_against_stock(runs: Sequence[Run]) -> go.Figure:
 
 
 def times(runs: Sequence[Run]) -> go.Figure:
-    """How long buyers waited for their answer, and how much of that was spent before the lock."""
+    """How long purchases waited for their answer, and how much of that was spent before the lock."""
     titles = [run.scenario.title for run in runs]
     figure = go.Figure()
     for name, colour, measure in (
@@ -88,12 +89,10 @@ def times(runs: Sequence[Run]) -> go.Figure:
                 "arrayminus": [0.0] * len(runs),
                 "color": "#475467",
             },
-            hovertemplate="%{y}: half of the buyers within %{x:.0f} ms<extra></extra>",
+            hovertemplate="%{y}: half of the purchases within %{x:.0f} ms<extra></extra>",
         )
     figure.update_layout(barmode="group")
-    figure.update_xaxes(
-        title="Milliseconds: half of the buyers waited no longer than the bar, 95 % than the line"
-    )
+    figure.update_xaxes(title="Milliseconds")
     figure.update_yaxes(autorange="reversed", automargin=True)
     return dress(figure, 130 + 62 * len(runs))
 

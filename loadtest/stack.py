@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
 import shutil
@@ -57,8 +58,11 @@ class Stack:
 
     def __enter__(self) -> Self:
         nginx.find_nginx()
+        if self.port:
+            check_free(self.port)
+        VAR.mkdir(exist_ok=True)
+        sweep(VAR)
         with ExitStack() as cleanup:
-            VAR.mkdir(exist_ok=True)
             self.directory = Path(tempfile.mkdtemp(prefix=f"run-{os.getpid()}-", dir=VAR))
             cleanup.callback(shutil.rmtree, self.directory, ignore_errors=True)
             lock = self._start_lock_service(cleanup)
@@ -134,6 +138,34 @@ class Stack:
         cleanup.callback(child.stop)
         child.wait_until(lambda: redis_answers(port))
         return f"redis://127.0.0.1:{port}/0"
+
+
+def sweep(var: Path) -> None:
+    """Remove the directories of runs that were killed, and could not do it themselves."""
+    for left in var.glob("run-*-*"):
+        owner = left.name.split("-")[1]
+        if owner.isdecimal() and not is_alive(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's, but there
+    return True
+
+
+def check_free(port: int) -> None:
+    """`StackError` if nginx could not listen on *port*."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StackError(f"Port {port} is in use: choose another with --port.") from None
+        raise StackError(f"Port {port}: {error.strerror}. Choose another with --port.") from None
 
 
 def free_port() -> int:

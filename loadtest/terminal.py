@@ -12,7 +12,7 @@ from loadtest.run import Crowd, Run
 from loadtest.scenario import Scenario
 from loadtest.verdict import Conclusion
 
-MARKS = {Conclusion.SHOWN: "as it must", Conclusion.WRONG: "WRONG", Conclusion.INCONCLUSIVE: "INCONCLUSIVE"}
+MARKS = {Conclusion.SHOWN: "as expected", Conclusion.WRONG: "WRONG", Conclusion.INCONCLUSIVE: "INCONCLUSIVE"}
 COLUMNS = ("scenario", "sold", "of", "left", "must be", "is", "")
 ALIGN = "<>>><<<"
 

@@ -8,19 +8,20 @@ from statistics import quantiles
 
 from loadtest.run import Run
 from loadtest.scenario import Outcome
-from loadtest.verdict import Conclusion
+from loadtest.verdict import SOLD_OUT, Conclusion
 
 WHY = {
     "one-unlocked": "Nothing makes one buyer wait for another. "
     "Many read the same stock, and each of them writes it back minus one.",
-    "one-process": "A lock inside the process lets one buyer at a time read and write the stock. "
-    "With one process that is enough.",
-    "two-process": "Each process has a lock of its own, and knows nothing of the other's. "
+    "one-process": "The process lock lets one buyer at a time read and write the stock. "
+    "With one instance that is enough.",
+    "two-process": "Each instance has a process lock of its own, and knows nothing of the other's. "
     "So two buyers are inside at once.",
-    "two-distributed": "Both processes ask the same lock service. "
+    "two-distributed": "Both instances ask the same distributed lock. "
     "One buyer at a time is inside, whichever instance serves him.",
-    "mixed-process": "The control for the next run: the same two instances, each with a lock of its own.",
-    "mixed-distributed": "The lock has the same name in Django and in Flask, "
+    "mixed-process": "Each instance has a process lock of its own, whichever framework it is written in. "
+    "So two buyers are inside at once.",
+    "mixed-distributed": "The distributed lock has the same name in Django and in Flask, "
     "so a buyer at one keeps out the buyers at the other.",
 }
 
@@ -28,22 +29,26 @@ WHY = {
 def what_happened(run: Run) -> str:
     seen = run.figures
     if run.verdict.outcome is Outcome.OVERSOLD:
-        unit, buyers = most_sold_unit(run)
+        unit, times = most_sold_unit(run)
         left = (
             f"The shop believes that {seen.final} are left."
             if seen.final
             else "The shop believes that it sold out."
         )
         return (
-            f"{seen.orders} buyers hold an order for one of {seen.initial} units. {left} "
-            f"Unit {unit} alone was sold to {buyers} buyers."
+            f"{seen.orders} orders were confirmed for {seen.initial} units. {left} "
+            f"Unit {unit} alone was sold {times} times."
         )
     if run.verdict.outcome is Outcome.EXACT:
         return (
-            f"{seen.orders} orders for {seen.initial} units, and {seen.answers.get(409, 0)} buyers heard "
-            "“sold out”. No unit was sold twice, none was left."
+            f"{seen.orders} orders were confirmed for {seen.initial} units. "
+            f"{seen.answers.get(SOLD_OUT, 0)} purchases were told “sold out”. "
+            "No unit was sold twice, none was left."
         )
-    return f"{seen.orders} orders for {seen.initial} units; {seen.final} are left. This run proves nothing."
+    return (
+        f"{seen.orders} orders were confirmed for {seen.initial} units; {seen.final} are left. "
+        "This run proves nothing."
+    )
 
 
 def what_it_means(run: Run) -> str:
@@ -65,10 +70,12 @@ def why_not(run: Run) -> tuple[str, ...]:
     if run.conclusion is Conclusion.WRONG:
         reasons = run.verdict.evidence + reasons
     elif run.scenario.must_be is Outcome.OVERSOLD and run.verdict.outcome is not Outcome.OVERSOLD:
-        reasons += ("The shop did not oversell, so this run can't be the control of another.",)
+        reasons += ("The shop did not oversell, so the same shop with a better lock would prove nothing.",)
     if run.logs:
         reasons += (f"The servers' logs are in {run.logs}.",)
-    return reasons or ("The numbers are in order, but too close, or the control run showed nothing.",)
+    return reasons or (
+        "The numbers are in order, but too close, or the run to compare it with showed nothing.",
+    )
 
 
 def in_all(runs: Sequence[Run]) -> str:
@@ -76,9 +83,10 @@ def in_all(runs: Sequence[Run]) -> str:
     if Conclusion.WRONG in conclusions:
         return "WRONG: a shop that was locked sold units twice."
     if Conclusion.INCONCLUSIVE in conclusions:
-        return "INCONCLUSIVE: at least one scenario did not show what it must, so nothing is proven."
+        return "INCONCLUSIVE: at least one scenario did not go as expected, so nothing is proven."
     return (
-        "Every scenario showed what it must: without a shared lock the shop oversells, with it it does not."
+        "Every scenario went as expected: a lock that all instances share keeps the shop from overselling, "
+        "and nothing less does."
     )
 
 

@@ -114,6 +114,14 @@ def test_the_storefront_shows_the_stock_and_the_orders(stack: Stack, port: int) 
     assert "{%" not in page.text
 
 
+def test_the_storefront_says_what_is_sold_and_offers_it_only_while_there_is_some(port: int) -> None:
+    assert "A small cloud server: 1 CPU, 2048 MB of memory." in ask(port, "GET", "/").text
+    for _ in range(3):
+        assert "<button>Buy one</button>" in ask(port, "GET", "/").text
+        ask(port, "POST", "/products/1/reduce")
+    assert "<button disabled>Buy one</button>" in ask(port, "GET", "/").text
+
+
 def test_nginx_spreads_purchases_over_both_instances(stack: Stack) -> None:
     served = {ask(stack.port, "POST", "/products/1/reduce").headers["X-Instance"] for _ in range(3)}
     assert served == set(stack.names)

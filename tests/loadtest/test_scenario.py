@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.scenario import STORY, Outcome, story
+from loadtest.scenario import FRAMEWORKS, STORY, Outcome, story
 
 
 def test_each_locked_scenario_has_a_control_that_differs_only_in_the_guard() -> None:
@@ -19,7 +19,7 @@ def test_each_locked_scenario_has_a_control_that_differs_only_in_the_guard() -> 
 
 @pytest.mark.parametrize(
     ("framework", "pair"),
-    [("django", ("django", "django")), ("flask", ("flask", "flask")), ("mixed", ("django", "flask"))],
+    [("django", ("django", "django")), ("flask", ("flask", "flask"))],
 )
 def test_the_plain_scenarios_are_served_by_the_chosen_framework(
     framework: str, pair: tuple[str, ...]
@@ -28,3 +28,18 @@ def test_the_plain_scenarios_are_served_by_the_chosen_framework(
     assert told["two-distributed"] == pair
     assert told["one-unlocked"] == pair[:1]
     assert told["mixed-distributed"] == ("django", "flask")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_no_experiment_is_told_twice(framework: str) -> None:
+    experiments = [(scenario.instances, scenario.guard) for scenario in story(framework)]
+    assert len(set(experiments)) == len(experiments)
+
+
+def test_the_mixed_story_has_its_two_instances_once_and_calls_them_by_their_frameworks() -> None:
+    assert [scenario.slug for scenario in story("mixed")] == [
+        "one-unlocked",
+        "one-process",
+        "mixed-process",
+        "mixed-distributed",
+    ]

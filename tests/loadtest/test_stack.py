@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from demo_shop.configuration import VAR, Configuration
 from loadtest import nginx
+from loadtest.__main__ import main
 from loadtest.child import Child, StackError
-from loadtest.stack import ROOT, Stack
+from loadtest.stack import ROOT, Stack, sweep
 
 
 def test_leaving_the_stack_ends_every_process_and_removes_its_directory() -> None:
@@ -43,10 +45,44 @@ def test_an_opened_shop_is_closed_however_the_command_ends(end: signal.Signals) 
         assert psutil.wait_procs(started, timeout=10)[1] == []
         said += opened.stdout.read()
     assert "Traceback" not in said
-    if end is signal.SIGKILL:  # nobody was left to tidy up
-        for left in VAR.glob(f"run-{opened.pid}-*"):
-            subprocess.run(["rm", "-r", str(left)], check=True)
+    if end is signal.SIGKILL:  # nobody was left to tidy up; the next start does
+        opened.wait()
+        assert list(VAR.glob(f"run-{opened.pid}-*"))
+        with Stack(("flask",), Configuration()):
+            pass
     assert not list(VAR.glob(f"run-{opened.pid}-*"))
+
+
+def test_only_the_directories_of_dead_runs_are_swept(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    ours, theirs = tmp_path / f"run-{os.getpid()}-a", tmp_path / "run-1-b"
+    dead, other = tmp_path / f"run-{ended.pid}-c", tmp_path / "run-of-nobody"
+    for directory in (ours, theirs, dead, other):
+        (directory / "locks").mkdir(parents=True)
+    sweep(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([ours, theirs, other])
+
+
+def test_a_port_in_use_is_told_before_anything_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "loadtest", "up", "one-process", "--port", str(port)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (3, "")
+    said = f"Port {port} is in use: choose another with --port."
+    assert done.stderr == f"The load test can't run: {said}\n"
+
+
+def test_a_port_that_does_not_exist_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "one-process", "--port", "70000"]) == 3
+    assert "there is no port 70000" in capsys.readouterr().err
 
 
 def test_a_server_that_does_not_start_is_reported_with_its_own_words(tmp_path: Path) -> None:

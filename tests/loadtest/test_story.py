@@ -12,7 +12,7 @@ from tests.postgres import running_postgres
 
 def test_a_process_lock_is_enough_for_one_instance_and_not_for_two(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    done = loadtest("one-process", "two-process", "--framework", "mixed", "--report", str(report), "--json")
+    done = loadtest("one-process", "mixed-process", "--framework", "mixed", "--report", str(report), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     unlocked, locked, apart = json.loads(done.stdout)["scenarios"]
     assert [unlocked["outcome"], locked["outcome"], apart["outcome"]] == ["oversold", "exact", "oversold"]
@@ -21,6 +21,8 @@ def test_a_process_lock_is_enough_for_one_instance_and_not_for_two(tmp_path: Pat
     assert apart["figures"]["orders"] >= 1.25 * 30
     page = report.read_text()
     assert "one instance, process lock" in page
+    for explained in ("Instance", "Process lock", "Distributed lock"):
+        assert page.count(f"<dt>{explained}</dt>") == 1
     # Nothing is fetched from anywhere; what plotly's own code spells is another matter.
     tags = re.findall(r"<(?:script|link|img|iframe)\b[^>]*", page)
     assert [tag for tag in tags if "src=" in tag or re.search(r'href="(?!data:)', tag)] == []
@@ -48,7 +50,10 @@ def test_a_django_and_a_flask_instance_keep_each_other_out() -> None:
 def test_the_table_tells_each_scenario_in_the_end() -> None:
     done = loadtest("one-process", "--framework", "flask")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"one instance, process lock +30 +30 +0 +exact +exact +as it must", done.stdout)
+    assert re.search(r"one instance, process lock +30 +30 +0 +exact +exact +as expected", done.stdout)
+    assert "30 orders were confirmed for 30 units. 70 purchases were told “sold out”." in done.stdout
+    # 20 buyers never are 30; only purchases, orders and sales are counted.
+    assert not re.search(r"\d+ buyers", done.stdout)
     assert "[2/2] one instance, process lock" in done.stderr
 
 
@@ -64,3 +69,10 @@ def test_an_unknown_scenario_is_named_and_is_no_verdict() -> None:
     done = loadtest("three-locks")
     assert done.returncode == 3
     assert "there is no scenario 'three-locks'" in done.stderr
+
+
+def test_a_scenario_that_the_mixed_story_has_under_another_name_is_told() -> None:
+    done = loadtest("two-distributed", "--framework", "mixed")
+    assert done.returncode == 3
+    assert "with --framework mixed there is no scenario 'two-distributed'" in done.stderr
+    assert "mixed-distributed" in done.stderr
