@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from weakref import WeakSet
 
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
@@ -45,18 +45,18 @@ class FileBackend:
         self._sink = sink
 
     def request(self, ask: Ask) -> Held | Queued | Busy:
-        with self._place.explained():
-            client = self._connected()
+        with self._call() as client:
             spot = client.line.spot(ask.key)
             mine = client.entries.get(ask.token)
             line = client.line.entries(spot) if mine is not None else []
             if mine is None or mine not in line:
                 mine, line = client.join(ask, spot, self._patience)
-            return Busy() if mine is None else self._judge(client, ask, spot, mine, line)
+            answer = Busy() if mine is None else self._judge(client, ask, spot, mine, line)
+            client.insist(ask.token)
+            return answer
 
     def cancel(self, ask: Ask) -> bool:
-        with self._place.explained():
-            client = self._connected()
+        with self._call() as client:
             spot = client.line.spot(ask.key)
             line = client.line.entries(spot)
             mine = client.find(ask, line)
@@ -64,6 +64,7 @@ class FileBackend:
                 client.drop(ask.token)
                 return False
             if not client.living_before(mine, line):
+                client.insist(ask.token)
                 return True
             client.withdraw(ask.token, mine)
             # Whoever was before us may have left meanwhile, and have hinted us.
@@ -71,13 +72,13 @@ class FileBackend:
             return False
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
-        with self._place.explained():
-            client = self._connected()
-            return [client.holds(ask) for ask in asks]
+        with self._call() as client:
+            held = [client.holds(ask) for ask in asks]
+            client.insist()
+            return held
 
     def release(self, ask: Ask) -> bool:
-        with self._place.explained():
-            client = self._connected()
+        with self._call() as client:
             spot = client.line.spot(ask.key)
             mine = client.entries.get(ask.token)
             if mine is None or ask.token not in client.held:
@@ -86,14 +87,13 @@ class FileBackend:
                 if mine is None or client.living_before(mine, line):
                     return False
             released = client.withdraw(ask.token, mine)
-        # The lock is free, whatever goes wrong with the hint from here on.
-        with suppress(OSError):
-            client.wake_first(spot)
-        return released
+            # The lock is free, whatever goes wrong with the hint from here on.
+            with suppress(OSError):
+                client.wake_first(spot)
+            return released
 
     def locked(self, key: str) -> bool:
-        with self._place.explained():
-            client = self._connected()
+        with self._call() as client:
             line = client.line.entries(client.line.spot(key))
             return any(client.locks.alive(entry.contender) for entry in line)
 
@@ -109,18 +109,34 @@ class FileBackend:
         if client is not None:
             client.abandon()
 
+    @contextmanager
+    def _call(self) -> Iterator[Client]:
+        """The client for one call: it keeps its descriptor until the call has ended, whoever closes it."""
+        with self._place.explained():
+            client = self._connected()
+            try:
+                yield client
+            finally:
+                client.end()
+
     def _connected(self) -> Client:
-        """The client of this process and of the directory that is there now."""
+        """The client of this process and of the directory that is there now, with a call begun."""
         client = self._client
-        if client is not None and client.current():
-            return client
+        if client is not None and client.begin():
+            if client.current():
+                return client
+            client.end()
         with self._lock:
             client = self._client
-            if client is None or not client.current():
-                if client is not None:
-                    # Our entries went with the directory, and others may have begun anew.
-                    client.desert()
-                self._client = client = Client(self._place, self._sink)
+            if client is not None and not client.current():
+                # Our entries went with the directory, and others may have begun anew.
+                self._client = None
+                client.desert()
+                client = None
+            if client is None:
+                client = self._client = Client(self._place, self._sink)
+            # It is open: whoever closes it takes it from here first, under the same lock.
+            client.begin()
             return client
 
     def _judge(
@@ -139,6 +155,7 @@ class FileBackend:
             # Only who left after we began to listen has told us, so look once more.
             heard, line = True, client.line.entries(spot)
             if mine not in line:
+                client.insist(ask.token)
                 raise BackendUnavailable(f"Somebody deleted {mine.path} while {ask.key!r} was waited for.")
         client.hold(ask.token, mine)
         return Held(mine.ticket)

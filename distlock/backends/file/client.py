@@ -12,10 +12,16 @@ from distlock.backends.file import hints, record_locks
 from distlock.backends.file.debris import Sweeper
 from distlock.backends.file.line import Entry, Line, Newcomer, Spot, proof_of
 from distlock.backends.file.place import Place
+from distlock.errors import BackendUnavailable
 
 
 class Client:
-    """A contender from its first use to its close. It makes the directory if it is missing."""
+    """A contender from its first use to its close. It makes the directory if it is missing.
+
+    Every call is counted from `begin` to `end`. A closed client keeps its descriptor until the last one has
+    ended: under a call in the middle its number could become that of a stranger's file, to be locked and
+    written.
+    """
 
     def __init__(self, place: Place, sink: Sink | None) -> None:
         place.prepare()
@@ -29,8 +35,37 @@ class Client:
         self._sink = sink
         self._listener: hints.Listener | None = None
         self._lock = threading.Lock()
+        self._calls = 0
+        #: Why it was closed; None while it is open.
+        self._closed: str | None = None
+        #: The directory that our locks are in is gone; another may be in its place.
+        self._deserted = False
         self._sweeper = Sweeper(place, self.locks, self.line)
         self._sweeper.begin()
+
+    def begin(self) -> bool:
+        """Start a call, which `end` has to follow. False if the client was closed."""
+        with self._lock:
+            if self._closed is None:
+                self._calls += 1
+            return self._closed is None
+
+    def end(self) -> None:
+        """End a call. The last one of a closed client gives everything back."""
+        with self._lock:
+            self._calls -= 1
+            last = self._closed is not None and not self._calls
+        if last:
+            self._die()
+
+    def insist(self, token: str | None = None) -> None:
+        """Raise if a close overtook the call, once what the call got for *token* was given back."""
+        if self._closed is None:
+            return
+        mine = self.entries.get(token) if token is not None else None
+        if token is not None and mine is not None:
+            self._give_back(token, mine)
+        raise BackendUnavailable(self._closed)
 
     def current(self) -> bool:
         """Whether the directory is still the one that our locks are in."""
@@ -67,7 +102,7 @@ class Client:
         """Listen for the release and the death of everybody *before* us. False if some death goes unheard."""
         with self._lock:
             if self._listener is None:
-                if self._sink is None:
+                if self._sink is None or self._closed is not None:
                     return False
                 self._listener = hints.Listener(self._place, self.contender, self._sink)
             listener = self._listener
@@ -97,26 +132,55 @@ class Client:
             hints.send(self._place, entry.contender, entry.proof)
 
     def close(self) -> None:
-        """Give everything back, and die as a contender."""
-        if self._listener is not None:
-            self._listener.close()
-        with suppress(OSError):
-            for token, mine in list(self.entries.items()):
-                self.withdraw(token, mine)
-                self.wake_first(self.line.spot_of(mine))
-        self.locks.leave(self.contender)
-        record_locks.detach(self.locks)
+        """Give everything back, and die as a contender once no call is under way. Again: nothing happens."""
+        self._close("The client was closed while this call was under way. It holds nothing.", deserted=False)
 
     def desert(self) -> None:
-        """Leave a directory that was deleted. The descriptor stays: another thread may be using it."""
-        if self._listener is not None:
-            self._listener.close()
-        self.locks.leave(self.contender)
+        """Leave a directory that was deleted."""
+        directory = self._place.directory
+        self._close(
+            f"The lock directory {directory} was deleted or replaced while this call was under way.",
+            deserted=True,
+        )
 
     def abandon(self) -> None:
         """In a forked child: what is our parent's stays our parent's."""
+        self._lock = threading.Lock()
         if self._listener is not None:
             self._listener.abandon()
+
+    def _close(self, reason: str, *, deserted: bool) -> None:
+        with self._lock:
+            if self._closed is not None:
+                return
+            self._closed, self._deserted = reason, deserted
+            # Ours counts as well, so that no other one takes the descriptor from under it.
+            self._calls += 1
+        try:
+            if self._listener is not None:
+                self._listener.close()
+            self._give_back_all()
+        finally:
+            self.end()
+
+    def _die(self) -> None:
+        """Whoever got something after the close and could not give it back is served here."""
+        try:
+            self._give_back_all()
+            self.locks.leave(self.contender)
+        finally:
+            record_locks.detach(self.locks)
+
+    def _give_back_all(self) -> None:
+        for token, mine in list(self.entries.items()):
+            self._give_back(token, mine)
+
+    def _give_back(self, token: str, mine: Entry) -> None:
+        with suppress(OSError):
+            self.withdraw(token, mine)
+            # Our locks tell nothing of who lives in a directory that was made anew, so touch nobody there.
+            if not self._deserted:
+                self.wake_first(self.line.spot_of(mine))
 
     def _living(self, line: list[Entry]) -> list[Entry]:
         living = []

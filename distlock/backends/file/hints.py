@@ -70,6 +70,8 @@ class Listener:
         descriptor, because until then another may have been born with its number.
         """
         with self._lock:
+            if self._closing:
+                return False
             if contender in self._watched:
                 return True
             pid = find(contender)
@@ -85,12 +87,16 @@ class Listener:
                 os.close(descriptor)
                 return False
             self._watched[contender] = descriptor
-        self._poke()
+            # Under the lock: a close meanwhile would leave the FIFO's number to some other file.
+            self._poke()
         return True
 
     def close(self) -> None:
-        self._closing = True
-        self._poke()
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            self._poke()
         if self._thread is not threading.current_thread():
             self._thread.join()
         self.abandon()
@@ -104,6 +110,7 @@ class Listener:
         self._watched.clear()
 
     def _poke(self) -> None:
+        """Let the thread look at everything anew. Only under the lock, and before the close."""
         with suppress(BlockingIOError):
             os.write(self._fifo, b"\n")
 
@@ -139,7 +146,9 @@ class Listener:
     def _mourn(self, dead: list[int]) -> None:
         with self._lock:
             for contender in dead:
-                os.close(self._watched.pop(contender))
+                # A sink that closed us from this thread has closed it already.
+                if (descriptor := self._watched.pop(contender, None)) is not None:
+                    os.close(descriptor)
             keys = set(self._keys.values())
         for key in keys:
             self._sink.hint(key)

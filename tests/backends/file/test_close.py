@@ -1,0 +1,272 @@
+"""A close while other threads are in the middle of a call."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distlock.backends.base import Ask
+from distlock.backends.file import FileBackend
+from distlock.backends.file.client import Client
+from distlock.backends.file.hints import Listener
+from distlock.backends.file.place import Place
+from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.testing.protocol import Contender, ask
+from distlock.testing.sink import RecordingSink
+from tests.backends.file.peer import PATIENCE, Peer
+
+StartPeer = Callable[..., Peer]
+
+CALLS: dict[str, Callable[[FileBackend, Ask], object]] = {
+    "request": FileBackend.request,
+    "cancel": FileBackend.cancel,
+    "renew": lambda backend, ask: backend.renew([ask]),
+    "release": FileBackend.release,
+    "locked": lambda backend, ask: backend.locked(ask.key),
+}
+
+
+#: Those of the test that runs; they are let go when it failed as well.
+holds: list[Hold] = []
+
+
+class Hold:
+    """Stops the first call of a method, just before or just after it, until it is let go."""
+
+    def __init__(self, owner: object, name: str, *, after: bool = False) -> None:
+        self._inside, self._go = threading.Event(), threading.Event()
+        original = getattr(owner, name)
+
+        def held(*arguments: Any) -> Any:
+            result = original(*arguments) if after else None
+            if not self._inside.is_set():
+                self._inside.set()
+                assert self._go.wait(PATIENCE)
+            return result if after else original(*arguments)
+
+        setattr(owner, name, held)
+        holds.append(self)
+
+    def reached(self) -> None:
+        assert self._inside.wait(PATIENCE)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+@pytest.fixture
+def thread() -> Iterator[Callable[..., Future[Any]]]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool.submit
+        while holds:
+            holds.pop().let_go()
+
+
+@pytest.fixture
+def reuse(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Opens one file until it has the descriptor's number, if it is free."""
+    opened: list[int] = []
+    path = tmp_path / "precious"
+
+    def open_as(descriptor: int) -> Path:
+        while not opened or opened[-1] < descriptor:
+            opened.append(os.open(path, os.O_RDWR | os.O_CREAT))
+        return path
+
+    yield open_as
+    for each in opened:
+        with suppress(OSError):
+            os.close(each)
+
+
+def client_of(contender: Contender) -> Client:
+    """Its client, connected."""
+    contender.backend.locked("shop:basket")
+    assert isinstance(contender.backend, FileBackend)
+    client = contender.backend._client
+    assert client is not None
+    return client
+
+
+def entries(directory: Path) -> int:
+    return len(list(directory.glob("v1/queue/*/*")))
+
+
+def test_a_request_that_a_close_overtook_writes_into_no_other_file(
+    one: Contender,
+    key: str,
+    directory: Path,
+    thread: Callable[..., Future[Any]],
+    reuse: Callable[[int], Path],
+) -> None:
+    client = client_of(one)
+    hold = Hold(client.line, "join")
+    answer = thread(one.backend.request, ask(key))
+    hold.reached()
+    one.backend.close()
+    precious = reuse(client.locks.descriptor)
+    hold.let_go()
+    with pytest.raises(BackendUnavailable, match="closed"):
+        answer.result(PATIENCE)
+    assert precious.read_bytes() == b""
+    assert entries(directory) == 0
+    assert not client.locks.intact()
+
+
+def test_who_joined_the_line_of_a_closed_client_leaves_it_and_tells_the_next(
+    one: Contender, two: Contender, key: str, thread: Callable[..., Future[Any]]
+) -> None:
+    hold = Hold(client_of(one).line, "join", after=True)
+    answer = thread(one.backend.request, ask(key))
+    hold.reached()
+    one.backend.close()
+    mine = ask(key)
+    two.queued(mine)
+    hold.let_go()
+    with pytest.raises(BackendUnavailable, match="closed"):
+        answer.result(PATIENCE)
+    assert two.sink.wait_for_hint(key, PATIENCE)
+    two.held(mine)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_descriptor_outlives_every_call_and_no_longer(
+    one: Contender, key: str, directory: Path, thread: Callable[..., Future[Any]], name: str
+) -> None:
+    client, mine = client_of(one), ask(key)
+    one.held(mine)
+    client.held.clear()
+    hold = Hold(client.line, "entries")
+    answer = thread(CALLS[name], one.backend, mine)
+    hold.reached()
+    one.backend.close()
+    assert client.locks.intact()
+    hold.let_go()
+    with suppress(BackendUnavailable):
+        assert answer.result(PATIENCE) is False
+    assert not client.locks.intact()
+    assert entries(directory) == 0
+
+
+@pytest.mark.parametrize("name", ["cancel", "renew"])
+def test_nobody_is_told_that_a_closed_client_holds(
+    one: Contender, key: str, thread: Callable[..., Future[Any]], name: str
+) -> None:
+    client, mine = client_of(one), ask(key)
+    one.held(mine)
+    client.held.clear()
+    hold = Hold(client.line, "entries", after=True)
+    answer = thread(CALLS[name], one.backend, mine)
+    hold.reached()
+    one.backend.close()
+    hold.let_go()
+    with pytest.raises(BackendUnavailable, match="closed"):
+        answer.result(PATIENCE)
+
+
+def test_two_closes_at_once_give_back_once(
+    one: Contender, two: Contender, peer: StartPeer, key: str, thread: Callable[..., Future[Any]]
+) -> None:
+    one.held(ask("shop:product_2"))
+    mine = ask(key)
+    two.held(mine)
+    client = client_of(one)
+    hold = Hold(client.line, "leave")
+    first = thread(client.close)
+    hold.reached()
+    client.close()
+    one.backend.close()
+    hold.let_go()
+    first.result(PATIENCE)
+    assert client_of(two).locks.intact()
+    assert peer().do("request", key) == "Queued"
+    assert two.backend.renew([mine]) == [True]
+
+
+def test_a_deleted_directory_leaves_no_descriptor(one: Contender, key: str, directory: Path) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        one.held(ask(key))
+        shutil.rmtree(directory)
+    one.backend.close()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_request_that_lost_its_directory_says_so(
+    one: Contender, key: str, directory: Path, thread: Callable[..., Future[Any]]
+) -> None:
+    client = client_of(one)
+    hold = Hold(client.line, "join", after=True)
+    answer = thread(one.backend.request, ask(key))
+    hold.reached()
+    shutil.rmtree(directory)
+    one.held(ask(key))
+    hold.let_go()
+    with pytest.raises(BackendUnavailable, match="deleted"):
+        answer.result(PATIENCE)
+    assert not client.locks.intact()
+
+
+def test_a_directory_that_cannot_be_made_again_is_told_each_time(
+    one: Contender, two: Contender, key: str, directory: Path
+) -> None:
+    two.held(ask(key))
+    one.queued(ask(key))
+    shutil.rmtree(directory)
+    directory.touch()
+    for _ in range(3):
+        with pytest.raises(ConfigurationError, match="not a directory"):
+            one.backend.request(ask(key))
+
+
+class TestListener:
+    @pytest.fixture
+    def listener(self, url: str) -> Iterator[Listener]:
+        place = Place(url)
+        place.prepare()
+        listener = Listener(place, 1, RecordingSink())
+        yield listener
+        listener.close()
+
+    @pytest.fixture
+    def neighbour(self, peer: StartPeer) -> Callable[[int], int]:
+        """A contender of another process."""
+        pid = peer().pid
+        return lambda _: pid
+
+    def test_a_closed_one_watches_nobody_and_pokes_no_other_file(
+        self, listener: Listener, neighbour: Callable[[int], int], reuse: Callable[[int], Path]
+    ) -> None:
+        listener.close()
+        precious = reuse(listener._fifo)
+        assert listener.watch(2, neighbour) is False
+        listener.close()
+        assert precious.read_bytes() == b""
+
+    def test_a_close_waits_for_who_is_about_to_poke(
+        self,
+        listener: Listener,
+        neighbour: Callable[[int], int],
+        reuse: Callable[[int], Path],
+        thread: Callable[..., Future[Any]],
+    ) -> None:
+        hold = Hold(listener, "_poke")
+        watched = thread(listener.watch, 2, neighbour)
+        hold.reached()
+        closed = thread(listener.close)
+        # Only a close that does not wait is done by then.
+        with suppress(TimeoutError):
+            closed.result(0.2)
+        precious = reuse(listener._fifo)
+        hold.let_go()
+        assert watched.result(PATIENCE) is True
+        closed.result(PATIENCE)
+        assert precious.read_bytes() == b""
