@@ -158,6 +158,8 @@ def _wrong_values(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
 
 def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
     backend, location = given.get("BACKEND"), given.get("LOCATION")
+    if backend == "dummy":
+        return  # Locking is switched off with one key, and nobody asks where it would be.
     if not backend and not location:
         yield Problem(
             "backend",
@@ -166,7 +168,7 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
         )
         return
     if location is None:
-        if backend not in {"dummy", "memory"}:
+        if backend != "memory":
             yield Problem(
                 "backend",
                 f"{where} has no LOCATION.",
@@ -192,7 +194,7 @@ def _service(alias: str, given: Mapping[str, Any]) -> Service:
     backend = given.get("BACKEND")
     return Service(
         alias=alias,
-        location=given.get("LOCATION") or f"{backend}://",
+        location="dummy://" if backend == "dummy" else given.get("LOCATION") or f"{backend}://",
         # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
         backend=backend if backend and "." in backend else None,
         options=MappingProxyType(dict(given.get("OPTIONS", {}))),
@@ -229,13 +231,18 @@ def _count(value: Any) -> str | None:
 
 
 def _backend(value: Any) -> str | None:
-    if isinstance(value, str) and "://" in value:
-        return "It holds a URL, which belongs into LOCATION."
-    if isinstance(value, str) and (value in _SERVICES or "." in value):
-        return None
-    close = difflib.get_close_matches(str(value), _SERVICES, n=1) if isinstance(value, str) else []
     known = f"Known are {', '.join(_SERVICES)}, or a dotted path."
-    return f"Did you mean {close[0]!r}? {known}" if close else known
+    if not isinstance(value, str):
+        return known
+    scheme, is_url, _ = value.partition("://")
+    if is_url and scheme in _SERVICES:
+        return "It holds a URL, which belongs into LOCATION."
+    if not is_url and (value in _SERVICES or "." in value):
+        return None
+    if close := difflib.get_close_matches(scheme, _SERVICES, n=1):
+        return f"Did you mean {close[0]!r}? {known}"
+    # Nothing longer than a word is shown: it may hold a password.
+    return f"No lock service is known as {scheme!r}. {known}" if scheme.isidentifier() else known
 
 
 def _location(value: Any) -> str | None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 
 from distlock.errors import ConfigurationError
+from distlock.web.dummy import DummyLocks
+from distlock.web.services import make_client
 from distlock.web.settings import Service, contended_status, find_problems, read
 
 REDIS = "redis://localhost:6379/0"
@@ -30,6 +32,13 @@ def test_a_dotted_path_names_a_backend() -> None:
 @pytest.mark.parametrize("backend", ["dummy", "memory"])
 def test_a_backend_of_the_process_needs_no_location(backend: str) -> None:
     assert read({"default": {"BACKEND": backend}})["default"].scheme == backend
+
+
+def test_one_key_switches_locking_off_whatever_stands_beside_it() -> None:
+    given = {"BACKEND": "dummy", "LOCATION": REDIS, "PREFIX": "shop", "OPTIONS": {"socket_timeout": 1}}
+    service = read({"default": given})["default"]
+    assert service.scheme == "dummy"
+    assert isinstance(make_client(service), DummyLocks)
 
 
 def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
@@ -75,6 +84,17 @@ def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
         ({"default": {"BACKEND": "rediss", "LOCATION": ""}}, "value", "has to be a URL"),
         ({"default": {"BACKEND": "redsi", "LOCATION": REDIS}}, "value", "Did you mean 'redis'"),
         ({"default": {"BACKEND": REDIS}}, "value", "belongs into LOCATION"),
+        (
+            {"default": {"BACKEND": "zookeeper://h"}},
+            "value",
+            "as 'zookeeper'. Known are dummy, memory, file, ",
+        ),
+        (
+            {"default": {"BACKEND": "zookeeper"}},
+            "value",
+            "No lock service is known as 'zookeeper'. Known are",
+        ),
+        ({"default": {"BACKEND": "redsi://h"}}, "value", "Did you mean 'redis'"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(setting: object, kind: str, words: str) -> None:
@@ -93,6 +113,8 @@ def test_all_that_is_wrong_is_found() -> None:
     "setting",
     [
         {"default": {"BACKEND": "redis://:hunter2@host/0"}},
+        {"default": {"BACKEND": "zookeeper://:hunter2@host/0"}},
+        {"default": {"BACKEND": "user:hunter2@host"}},
         {"default": {"BACKEND": "file", "LOCATION": "redis://:hunter2@host/0"}},
         {"default": {"LOCATION": "user:hunter2@host"}},
         {"default": {"LOCATION": ["hunter2"]}},
