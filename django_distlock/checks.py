@@ -11,12 +11,12 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Caution
 from django.urls import URLPattern, URLResolver, get_resolver
-from django.urls.converters import StringConverter, UUIDConverter
+from django.urls.converters import SlugConverter, StringConverter, UUIDConverter
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import guards_of
+from distlock.web.decorator import guards_of, unused
 from distlock.web.services import make_client
-from distlock.web.settings import Kind, contended_status, find_problems, read
+from distlock.web.settings import DEFAULT_ALIAS, Kind, contended_status, find_problems, read
 
 IDS: dict[Kind, str] = {
     "shape": "distlock.E001",
@@ -47,8 +47,12 @@ def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
     """The names of locked views against the routes that lead to them."""
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
+    aliases = _aliases()
     found: list[CheckMessage] = []
     for route, view, arguments in routes(get_resolver().url_patterns):
+        if (problem := unused(view)) is not None:
+            found.append(Error(problem, hint=f"The route is {route!r}.", id="distlock.E008"))
+        found.extend(_check_aliases(route, view, aliases))
         found.extend(_check_route(route, view, arguments))
     return found
 
@@ -77,6 +81,27 @@ def _arguments(pattern: URLPattern | URLResolver) -> Arguments:
     return {**dict.fromkeys(groups, text), **pattern.pattern.converters, **dict.fromkeys(given)}
 
 
+def _aliases() -> list[str] | None:
+    setting = getattr(settings, "DISTLOCK", None)
+    if setting is None:
+        return [DEFAULT_ALIAS]
+    try:
+        return list(read(setting))
+    except ConfigurationError:
+        return None  # `check_settings` says so.
+
+
+def _check_aliases(route: str, view: Callable[..., Any], aliases: list[str] | None) -> Iterator[CheckMessage]:
+    for guarded in guards_of(view):
+        alias = guarded.told.alias
+        if aliases is not None and alias not in aliases:
+            yield Error(
+                f"{guarded.where} at the route {route!r} has the alias {alias!r}, and DISTLOCK has not.",
+                hint=f"Known are {', '.join(map(repr, aliases))}. Add it to DISTLOCK, or name one of these.",
+                id="distlock.E007",
+            )
+
+
 def _check_route(route: str, view: Callable[..., Any], arguments: Arguments) -> Iterator[CheckMessage]:
     for guarded in guards_of(view):
         for template, source in guarded.names.required():
@@ -97,13 +122,19 @@ def _check_route(route: str, view: Callable[..., Any], arguments: Arguments) -> 
         ):
             converter = arguments.get(placeholder.source)
             if placeholder.converter is None and _gives_text(converter):
-                line = template.text.replace(placeholder.text, f"<int:{placeholder.source}>")
+                slug = isinstance(converter, SlugConverter)
+                line = template.text.replace(
+                    placeholder.text, f"<{'slug' if slug else 'int'}:{placeholder.source}>"
+                )
                 yield Error(
                     f"{guarded.where} is locked on {template.text!r}, and the route '{route}' gives text for "
                     f"{placeholder.source!r}: one value could have several locks.",
-                    hint=f"Write @distributed_lock({line!r}), or 'slug:', 'uuid:' or 'str:'.",
+                    hint=f"Write @distributed_lock({line!r}){'' if slug else _OTHERS}.",
                     id="distlock.E006",
                 )
+
+
+_OTHERS = ", or 'slug:', 'uuid:' or 'str:'"
 
 
 def _gives_text(converter: object) -> bool:
@@ -127,7 +158,10 @@ def _check_services(setting: object) -> Iterator[CheckMessage]:
 
 
 def _not_configured() -> CheckMessage:
-    hint = 'Write DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}.'
+    hint = (
+        'Write DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or "file:///var/lock/shop" '
+        "if there is only one host."
+    )
     if settings.DEBUG:
         return Caution(
             "DISTLOCK is not configured: while DEBUG is on, locks hold on this host only.",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+
+from django.apps import apps
 from django.conf import settings
 from django.core.signals import setting_changed
 
 from distlock.web.services import Services, without_settings
 from distlock.web.settings import Service, contended_status, read
+
+logger = logging.getLogger("distlock")
 
 
 def _read() -> dict[str, Service]:
@@ -20,6 +26,16 @@ services = Services(_read)
 def status() -> int:
     """The status of the answer to a request that found the lock taken."""
     return contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
+
+
+@functools.cache
+def warn_without_checks() -> None:
+    """Say once that nobody looks over the guards where the app is not installed."""
+    if apps.ready and not apps.is_installed("django_distlock"):
+        logger.warning(
+            "django_distlock is not in INSTALLED_APPS, so that 'manage.py check' does not look over the "
+            'locked views. Add: INSTALLED_APPS += ["django_distlock"]'
+        )
 
 
 def _forget(*, setting: str, **kwargs: object) -> None:

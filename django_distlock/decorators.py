@@ -12,10 +12,11 @@ from django.views import View
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web import guard
-from distlock.web.decorator import Guarded, Told
+from distlock.web.answers import log_level
+from distlock.web.decorator import Advice, Guarded, Told, explaining
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
-from django_distlock.conf import services
+from django_distlock.conf import services, warn_without_checks
 from django_distlock.responses import response_for
 from django_distlock.transactions import NoTransactions, ViewTransactions, take_over
 
@@ -23,6 +24,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 logger = logging.getLogger("distlock")
+
+_ADVICE = Advice(
+    on_class='@method_decorator({}, name="dispatch") above it', locks="imported from django_distlock"
+)
 
 
 def distributed_lock(
@@ -47,7 +52,7 @@ def distributed_lock(
     told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        guarded = Guarded(function, told)
+        guarded = Guarded(function, told, _ADVICE)
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -64,7 +69,7 @@ def distributed_lock(
         guarded.mark(wrapper)
         return wrapper
 
-    return decorate
+    return explaining(told, decorate)
 
 
 def _view(
@@ -83,7 +88,7 @@ def _view(
         answer = response_for(error, request)
         if answer is None:
             raise
-        logger.info("%s answered %d: %s", guarded.where, answer.status_code, error)
+        logger.log(log_level(error), "%s answered %d: %s", guarded.where, answer.status_code, error)
         return answer
     if getattr(response, "streaming", False):
         logger.warning(
@@ -98,6 +103,7 @@ def _call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
+    warn_without_checks()
     told = guarded.told
     client = services[told.alias]
     names = guarded.names.of_call(args, kwargs, services.service(told.alias).max_names)
@@ -116,7 +122,7 @@ def refuse_misplaced(guarded: Guarded, args: tuple[Any, ...]) -> None:
     if args and isinstance(args[0], View):
         raise ConfigurationError(
             f"@distributed_lock stands on the method {guarded.where}. Write above the class: "
-            f'@method_decorator(distributed_lock(…), name="dispatch").'
+            f'@method_decorator({guarded.told}, name="dispatch").'
         )
     if args and isinstance(getattr(args[0], "_request", None), HttpRequest):
         raise ConfigurationError(

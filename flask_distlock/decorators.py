@@ -11,7 +11,8 @@ from flask import current_app, has_request_context, request
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web import guard
-from distlock.web.decorator import Guarded, Told, guards_of
+from distlock.web.answers import log_level
+from distlock.web.decorator import Advice, Guarded, Told, explaining, guards_of
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
 from flask_distlock.exceptions import exception_for
@@ -21,6 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 logger = logging.getLogger("distlock")
+
+_ADVICE = Advice(on_class="decorators = [{}] in it", locks="the app's DistLock")
 
 
 def distributed_lock(
@@ -44,7 +47,7 @@ def distributed_lock(
     told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        guarded = Guarded(function, told)
+        guarded = Guarded(function, told, _ADVICE)
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,7 +65,7 @@ def distributed_lock(
         remember(function)
         return wrapper
 
-    return decorate
+    return explaining(told, decorate)
 
 
 def _view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -74,7 +77,7 @@ def _view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         exception = exception_for(error)
         if exception is None:
             raise
-        logger.info("%s answered %s: %s", guarded.where, exception.code, error)
+        logger.log(log_level(error), "%s answered %s: %s", guarded.where, exception.code, error)
         raise exception from error
     if getattr(response, "is_streamed", False):
         logger.warning(

@@ -33,7 +33,8 @@ def exception_for(error: LockError) -> HTTPException | None:
     """The exception for a request that ended in *error*; None for errors that are the site's own to mend."""
     answer = answer_for(
         error,
-        contended_status=current_app.config["DISTLOCK_CONTENDED_STATUS"],
+        # .get: an app without DistLock has no such key, and the error that says so has to get through.
+        contended_status=current_app.config.get("DISTLOCK_CONTENDED_STATUS", 423),
         debug=current_app.debug,
     )
     if answer is None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
-from flask import Flask, current_app, has_app_context
+from flask import Flask, current_app, has_app_context, request
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
-from distlock.web.answers import ANSWERED
+from distlock.web.answers import ANSWERED, log_level
 from distlock.web.services import Services, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, read
 from distlock.web.templates import NameSource
@@ -26,6 +27,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 KEY = "distlock"
+
+logger = logging.getLogger("distlock")
 
 
 @dataclass
@@ -129,4 +132,5 @@ def _answer(error: LockError) -> Any:
     """Lock errors that leave a view: the same answers, through the site's own error handlers."""
     exception = exception_for(error)
     assert exception is not None  # It is one of ANSWERED.
+    logger.log(log_level(error), "%s answered %s: %s", request.endpoint, exception.code, error)
     return current_app.handle_http_exception(exception)

@@ -9,7 +9,7 @@ from weakref import WeakSet
 from flask import Flask
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, chain, guards_of
+from distlock.web.decorator import Guarded, chain, guards_of, unused
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
@@ -29,6 +29,8 @@ def check_placement(app: Flask) -> None:
         for inner in chain(guarded.function)
     }
     for endpoint, view in app.view_functions.items():
+        if (problem := unused(view)) is not None:
+            raise ConfigurationError(problem)
         if view in _guarded and id(view) not in covered:
             raise ConfigurationError(
                 f"@distributed_lock stands above @app.route on the view {endpoint!r}, so that requests go "

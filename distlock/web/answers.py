@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -105,6 +106,16 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 shown,
             )
     return None
+
+
+def log_level(error: LockError) -> int:
+    """How loud the log line about an answered *error* is: a busy lock is everyday, an outage is not."""
+    match error:
+        case LockLost():
+            return logging.ERROR
+        case BackendUnavailable() | TooManyWaiters():
+            return logging.WARNING
+    return logging.INFO
 
 
 def render(answer: Answer, accept: str) -> Rendered:

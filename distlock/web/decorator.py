@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
 
 from distlock.errors import ConfigurationError
 from distlock.web.settings import DEFAULT_ALIAS
-from distlock.web.sources import BoundNames, Names
+from distlock.web.sources import NO_NAME, BoundNames, Names, where_of
 from distlock.web.templates import NameSource
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 #: Where a decorated function says which guard it is. `functools.wraps` copies it to whatever stands above.
 _MARK = "__distlock__"
+
+#: Where the decorator itself says what is wrong if it is met in the place of a view.
+_UNUSED = "__distlock_unused__"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What messages tell the users of one framework to write."""
+
+    #: For a class-based view, with ``{}`` for the decorator.
+    on_class: str
+    #: Where the ``locks`` of ``locks.lock(...)`` come from.
+    locks: str
 
 
 class Told:
@@ -34,6 +52,7 @@ class Told:
         ttl: float | None = None,
         methods: Iterable[str] | None = None,
     ) -> None:
+        self._sources = tuple(names)
         self.names = Names(names)
         if not _is_text(alias):
             raise ConfigurationError(f"alias={alias!r} has to be a key of DISTLOCK, such as 'default'.")
@@ -46,17 +65,39 @@ class Told:
         """Whether requests with this HTTP method are locked."""
         return self.methods is None or method in self.methods
 
+    def __str__(self) -> str:
+        """As the user would write it."""
+        given = [_written(source) for source in self._sources]
+        if self.alias != DEFAULT_ALIAS:
+            given.append(f"alias={_written(self.alias)}")
+        given += [
+            f"{word}={value:g}"
+            for word, value in (("timeout", self.timeout), ("ttl", self.ttl))
+            if value is not None
+        ]
+        if self.methods is not None:
+            given.append(f"methods=[{', '.join(map(_written, sorted(self.methods)))}]")
+        return f"distributed_lock({', '.join(given)})"
+
+    @property
+    def unused(self) -> str:
+        """What to say where it decorates nothing, because its parentheses or its function were forgotten."""
+        if len(self.names.sources) == 1 and not self.names.templates:
+            (source,) = self._sources
+            return f"{where_of(source)}: {NO_NAME}"  # type: ignore[arg-type]
+        return f"@{self} guards nothing here: write it directly above a 'def'."
+
 
 class Guarded:
     """One decorated function: the function, what the decorator was told, and the names of its calls."""
 
-    def __init__(self, function: Callable[..., Any], told: Told) -> None:
-        refuse_unguardable(function)
+    def __init__(self, function: Callable[..., Any], told: Told, advice: Advice) -> None:
+        refuse_unguardable(function, told, advice)
         self.function = function
         self.told = told
         self.names: BoundNames = told.names.bind(function)
         #: Module and name of the function, for messages.
-        self.where = _where(function)
+        self.where = where_of(function)
         self.wrapper: Callable[..., Any] | None = None
 
     def mark(self, wrapper: Callable[..., Any]) -> None:
@@ -85,34 +126,57 @@ def guards_of(function: Callable[..., Any]) -> list[Guarded]:
     return found
 
 
-def refuse_unguardable(function: Any) -> None:
+def explaining(
+    told: Told, decorate: Callable[[Callable[P, R]], Callable[P, R]]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """*decorate*, which says what to write if it is called as a view is.
+
+    ``@distributed_lock`` without parentheses makes it one: the framework then serves it in the view's place.
+    """
+
+    def only_functions(*args: Any, **kwargs: Any) -> Callable[P, R]:
+        if len(args) == 1 and not kwargs and callable(args[0]):
+            return decorate(args[0])
+        raise ConfigurationError(told.unused)
+
+    if not told.names.templates:
+        # Flask calls the endpoint so, and two of one name would end in an error about that.
+        only_functions.__name__ = getattr(told.names.sources[0], "__name__", only_functions.__name__)
+    setattr(only_functions, _UNUSED, told.unused)
+    return only_functions
+
+
+def unused(view: object) -> str | None:
+    """What to say where *view* is a decorator that has decorated nothing."""
+    problem = getattr(view, _UNUSED, None)
+    return problem if isinstance(problem, str) else None
+
+
+def refuse_unguardable(function: Any, told: Told, advice: Advice) -> None:
     """Raise `ConfigurationError` for what would run after its lock was released, or never under it."""
-    name = getattr(function, "__qualname__", repr(function))
+    where = where_of(function)
     if inspect.isclass(function):
         raise ConfigurationError(
-            f"@distributed_lock stands on the class {name}, and guards functions only. Decorate the view "
-            f"that {name}.as_view() returns."
-        )
-    if not callable(function):
-        raise ConfigurationError(
-            "@distributed_lock needs the lock's name: write @distributed_lock('product_<int:id>')."
+            f"@distributed_lock stands on the class {where}, and guards functions only. For a "
+            f"class-based view write {advice.on_class.format(told)}."
         )
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
-            f"{name} is async, and @distributed_lock guards plain functions only in this version. Write "
-            f"'def {name}', or lock inside it: async with distlock.connect(...).lock('product_1')."
+            f"{where} is async, and @distributed_lock guards plain functions only in this version. Write "
+            f"'def {function.__name__}', or lock inside it: async with locks.lock('product_1'), where "
+            f"locks is {advice.locks}."
         )
     if inspect.isgeneratorfunction(function):
         raise ConfigurationError(
-            f"{name} is a generator: its body would run after the lock is released. Decorate a function that "
-            "does the work and returns."
+            f"{where} is a generator: its body would run after the lock is released. Decorate a function "
+            "that does the work and returns."
         )
 
 
-def _where(function: Callable[..., Any]) -> str:
-    function = inspect.unwrap(function)
-    name = getattr(function, "__qualname__", None) or repr(function)
-    return f"{getattr(function, '__module__', '?')}.{name}"
+def _written(source: NameSource) -> str:
+    if isinstance(source, str):
+        return json.dumps(source, ensure_ascii=False)
+    return getattr(source, "__name__", repr(source))
 
 
 def _is_text(value: object) -> bool:

@@ -12,13 +12,22 @@ from distlock.names import check_name
 from distlock.web.converters import Malformed
 from distlock.web.templates import NameSource, Template, parse
 
+NO_NAME = "A lock needs a name: write @distributed_lock('product_<int:id>')."
+
+
+def where_of(function: Callable[..., object]) -> str:
+    """Module and name of *function*, for messages."""
+    function = inspect.unwrap(function)
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return f"{getattr(function, '__module__', '?')}.{name}"
+
 
 class Names:
     """What a decorator was given as names, parsed. Shared by all calls; keeps nothing of any."""
 
     def __init__(self, sources: Sequence[NameSource]) -> None:
         if not sources:
-            raise ConfigurationError("A lock needs a name: write @distributed_lock('product_<int:id>').")
+            raise ConfigurationError(NO_NAME)
         self.sources: list[Template | Callable[..., object]] = [
             source if callable(source) else parse(source) for source in sources
         ]
@@ -109,8 +118,7 @@ class BoundNames:
     def _refuse_unknown(self, function: Callable[..., object]) -> None:
         for template, source in ((t, p.source) for t in self.templates for p in t.placeholders):
             if source not in self._named:
-                where = getattr(function, "__qualname__", repr(function))
-                raise ConfigurationError(f"{where}: {_unknown(template, source, self._named)}")
+                raise ConfigurationError(f"{where_of(function)}: {_unknown(template, source, self._named)}")
 
 
 def _names_from(made: object) -> Iterable[str]:

@@ -67,6 +67,8 @@ def test_a_wrong_status_is_found(settings: Any) -> None:
 def test_without_settings_production_is_an_error_and_debugging_a_warning(settings: Any) -> None:
     del settings.DISTLOCK
     assert found() == ["distlock.E001"]
+    assert "redis://localhost" in hints()
+    assert "file:///var/lock/shop" in hints()
     settings.DEBUG = True
     assert found() == ["distlock.W001"]
 
@@ -108,11 +110,18 @@ class TestNames:
         assert found() == ["distlock.W003"]
 
     @staticmethod
-    @pytest.mark.parametrize("route", ["buy/<id>", "buy/<slug:id>", "buy/<path:id>"])
-    def test_text_in_a_bare_placeholder_is_found(serve: Serve, route: str) -> None:
+    @pytest.mark.parametrize(
+        ("route", "line"),
+        [
+            ("buy/<id>", "'product_<int:id>'"),
+            ("buy/<path:id>", "'product_<int:id>'"),
+            ("buy/<slug:id>", "'product_<slug:id>'"),
+        ],
+    )
+    def test_text_in_a_bare_placeholder_is_found(serve: Serve, route: str, line: str) -> None:
         serve(buy, route)
         assert found() == ["distlock.E006"]
-        assert "'product_<int:id>'" in hints()
+        assert f"Write @distributed_lock({line})" in hints()
 
     @staticmethod
     def test_the_groups_of_a_regular_expression_are_text(serve: Serve) -> None:
@@ -124,3 +133,24 @@ class TestNames:
     def test_what_has_one_spelling_passes(serve: Serve, route: str) -> None:
         serve(buy, route)
         assert found() == []
+
+    @staticmethod
+    def test_an_alias_that_does_not_exist_is_found(serve: Serve, settings: Any) -> None:
+        serve(distributed_lock("product_<id>", alias="othr")(buy.__wrapped__))
+        assert found() == ["distlock.E007"]
+        assert "test_checks.buy at the route 'product/<int:id>' has the alias 'othr'" in hints()
+        assert "Known are 'default'." in hints()
+        settings.DISTLOCK = {name: {"LOCATION": "memory://x"} for name in ("default", "othr")}
+        assert found() == []
+
+    @staticmethod
+    def test_of_settings_that_are_wrong_no_alias_is_asked(serve: Serve, settings: Any) -> None:
+        settings.DISTLOCK = {"default": {"LOCATION": "memory://", "TTLL": 3}}
+        serve(distributed_lock("product_<id>", alias="othr")(buy.__wrapped__))
+        assert found() == ["distlock.E003"]
+
+    @staticmethod
+    def test_forgotten_parentheses_are_found(serve: Serve) -> None:
+        serve(csrf_exempt(distributed_lock(buy.__wrapped__)))
+        assert found() == ["distlock.E008"]
+        assert "test_checks.buy: A lock needs a name" in hints()

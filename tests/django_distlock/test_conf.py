@@ -8,7 +8,8 @@ from django.test import override_settings
 
 from distlock.errors import ConfigurationError
 from distlock.web.dummy import DummyLocks
-from django_distlock import locks
+from django_distlock import distributed_lock, locks
+from django_distlock.conf import warn_without_checks
 
 
 def test_override_settings_reaches_the_locks() -> None:
@@ -48,3 +49,16 @@ def test_without_settings_files_serve_this_host_while_debugging(
     with locks.lock("product_1"):
         assert locks.lock("product_1").locked()
     assert (tmp_path / "distlock").is_dir()
+
+
+@pytest.mark.parametrize(("installed", "lines"), [(True, 0), (False, 1)])
+def test_a_site_that_runs_no_checks_is_told_once(
+    installed: bool, lines: int, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not installed:
+        settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "django_distlock"]
+    warn_without_checks.cache_clear()
+    sell = distributed_lock("product_<id>")(lambda id: None)
+    sell(1)
+    sell(2)
+    assert caplog.text.count('INSTALLED_APPS += ["django_distlock"]') == lines

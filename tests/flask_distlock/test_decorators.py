@@ -97,11 +97,15 @@ def test_text_in_a_bare_placeholder_says_what_to_write(app: Flask) -> None:
         app.test_client().post("/product/1")
 
 
-def test_a_lock_service_that_is_down_is_a_503(make_app: Callable[..., Flask]) -> None:
+def test_a_lock_service_that_is_down_is_a_503(
+    make_app: Callable[..., Flask], caplog: pytest.LogCaptureFixture
+) -> None:
     app = make_app(DISTLOCK="redis://127.0.0.1:1")
     add_buy(app)
     response = app.test_client().post("/product/1")
     assert (response.status_code, response.get_json(force=True)["code"]) == (503, "lock_backend_unavailable")
+    (line,) = (record for record in caplog.records if "buy answered 503" in record.message)
+    assert line.levelno == logging.WARNING
 
 
 @pytest.mark.parametrize(

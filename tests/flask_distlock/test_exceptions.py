@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import pytest
 from flask import Blueprint, Flask
 from werkzeug.exceptions import Conflict, HTTPException, Locked, ServiceUnavailable, TooManyRequests
 
-from distlock.errors import LockTimeout
+from distlock.errors import LockLost, LockTimeout
 from flask_distlock import DistLock, distributed_lock
 
 
@@ -67,6 +68,18 @@ def test_a_lock_that_a_view_takes_by_itself_reaches_the_same_handler(app: Flask,
 
     with app.app_context(), locks.lock("product_1"):
         assert app.test_client().post("/product/1").text == f"mine: {LockTimeout.__name__}"
+
+
+def test_a_lock_that_a_view_lost_by_itself_is_logged_as_an_error(
+    app: Flask, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.post("/product/<int:id>")
+    def buy(id: int) -> str:
+        raise LockLost("gone")
+
+    assert app.test_client().post("/product/1").status_code == 503
+    (line,) = (record for record in caplog.records if record.message == "buy answered 503: gone")
+    assert line.levelno == logging.ERROR
 
 
 def test_the_site_may_handle_lock_errors_itself(app: Flask, locks: DistLock) -> None:

@@ -75,6 +75,15 @@ def test_a_guard_without_the_extension_says_what_to_write() -> None:
         distributed_lock("stock")(lambda: None)()
 
 
+def test_a_view_without_the_extension_ends_in_that_error_and_no_other() -> None:
+    app = Flask("noinit")
+    app.testing = True
+    app.add_url_rule("/<int:id>", "buy", distributed_lock("product_<id>")(lambda id: "sold"))
+    with pytest.raises(ConfigurationError, match="The app 'noinit' has no DistLock") as caught:
+        app.test_client().get("/1")
+    assert caught.value.__context__ is None
+
+
 def test_wrong_settings_are_told_at_first_use(locks: DistLock, make_app: Callable[..., Flask]) -> None:
     with (
         make_app(DISTLOCK={"default": {"LOCATION": "memory://", "TTLL": 1}}).app_context(),

@@ -5,6 +5,7 @@ import gc
 
 import pytest
 from flask import Flask
+from flask.views import MethodView
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
@@ -98,6 +99,33 @@ def test_methods_that_the_route_does_not_take_would_never_lock(app: Flask) -> No
     def buy(id: int) -> str: ...
 
     refused(app, "would never lock")
+
+
+def test_without_parentheses_it_says_what_to_write(app: Flask) -> None:
+    @app.route("/one/<int:id>")
+    @distributed_lock
+    def buy(id: int) -> str: ...
+
+    @app.route("/two/<int:id>")
+    @distributed_lock
+    def sell(id: int) -> str: ...
+
+    refused(app, r"\.buy: A lock needs a name: write @distributed_lock\('product_<int:id>'\)")
+
+
+def test_without_parentheses_and_extension_it_says_what_to_write() -> None:
+    app = Flask(__name__)
+    app.testing = True
+    app.add_url_rule("/<int:id>", view_func=distributed_lock(lambda id: "sold"))
+    with pytest.raises(ConfigurationError, match="A lock needs a name"):
+        app.test_client().get("/1")
+
+
+def test_on_a_class_it_says_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match=r'decorators = \[distributed_lock\("product_<id>"\)\]'):
+
+        @distributed_lock("product_<id>")
+        class Buy(MethodView): ...
 
 
 def test_on_an_async_view_it_says_what_to_do() -> None:

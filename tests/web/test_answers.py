@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 
@@ -13,7 +14,7 @@ from distlock import (
     NotHeld,
     TooManyWaiters,
 )
-from distlock.web.answers import answer_for, prefers_html, render
+from distlock.web.answers import answer_for, log_level, prefers_html, render
 from distlock.web.converters import Malformed
 
 CHROME = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
@@ -93,3 +94,17 @@ def test_where_repeating_can_not_help_nobody_is_told_to() -> None:
 )
 def test_html_is_for_those_who_ask_for_it_first(accept: str, page: bool) -> None:
     assert prefers_html(accept) is page
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (LockTimeout("x"), logging.INFO),
+        (Malformed("x"), logging.INFO),
+        (TooManyWaiters("x"), logging.WARNING),
+        (BackendUnavailable("x"), logging.WARNING),
+        (LockLost("x"), logging.ERROR),
+    ],
+)
+def test_an_outage_is_louder_in_the_log_than_a_busy_lock(error, level: int) -> None:
+    assert log_level(error) == level

@@ -5,7 +5,9 @@ import functools
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, guards_of
+from distlock.web.decorator import Advice, Guarded, Told, explaining, guards_of, unused
+
+ADVICE = Advice(on_class="@on_class({})", locks="somewhere")
 
 
 def view(id: int) -> None: ...
@@ -58,26 +60,25 @@ class Shop: ...
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (coroutine, "coroutine is async"),
-        (async_generator, "async_generator is async"),
-        (generator, "generator is a generator"),
-        (Shop, "stands on the class Shop"),
-        ("view", r"write @distributed_lock\('product_<int:id>'\)"),
+        (coroutine, r"test_decorator\.coroutine is async.*Write 'def coroutine'.*where locks is somewhere"),
+        (async_generator, r"test_decorator\.async_generator is async"),
+        (generator, r"test_decorator\.generator is a generator"),
+        (Shop, r'the class tests\.web\.test_decorator\.Shop.*@on_class\(distributed_lock\("stock"\)\)'),
     ],
 )
 def test_what_can_not_be_guarded_says_what_to_do(function: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Guarded(function, Told(["stock"]))  # type: ignore[arg-type]
+        Guarded(function, Told(["stock"]), ADVICE)  # type: ignore[arg-type]
 
 
 def test_guards_are_found_through_the_decorators_above_them_the_outermost_first() -> None:
-    inner = Guarded(view, Told(["product_<id>"]))
+    inner = Guarded(view, Told(["product_<id>"]), ADVICE)
 
     @functools.wraps(view)
     def guarded(id: int) -> None: ...
 
     inner.mark(guarded)
-    outer = Guarded(guarded, Told(["stock"]))
+    outer = Guarded(guarded, Told(["stock"]), ADVICE)
 
     @functools.wraps(guarded)
     def guarded_twice(id: int) -> None: ...
@@ -92,5 +93,36 @@ def test_guards_are_found_through_the_decorators_above_them_the_outermost_first(
 
 
 def test_a_guard_knows_its_function_by_name() -> None:
-    assert Guarded(view, Told(["product_<id>"])).where.endswith("test_decorator.view")
-    assert "partial" in Guarded(functools.partial(view, 1), Told(["stock"])).where
+    assert Guarded(view, Told(["product_<id>"]), ADVICE).where.endswith("test_decorator.view")
+    assert "partial" in Guarded(functools.partial(view, 1), Told(["stock"]), ADVICE).where
+
+
+def test_a_decorator_is_shown_as_it_was_written() -> None:
+    told = Told(["a_<id>", view], alias="other", timeout=0, ttl=2.5, methods=["post"])
+    assert str(told) == (
+        'distributed_lock("a_<id>", view, alias="other", timeout=0, ttl=2.5, methods=["POST"])'
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), (("request",), {}), ((view,), {"id": 1}), ((), {"id": 1})]
+)
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            [view],
+            r"^tests\.web\.test_decorator\.view: A lock needs a name: write @distributed_lock\('product_",
+        ),
+        (["stock"], r'^@distributed_lock\("stock"\) guards nothing here'),
+    ],
+)
+def test_a_decorator_that_is_called_as_a_view_says_what_was_forgotten(
+    names, message: str, args, kwargs
+) -> None:
+    decorate = explaining(Told(names), lambda function: function)
+    assert decorate(view) is view
+    with pytest.raises(ConfigurationError, match=message):
+        decorate(*args, **kwargs)
+    assert unused(decorate)
+    assert not unused(view)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import re_path
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from distlock.errors import ConfigurationError
+from django_distlock import distributed_lock, locks
+
+Serve = Callable[..., Client]
+
+LINE_FOR_CLASSES = r'@method_decorator\(distributed_lock\("product_<id>"\), name="dispatch"\)'
+
+
+@distributed_lock("product_<id>", timeout=0)
+def buy(request: HttpRequest, id: int) -> HttpResponse: ...
+
+
+def test_on_an_async_view_it_says_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match=r"Write 'def .*view'"):
+
+        @distributed_lock("product_<id>")
+        async def view(request: HttpRequest, id: int) -> HttpResponse: ...
+
+
+def test_on_a_class_it_says_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match=LINE_FOR_CLASSES):
+
+        @distributed_lock("product_<id>")
+        class Buy(View): ...
+
+
+def test_on_a_method_it_says_what_to_do(serve: Serve) -> None:
+    class Buy(View):
+        @distributed_lock("product_<id>")
+        def post(self, request: HttpRequest, id: int) -> HttpResponse: ...
+
+    with pytest.raises(ConfigurationError, match=LINE_FOR_CLASSES):
+        serve(Buy.as_view()).post("/product/1")
+
+
+def test_below_api_view_it_says_what_to_do() -> None:
+    drf_request = SimpleNamespace(_request=HttpRequest())
+    with pytest.raises(ConfigurationError, match="write it above"):
+        buy(drf_request, 1)
+
+
+def test_a_class_based_view_is_locked_in_the_url_configuration(serve: Serve) -> None:
+    class Buy(View):
+        def post(self, request: HttpRequest, id: int) -> HttpResponse:
+            return HttpResponse(str(locks.lock("product_1").locked()))
+
+    assert serve(distributed_lock("product_<id>")(Buy.as_view())).post("/product/1").content == b"True"
+
+
+def test_on_a_method_through_method_decorator_arguments_are_found_by_position(serve: Serve) -> None:
+    class Buy(View):
+        @method_decorator(distributed_lock("product_<int:id>"))
+        def post(self, request: HttpRequest, id: str) -> HttpResponse:
+            return HttpResponse(str(locks.lock("product_1").locked()))
+
+    client = serve([re_path(r"^product/(\d+)$", Buy.as_view())])
+    assert client.post("/product/1").content == b"True"
+
+
+def test_without_parentheses_it_says_what_to_write(serve: Serve) -> None:
+    with pytest.raises(ConfigurationError, match=r"\.buy: .*@distributed_lock\('product_<int:id>'\)"):
+        serve(distributed_lock(buy)).post("/product/1")
+
+
+def test_a_name_that_the_function_does_not_have_is_found_at_import() -> None:
+    with pytest.raises(ConfigurationError, match="Did you mean 'product_<id>'"):
+        distributed_lock("product_<idd>")(buy)
