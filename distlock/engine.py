@@ -17,13 +17,14 @@ from distlock import clock, loss
 from distlock.backends.base import Ask, Backend, Busy, Held, Queued
 from distlock.errors import BackendUnavailable
 from distlock.fork import forget_in_children
-from distlock.grant import Fence, NameGrant
+from distlock.grant import NameGrant
 from distlock.hold import SPAN, Hold
 from distlock.keeper import Keeper
 from distlock.news import News
 from distlock.rlock import Inside
 from distlock.room import Room, Rooms, Waiter
 from distlock.steps import Call, Gate, Park, Steps
+from distlock.turns import Turns
 
 logger = logging.getLogger("distlock")
 
@@ -58,6 +59,7 @@ class Engine:
         self.books = threading.Lock()
         self.inside: Inside = {}
         self.keeper = Keeper(self, max_hold, threads)
+        self.turns = Turns(self)
         self.news = News(self)
         backend.open(self.news)
         forget_in_children(self)
@@ -115,7 +117,7 @@ class Engine:
                 # The client was closed meanwhile.
                 self.keeper.retire(ask)
             elif isinstance(answer, Held):
-                self._take(room, ask, answer, sent)
+                self.turns.take(room, ask, answer, sent)
             elif isinstance(answer, Busy):
                 room.ask = None
                 self.rooms.leave(waiter)
@@ -140,7 +142,7 @@ class Engine:
             answer = yield Call(self.backend.request, ask)
             with self.mutex:
                 if isinstance(answer, Held) and waiter.failure is None:
-                    self._take(room, ask, answer, sent)
+                    self.turns.take(room, ask, answer, sent)
         with self.mutex:
             if waiter.failure is not None:
                 self.keeper.retire(ask)
@@ -153,7 +155,7 @@ class Engine:
         """Interrupted, or the service failed: leave nothing behind. No I/O, for we may be torn down."""
         room = waiter.room
         if waiter.grant is not None:
-            self._drop(waiter.grant)
+            self.turns.drop(waiter.grant)
             return
         if waiter not in room.queue:
             return
@@ -177,7 +179,7 @@ class Engine:
                 return
             hold = grant._hold
             room = hold.room
-            if room.hold is not hold or self._pass_on(hold):
+            if room.hold is not hold or self.turns.pass_on(hold):
                 return
             # The room stays busy until the service knows, or we would queue behind ourselves.
             room.hold = None
@@ -190,10 +192,10 @@ class Engine:
             )
             ours = None
         except BaseException as error:
-            self._undo(error, partial(self._returned, hold, None))
+            self._undo(error, partial(self.turns.returned, hold, None))
             raise
         with self.mutex:
-            self._returned(hold, ours)
+            self.turns.returned(hold, ours)
         if ours is False:
             hold.lost = "the service had given it up before it was released"
             grant._lost_at_end = True
@@ -201,7 +203,7 @@ class Engine:
 
     def let_go(self, grant: NameGrant, error: BaseException) -> None:
         """Release without I/O here: the keeper does it. For those who are being torn down by *error*."""
-        self._undo(error, partial(self._drop, grant))
+        self._undo(error, partial(self.turns.drop, grant))
 
     def locked(self, key: str) -> bool:
         with self.mutex:
@@ -246,56 +248,6 @@ class Engine:
     def catch_up(self) -> None:
         while self.undone:
             self.undone.popleft()()
-
-    # -- under the mutex -------------------------------------------------------------------------
-
-    def _returned(self, hold: Hold, ours: bool | None) -> None:
-        """The hold is back at the service, or will be: the room is free."""
-        if ours is None:
-            self.keeper.retire(hold.ask)
-        hold.room.busy = False
-        self.rooms.settle(hold.room)
-
-    def _take(self, room: Room, ask: Ask, held: Held, sent: float) -> None:
-        """The service granted a hold: the leader gets the first grant of it."""
-        room.ask = None
-        hold = Hold(room, ask, held.fence, sent, held.ttl)
-        if hold.deadline <= self.now():
-            # The answer was longer under way than the lease: it is somebody else's by now.
-            self.keeper.retire(ask)
-            return
-        room.hold = hold
-        room.busy = True
-        self.keeper.add(hold)
-        self._grant(hold, room.queue[0])
-
-    def _grant(self, hold: Hold, waiter: Waiter) -> None:
-        fence = Fence(self.era, hold.first_fence + hold.used)
-        hold.used += 1
-        hold.grant = waiter.grant = NameGrant(self, hold, hold.room.name, fence, self.now())
-        self.rooms.leave(waiter)
-
-    def _pass_on(self, hold: Hold) -> bool:
-        room = hold.room
-        waiter = self.rooms.first(room) if hold.may_pass(self.now()) else None
-        if waiter is None:
-            return False
-        self._grant(hold, waiter)
-        waiter.gate.wake()
-        return True
-
-    def _drop(self, grant: NameGrant) -> None:
-        if not grant.end():
-            return
-        hold = grant._hold
-        room = hold.room
-        if room.hold is not hold or self._pass_on(hold):
-            return
-        self.keeper.discard(hold)
-        self.keeper.retire(hold.ask)
-        room.hold = None
-        room.busy = False
-        self.rooms.settle(room)
 
     # -- life cycle ------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask
+from distlock.grant import Fence, NameGrant
 
 if TYPE_CHECKING:
-    from distlock.grant import NameGrant
+    from distlock.engine import Engine
     from distlock.room import Room
 
 #: A turn is what one process may do with a hold before the next process has its own: this many grants …
@@ -35,6 +36,13 @@ class Hold:
         self.grant: NameGrant | None = None
         self.turn_ends = sent + TURN
         self.renew(sent, ttl)
+
+    def carve(self, engine: Engine) -> NameGrant:
+        """The next grant, with the next fence of the block that came with the hold."""
+        fence = Fence(engine.era, self.first_fence + self.used)
+        self.used += 1
+        self.grant = NameGrant(engine, self, self.room.name, fence, engine.now())
+        return self.grant
 
     def renew(self, sent: float, ttl: float) -> None:
         """The service confirmed the hold in an answer to what was sent at *sent*."""

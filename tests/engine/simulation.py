@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from distlock.backends.memory import MemoryBackend, MemoryService
+from distlock.backends.memory import WINDOW, MemoryBackend, MemoryService
 from distlock.engine import Engine
 from distlock.errors import BackendUnavailable
 from distlock.grant import Grant
@@ -167,6 +167,7 @@ class Simulation:
 
     def _let_the_dust_settle(self) -> None:
         """What dead processes left ends by itself, and the keepers of the living clear up."""
+        self.faults = Faults()
         for _ in range(2000):
             ready = [task for task in self.tasks if self._ready(task)]
             if ready:
@@ -176,8 +177,8 @@ class Simulation:
         for process in self.all:
             if not process.dead and (process.engine.keeper.holds or process.engine.keeper.retired):
                 self.wrong.append(f"The keeper of process {process.number} still keeps something.")
-        if any(process.dead for process in self.all):
-            self.now += 100.0
+        # A dead process leaves its lease, a place in the queue that was never given up at most a window.
+        self.now += 100.0 if any(process.dead for process in self.all) else WINDOW
         held = [key for key in list(self.service.records) if self.service.locked(key)]
         if held:
             self.wrong.append(f"Still held when everybody had gone: {held}.")

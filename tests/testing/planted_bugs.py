@@ -18,6 +18,7 @@ from distlock.keeper import Keeper
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.room import Rooms
+from distlock.turns import Turns
 
 _services: dict[tuple[type, str], MemoryService] = {}
 
@@ -240,13 +241,13 @@ def rooms_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_waiter_is_next(patch: pytest.MonkeyPatch) -> None:
-    honest = Engine._pass_on
+    honest = Turns.pass_on
 
-    def pass_on(self: Engine, hold: Hold) -> bool:
+    def pass_on(self: Turns, hold: Hold) -> bool:
         hold.room.queue.reverse()
         return honest(self, hold)
 
-    patch.setattr(Engine, "_pass_on", pass_on)
+    patch.setattr(Turns, "pass_on", pass_on)
 
 
 def turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
@@ -254,13 +255,13 @@ def turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def passes_share_a_fence(patch: pytest.MonkeyPatch) -> None:
-    honest = Engine._grant
+    honest = Turns._grant
 
-    def grant(self: Engine, hold: Hold, waiter: Any) -> None:
+    def grant(self: Turns, hold: Hold, waiter: Any) -> None:
         honest(self, hold, waiter)
         hold.used = 0
 
-    patch.setattr(Engine, "_grant", grant)
+    patch.setattr(Turns, "_grant", grant)
 
 
 def waits_have_no_end(patch: pytest.MonkeyPatch) -> None:
