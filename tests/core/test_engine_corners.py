@@ -150,7 +150,8 @@ def test_a_task_that_is_cancelled_twice_leaves_nothing(connect: Connect) -> None
             await asyncio.sleep(0)
         for _ in range(2):
             task.cancel()
-            await asyncio.sleep(0.01)
+            for _ in range(3):
+                await asyncio.sleep(0)
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task

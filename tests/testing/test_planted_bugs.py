@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
-from tests.testing import planted_bugs
+from tests.testing import planted_in_engine, planted_in_service
 
 pytest_plugins = ["pytester"]
 
@@ -56,7 +58,7 @@ from __future__ import annotations
 import pytest
 
 from distlock.testing import carts, conformance, fixtures, threads, troubles
-from tests.testing import planted_bugs
+from tests.testing import planted_in_engine
 
 @pytest.fixture
 def url():
@@ -73,7 +75,7 @@ def plant(monkeypatch):
         # Broken locks make callers wait: not for long.
         monkeypatch.setattr(module, "PATIENCE", 2.0)
     for bug in {bugs}:
-        getattr(planted_bugs, bug)(monkeypatch)
+        getattr(planted_in_engine, bug)(monkeypatch)
 
 class TestService(Options, conformance.ProtocolConformance, conformance.LeaseConformance):
     pass
@@ -90,7 +92,7 @@ class TestTroubles(Options, conformance.TroubleConformance):
 
 
 def run(pytester: pytest.Pytester, test: str, backend: str = "", bug: str = "") -> dict[str, int]:
-    options = {"backend": f"tests.testing.planted_bugs.{backend}"} if backend else {}
+    options = {"backend": f"tests.testing.planted_in_service.{backend}"} if backend else {}
     suite = SUITE.replace("{options}", repr(options)).replace("{bugs}", repr([bug] if bug else []))
     pytester.makepyfile(suite)
     return pytester.runpytest_inprocess("-q", "-k", f"test_{test}", "-p", "no:django").parseoutcomes()
@@ -113,10 +115,15 @@ def test_an_honest_lock_passes_the_same_test(pytester: pytest.Pytester, test: st
     assert "failed" not in outcomes
 
 
-def test_every_planted_bug_has_its_test() -> None:
-    public = {
+@pytest.mark.parametrize(
+    ("module", "tested"),
+    [(planted_in_service, IN_THE_SERVICE), (planted_in_engine, IN_THE_ENGINE)],
+    ids=["service", "engine"],
+)
+def test_every_planted_bug_has_its_test(module: ModuleType, tested: dict[str, str]) -> None:
+    planted = {
         name
-        for name, value in vars(planted_bugs).items()
-        if getattr(value, "__module__", "") == planted_bugs.__name__ and name[0] != "_"
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ and name[0] != "_"
     }
-    assert public - {"Planted", "planted"} == IN_THE_SERVICE.keys() | IN_THE_ENGINE.keys()
+    assert planted - {"Planted", "planted"} == tested.keys()

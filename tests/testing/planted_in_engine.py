@@ -1,0 +1,148 @@
+"""The engine with one bug at a time. The kit must find every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from distlock import loss, rlock
+from distlock.engine import Engine
+from distlock.grant import NamesGrant
+from distlock.hold import Hold
+from distlock.keeper import Keeper
+from distlock.lock import Lock
+from distlock.locks import Locks
+from distlock.room import Rooms
+from distlock.turns import Turns
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _nothing(*arguments: Any, **more: Any) -> None:
+    return None
+
+
+def nothing_is_retired(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Keeper, "retire", _nothing)
+
+
+def nothing_is_renewed(patch: pytest.MonkeyPatch) -> None:
+    def renew(self: Keeper) -> Any:
+        return
+        yield
+
+    patch.setattr(Keeper, "_renew", renew)
+
+
+def hung_holders_are_renewed_for_ever(patch: pytest.MonkeyPatch) -> None:
+    honest = Keeper.__init__
+    patch.setattr(
+        Keeper, "__init__", lambda self, engine, max_hold, threads: honest(self, engine, 1e9, threads)
+    )
+
+
+def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:
+    def leave(self: Engine, waiter: Any) -> Any:
+        with self.mutex:
+            waiter.room.ask = None
+            self.rooms.leave(waiter)
+            self.rooms.settle(waiter.room)
+        return
+        yield
+
+    patch.setattr(Engine, "_leave", leave)
+
+
+def the_interrupted_leave_everything(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_undo", _nothing)
+
+
+def rooms_stay(patch: pytest.MonkeyPatch) -> None:
+    honest = Rooms.settle
+
+    def settle(self: Rooms, room: Any) -> None:
+        honest(self, room)
+        self.by_key.setdefault(room.key, room)
+
+    patch.setattr(Rooms, "settle", settle)
+
+
+def the_last_waiter_is_next(patch: pytest.MonkeyPatch) -> None:
+    honest = Turns.pass_on
+
+    def pass_on(self: Turns, hold: Hold) -> bool:
+        hold.room.queue.reverse()
+        return honest(self, hold)
+
+    patch.setattr(Turns, "pass_on", pass_on)
+
+
+def turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Hold, "may_pass", lambda self, now: True)
+
+
+def passes_share_a_fence(patch: pytest.MonkeyPatch) -> None:
+    honest = Turns._grant
+
+    def grant(self: Turns, hold: Hold, waiter: Any) -> None:
+        honest(self, hold, waiter)
+        hold.used = 0
+
+    patch.setattr(Turns, "_grant", grant)
+
+
+def waits_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    honest = Engine.acquire
+
+    def acquire(self: Engine, key: str, name: str, gate: Any, timeout: float, ttl: float) -> Any:
+        return honest(self, key, name, gate, timeout + 3.0 if timeout else 0.0, ttl)
+
+    patch.setattr(Engine, "acquire", acquire)
+
+
+def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rooms, "_admit", _nothing)
+
+
+def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(loss, "tell", _nothing)
+
+
+def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
+    """As redis-py did until 3.0."""
+    patch.setattr(Lock, "_granted", lambda self, grant: grant)
+
+
+def a_context_owns_the_reentrant_lock(patch: pytest.MonkeyPatch) -> None:
+    """A contextvar is copied by gather: all its children are the same owner."""
+    owner: ContextVar[object] = ContextVar("owner")
+
+    def current() -> object:
+        try:
+            return owner.get()
+        except LookupError:
+            owner.set(object())
+            return owner.get()
+
+    current()
+    patch.setattr(rlock, "current_owner", current)
+
+
+def carts_lock_in_their_own_order(patch: pytest.MonkeyPatch) -> None:
+    honest = Locks._checked
+
+    def checked(self: Locks, word: str, names: Sequence[str], *rest: Any) -> Any:
+        _ordered, *more = honest(self, word, names, *rest)  # type: ignore[arg-type]
+        return tuple(dict.fromkeys(names)), *more
+
+    patch.setattr(Locks, "_checked", checked)
+
+
+def some_of_the_names_are_kept(patch: pytest.MonkeyPatch) -> None:
+    def release(self: NamesGrant) -> Any:
+        yield from self._grants[-1]._release()
+
+    patch.setattr(NamesGrant, "_release", release)
