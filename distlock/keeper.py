@@ -100,6 +100,9 @@ class Keeper:
         ends = hold.grant.since + self.max_hold if hold.grant is not None else math.inf
         if hold.deadline == math.inf:
             return ends
+        if ends <= self.engine.now():
+            # It hangs and is not renewed any more, so a renewal that is due must not keep us awake.
+            return hold.deadline
         renewal = hold.renewed + hold.ask.ttl / 3
         if self._failing_takes:
             renewal = max(renewal, self.engine.now() + min(1.0, hold.ask.ttl / 10))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from distlock.errors import BackendUnavailable
@@ -16,14 +15,11 @@ class Faulty:
         self.capabilities = backend.capabilities
         #: Method name -> how many of its next replies are lost.
         self.lose_replies: dict[str, int] = {}
-        #: Called before each method, with its name.
-        self.before: Callable[[str], None] = lambda method: None
 
     def __getattr__(self, method: str) -> Any:
         function = getattr(self._backend, method)
 
         def call(*arguments: Any) -> Any:
-            self.before(method)
             answer = function(*arguments)
             if self.lose_replies.get(method, 0) > 0:
                 self.lose_replies[method] -= 1

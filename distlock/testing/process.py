@@ -54,9 +54,6 @@ class Process:
         self.begin(command, *arguments)
         return self.end()
 
-    def answered(self) -> bool:
-        return not self._answers.empty()
-
     def _answer(self, patience: float) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = json.loads(self._answers.get(timeout=patience))

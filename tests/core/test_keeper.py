@@ -117,6 +117,16 @@ def test_a_hung_holder_is_renewed_no_more_after_max_hold(kept: Kept) -> None:
     assert kept.acquire("a").fence > grant.fence
 
 
+def test_a_hung_holder_whose_renewal_is_due_does_not_keep_the_keeper_awake(kept: Kept) -> None:
+    kept.acquire("a")
+    kept.pass_time(26.0)
+    kept.backend.away = True
+    kept.pass_time(4.5)
+    kept.engine.keeper.discard(kept.engine.rooms.by_key["a"].hold or pytest.fail("a is held"))
+    kept.engine.keeper.add(kept.engine.rooms.by_key["a"].hold or pytest.fail("a is held"))
+    assert run(kept.engine.keeper.tick()) > 1.0
+
+
 def test_doubt_makes_every_hold_be_looked_at_now(kept: Kept) -> None:
     grant = kept.acquire("a")
     kept.backend.release(grant._hold.ask)
