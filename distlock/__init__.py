@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distlock.current import current_grant
 from distlock.errors import (
     BackendUnavailable,
     ConfigurationError,
@@ -32,4 +33,5 @@ __all__ = [
     "RLock",
     "TooManyWaiters",
     "connect",
+    "current_grant",
 ]

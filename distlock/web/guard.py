@@ -5,15 +5,14 @@ A framework says how its transactions are opened (`Transactions`); the order is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
+from distlock.current import held, holding
 from distlock.grant import Grant
 from distlock.locks import Locks
-from distlock.owner import Owner, current_owner
+from distlock.web.observer import Observer, Watch, watching
 
 R = TypeVar("R")
 
@@ -31,19 +30,6 @@ class Transactions(Protocol):
         """Begin, and commit or roll back at the end. Gives whether there is anything to commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a guard around the running code holds."""
-
-    client: Locks
-    grant: Grant
-    #: Threads and tasks that inherit the context did not inherit the lock.
-    owner: Owner
-
-
-_held: ContextVar[tuple[Held, ...]] = ContextVar("distlock_held", default=())
-
-
 def run(
     client: Locks,
     names: Sequence[str],
@@ -52,38 +38,43 @@ def run(
     *,
     timeout: float | None = None,
     ttl: float | None = None,
+    observer: Observer | None = None,
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
-    *timeout*, *ttl*: seconds; None: the client's. Names that a guard around this one holds are ours already.
-    Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
-    lost before COMMIT rolls it back, too.
+    *timeout*, *ttl*: seconds; None: the client's. *observer*: told what becomes of the lock. Names that a
+    guard around this one holds are ours already. Raises `LockError`s, and what *body* raises; the transaction
+    is rolled back first, and a lock that was lost before COMMIT rolls it back, too.
     """
-    around = held()
-    wanted = _wanted(client, names, around)
+    wanted = _wanted(client, names, transactions)
     if not wanted:
         return body()
-    transactions.refuse_open(wanted, nested=bool(around))
-    with client.lock(*wanted, timeout=timeout, ttl=ttl) as grant:
-        token = _held.set((*around, Held(client, grant, current_owner())))
-        try:
-            with transactions.begin() as commits:
-                result = body()
-                if commits:
-                    # The last moment at which nothing has happened yet.
-                    grant.check()
-        finally:
-            _held.reset(token)
-    return result
+    with (
+        watching(observer, wanted) as watch,
+        client.lock(*wanted, timeout=timeout, ttl=ttl) as grant,
+        _held(client, grant, transactions, watch) as finish,
+    ):
+        return finish(body())
 
 
-def held() -> tuple[Held, ...]:
-    """What the guards around the running code hold, the outermost first."""
-    mine = _held.get()
-    if not mine:
-        return mine
-    owner = current_owner()
-    return tuple(one for one in mine if one.owner == owner)
+async def arun(
+    client: Locks,
+    names: Sequence[str],
+    body: Callable[[], Awaitable[R]],
+    transactions: Transactions,
+    *,
+    timeout: float | None = None,
+    ttl: float | None = None,
+    observer: Observer | None = None,
+) -> R:
+    """`run`, for an async *body*."""
+    wanted = _wanted(client, names, transactions)
+    if not wanted:
+        return await body()
+    with watching(observer, wanted) as watch:
+        async with client.lock(*wanted, timeout=timeout, ttl=ttl) as grant:
+            with _held(client, grant, transactions, watch) as finish:
+                return finish(await body())
 
 
 def check_held() -> None:
@@ -92,10 +83,31 @@ def check_held() -> None:
         one.grant.check()
 
 
-def _wanted(client: Locks, names: Sequence[str], around: Sequence[Held]) -> Sequence[str]:
+@contextmanager
+def _held(
+    client: Locks, grant: Grant, transactions: Transactions, watch: Watch | None
+) -> Iterator[Callable[[R], R]]:
+    """What lies between lock and release: BEGIN, the block, COMMIT. Gives what the block's result goes through."""
+    if watch is not None:
+        watch.acquired(grant)
+    with holding(client, grant), transactions.begin() as commits:
+
+        def finish(result: R) -> R:
+            if commits:
+                # The last moment at which nothing has happened yet.
+                grant.check()
+            return result
+
+        yield finish
+
+
+def _wanted(client: Locks, names: Sequence[str], transactions: Transactions) -> Sequence[str]:
     """Those of *names* that are not held yet. A held one that was lost raises `LockLost`."""
+    around = held()
     for one in around:
         if one.client is client and not set(one.grant.names).isdisjoint(names):
             one.grant.check()
             names = [name for name in names if name not in one.grant.names]
+    if names:
+        transactions.refuse_open(names, nested=bool(around))
     return names

@@ -10,6 +10,7 @@ import pytest
 
 import distlock
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
+from distlock.current import held
 from distlock.web import guard
 
 numbers = itertools.count()
@@ -170,5 +171,5 @@ def test_the_same_name_of_another_service_is_another_lock(locks: distlock.Locks)
 
 def test_outside_of_a_guard_nothing_is_held(locks: distlock.Locks) -> None:
     guard.run(locks, ["product_1"], lambda: None, Transactions(locks, []))
-    assert guard.held() == ()
+    assert held() == ()
     guard.check_held()

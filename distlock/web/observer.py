@@ -1,0 +1,56 @@
+"""Whoever is told what became of a guard's lock: for signals, and for the ``Server-Timing`` header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from distlock.clock import now
+from distlock.errors import LockError
+from distlock.grant import Grant
+
+
+class Observer(Protocol):
+    """Told by one guard. It must not raise: the view's answer would be lost, and the lock held on."""
+
+    def acquired(self, grant: Grant, waited: float) -> None:
+        """The lock was granted after *waited* seconds."""
+
+    def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
+        """The lock was not granted: *error* says why."""
+
+    def released(self, grant: Grant, held: float) -> None:
+        """The lock was given back after *held* seconds, after COMMIT or ROLLBACK. It may have been lost."""
+
+
+class Watch:
+    """The time line of one guard."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._asked = self._since = now()
+        self._grant: Grant | None = None
+
+    def acquired(self, grant: Grant) -> None:
+        self._since = now()
+        self._grant = grant
+        self._observer.acquired(grant, self._since - self._asked)
+
+
+@contextmanager
+def watching(observer: Observer | None, names: Sequence[str]) -> Iterator[Watch | None]:
+    """Tell *observer* what becomes of the lock that is asked for in the block."""
+    if observer is None:
+        yield None
+        return
+    watch = Watch(observer)
+    try:
+        yield watch
+    except LockError as error:
+        if watch._grant is None:
+            observer.refused(names, error, now() - watch._asked)
+        raise
+    finally:
+        if watch._grant is not None:
+            observer.released(watch._grant, now() - watch._since)
