@@ -13,7 +13,7 @@ from django.views import View
 from distlock.errors import ConfigurationError, LockError
 from distlock.web import guard
 from distlock.web.answers import log_level
-from distlock.web.decorator import Advice, Guarded, Told, explaining
+from distlock.web.decorator import Guarded, Told, explaining
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
 from django_distlock.conf import services, warn_without_checks
@@ -25,10 +25,6 @@ R = TypeVar("R")
 
 logger = logging.getLogger("distlock")
 
-_ADVICE = Advice(
-    on_class='@method_decorator({}, name="dispatch") above it', locks="imported from django_distlock"
-)
-
 
 def distributed_lock(
     *names: NameSource,
@@ -36,6 +32,7 @@ def distributed_lock(
     timeout: float | None = None,
     ttl: float | None = None,
     methods: Iterable[str] | None = None,
+    on_contended: str = "respond",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let one call at a time run on all servers, for each value of *names*.
 
@@ -49,10 +46,10 @@ def distributed_lock(
     it is released, and whoever does not get the lock is answered. On any other function lock errors are
     raised. Raises `ConfigurationError` at import for what can never work.
     """
-    told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods)
+    told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        guarded = Guarded(function, told, _ADVICE)
+        guarded = Guarded(function, told)
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -79,7 +76,7 @@ def _view(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    if not guarded.told.locks_method(request.method):
+    if not guarded.locks_method(request.method):
         with transactions.unlocked():
             return guarded.function(*args, **kwargs)
     try:

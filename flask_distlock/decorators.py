@@ -12,7 +12,7 @@ from flask import current_app, has_request_context, request
 from distlock.errors import ConfigurationError, LockError
 from distlock.web import guard
 from distlock.web.answers import log_level
-from distlock.web.decorator import Advice, Guarded, Told, explaining, guards_of
+from distlock.web.decorator import Guarded, Told, explaining, guards_of
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
 from flask_distlock.exceptions import exception_for
@@ -23,8 +23,6 @@ R = TypeVar("R")
 
 logger = logging.getLogger("distlock")
 
-_ADVICE = Advice(on_class="decorators = [{}] in it", locks="the app's DistLock")
-
 
 def distributed_lock(
     *names: NameSource,
@@ -32,6 +30,7 @@ def distributed_lock(
     timeout: float | None = None,
     ttl: float | None = None,
     methods: Iterable[str] | None = None,
+    on_contended: str = "respond",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
 
@@ -44,10 +43,10 @@ def distributed_lock(
     On a view, whoever does not get the lock is answered by a Werkzeug exception. On any other function lock
     errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
-    told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods)
+    told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        guarded = Guarded(function, told, _ADVICE)
+        guarded = Guarded(function, told)
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,7 +68,7 @@ def distributed_lock(
 
 
 def _view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not guarded.told.locks_method(request.method):
+    if not guarded.locks_method(request.method):
         return guarded.function(*args, **kwargs)
     try:
         response = _call(guarded, args, kwargs, (request,))

@@ -87,9 +87,12 @@ class DistLock:
         timeout: float | None = None,
         ttl: float | None = None,
         methods: Iterable[str] | None = None,
+        on_contended: str = "respond",
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """`flask_distlock.distributed_lock`, for those who have the extension at hand."""
-        return distributed_lock(*names, alias=alias, timeout=timeout, ttl=ttl, methods=methods)
+        return distributed_lock(
+            *names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended
+        )
 
     def close(self) -> None:
         """Close the clients of the current app. They may be used again."""

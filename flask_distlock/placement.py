@@ -48,7 +48,7 @@ def check_placement(app: Flask) -> None:
 
 
 def _check_methods(guarded: Guarded, rule: str, methods: set[str]) -> None:
-    wanted = guarded.told.methods
+    wanted = guarded.methods
     if wanted is not None and wanted.isdisjoint(methods):
         raise ConfigurationError(
             f"{guarded.where} locks {', '.join(sorted(wanted))}, but the route {rule!r} takes only "

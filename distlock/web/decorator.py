@@ -7,7 +7,6 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from distlock.errors import ConfigurationError
@@ -20,21 +19,19 @@ R = TypeVar("R")
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
+#: What classes and rules lock unless they are told otherwise: the methods that change something.
+UNSAFE_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+#: ``when=`` of a rule: gets the request and the view's arguments; false: this request is not locked.
+When = Callable[..., object]
+
+ON_CONTENDED = ("respond", "raise")
+
 #: Where a decorated function says which guard it is. `functools.wraps` copies it to whatever stands above.
 _MARK = "__distlock__"
 
 #: Where the decorator itself says what is wrong if it is met in the place of a view.
 _UNUSED = "__distlock_unused__"
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What messages tell the users of one framework to write."""
-
-    #: For a class-based view, with ``{}`` for the decorator.
-    on_class: str
-    #: Where the ``locks`` of ``locks.lock(...)`` come from.
-    locks: str
 
 
 class Told:
@@ -51,6 +48,7 @@ class Told:
         timeout: float | None = None,
         ttl: float | None = None,
         methods: Iterable[str] | None = None,
+        on_contended: str = "respond",
     ) -> None:
         self._sources = tuple(names)
         self.names = Names(names)
@@ -60,10 +58,10 @@ class Told:
         self.timeout = _seconds("timeout", timeout, zero=True)
         self.ttl = _seconds("ttl", ttl, zero=False)
         self.methods = None if methods is None else _methods(methods)
-
-    def locks_method(self, method: str | None) -> bool:
-        """Whether requests with this HTTP method are locked."""
-        return self.methods is None or method in self.methods
+        if on_contended not in ON_CONTENDED:
+            raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond' or 'raise'.")
+        #: Whether a view's client is answered where the lock stayed taken; else the view raises LockTimeout.
+        self.responds = on_contended == "respond"
 
     def __str__(self) -> str:
         """As the user would write it."""
@@ -77,6 +75,8 @@ class Told:
         ]
         if self.methods is not None:
             given.append(f"methods=[{', '.join(map(_written, sorted(self.methods)))}]")
+        if not self.responds:
+            given.append('on_contended="raise"')
         return f"distributed_lock({', '.join(given)})"
 
     @property
@@ -89,16 +89,32 @@ class Told:
 
 
 class Guarded:
-    """One decorated function: the function, what the decorator was told, and the names of its calls."""
+    """One guarded function: the function, what its guard was told, and the names of its calls.
 
-    def __init__(self, function: Callable[..., Any], told: Told, advice: Advice) -> None:
-        refuse_unguardable(function, told, advice)
+    *methods*: what is locked where the guard was not told; None: every HTTP method. *when*: see `When`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        told: Told,
+        *,
+        methods: frozenset[str] | None = None,
+        when: When | None = None,
+    ) -> None:
+        refuse_unguardable(function)
         self.function = function
         self.told = told
+        self.when = when
+        self.methods = methods if told.methods is None else told.methods
         self.names: BoundNames = told.names.bind(function)
         #: Module and name of the function, for messages.
         self.where = where_of(function)
         self.wrapper: Callable[..., Any] | None = None
+
+    def locks_method(self, method: str | None) -> bool:
+        """Whether requests with this HTTP method are locked."""
+        return self.methods is None or method in self.methods
 
     def mark(self, wrapper: Callable[..., Any]) -> None:
         """Let *wrapper* be found as this guard."""
@@ -152,24 +168,12 @@ def unused(view: object) -> str | None:
     return problem if isinstance(problem, str) else None
 
 
-def refuse_unguardable(function: Any, told: Told, advice: Advice) -> None:
-    """Raise `ConfigurationError` for what would run after its lock was released, or never under it."""
-    where = where_of(function)
-    if inspect.isclass(function):
+def refuse_unguardable(function: Any) -> None:
+    """Raise `ConfigurationError` for what would run after its lock was released."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
-            f"@distributed_lock stands on the class {where}, and guards functions only. For a "
-            f"class-based view write {advice.on_class.format(told)}."
-        )
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError(
-            f"{where} is async, and @distributed_lock guards plain functions only in this version. Write "
-            f"'def {function.__name__}', or lock inside it: async with locks.lock('product_1'), where "
-            f"locks is {advice.locks}."
-        )
-    if inspect.isgeneratorfunction(function):
-        raise ConfigurationError(
-            f"{where} is a generator: its body would run after the lock is released. Decorate a function "
-            "that does the work and returns."
+            f"{where_of(function)} is a generator: its body would run after the lock is released. Decorate a "
+            "function that does the work and returns."
         )
 
 

@@ -87,7 +87,7 @@ def check_held() -> None:
 def _held(
     client: Locks, grant: Grant, transactions: Transactions, watch: Watch | None
 ) -> Iterator[Callable[[R], R]]:
-    """What lies between lock and release: BEGIN, the block, COMMIT. Gives what the block's result goes through."""
+    """Between lock and release: BEGIN, the block, COMMIT. Gives what the result of the block goes through."""
     if watch is not None:
         watch.acquired(grant)
     with holding(client, grant), transactions.begin() as commits:

@@ -5,9 +5,7 @@ import functools
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Advice, Guarded, Told, explaining, guards_of, unused
-
-ADVICE = Advice(on_class="@on_class({})", locks="somewhere")
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, explaining, guards_of, unused
 
 
 def view(id: int) -> None: ...
@@ -25,6 +23,7 @@ def view(id: int) -> None: ...
         ({"methods": []}, "would never lock"),
         ({"methods": ["PSOT"]}, "Did you mean 'POST'"),
         ({"methods": [1]}, "is no HTTP method"),
+        ({"on_contended": "wait"}, "on_contended='wait' has to be 'respond' or 'raise'"),
     ],
 )
 def test_what_can_never_work_is_an_error_at_import(words: dict[str, object], message: str) -> None:
@@ -33,17 +32,21 @@ def test_what_can_never_work_is_an_error_at_import(words: dict[str, object], mes
 
 
 def test_methods_may_be_written_small() -> None:
-    told = Told(["stock"], methods=["post"])
-    assert told.locks_method("POST")
-    assert not told.locks_method("GET")
-    assert Told(["stock"]).locks_method("GET")
+    guarded = Guarded(view, Told(["stock"], methods=["post"]))
+    assert guarded.locks_method("POST")
+    assert not guarded.locks_method("GET")
+
+
+def test_every_method_is_locked_unless_what_is_guarded_or_its_guard_says_otherwise() -> None:
+    assert Guarded(view, Told(["stock"])).locks_method("GET")
+    rule = Guarded(view, Told(["stock"]), methods=UNSAFE_METHODS)
+    assert rule.locks_method("PATCH")
+    assert not rule.locks_method("GET")
+    assert Guarded(view, Told(["stock"], methods=["GET"]), methods=UNSAFE_METHODS).locks_method("GET")
 
 
 def test_head_runs_what_get_runs() -> None:
-    assert Told(["stock"], methods=["GET"]).locks_method("HEAD")
-
-
-async def coroutine() -> None: ...
+    assert Guarded(view, Told(["stock"], methods=["GET"])).locks_method("HEAD")
 
 
 def generator():
@@ -54,31 +57,20 @@ async def async_generator():
     yield
 
 
-class Shop: ...
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (coroutine, r"test_decorator\.coroutine is async.*Write 'def coroutine'.*where locks is somewhere"),
-        (async_generator, r"test_decorator\.async_generator is async"),
-        (generator, r"test_decorator\.generator is a generator"),
-        (Shop, r'the class tests\.web\.test_decorator\.Shop.*@on_class\(distributed_lock\("stock"\)\)'),
-    ],
-)
-def test_what_can_not_be_guarded_says_what_to_do(function: object, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        Guarded(function, Told(["stock"]), ADVICE)  # type: ignore[arg-type]
+@pytest.mark.parametrize("function", [generator, async_generator])
+def test_a_generator_can_not_be_guarded(function: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"test_decorator\.\w+ is a generator"):
+        Guarded(function, Told(["stock"]))  # type: ignore[arg-type]
 
 
 def test_guards_are_found_through_the_decorators_above_them_the_outermost_first() -> None:
-    inner = Guarded(view, Told(["product_<id>"]), ADVICE)
+    inner = Guarded(view, Told(["product_<id>"]))
 
     @functools.wraps(view)
     def guarded(id: int) -> None: ...
 
     inner.mark(guarded)
-    outer = Guarded(guarded, Told(["stock"]), ADVICE)
+    outer = Guarded(guarded, Told(["stock"]))
 
     @functools.wraps(guarded)
     def guarded_twice(id: int) -> None: ...
@@ -93,8 +85,8 @@ def test_guards_are_found_through_the_decorators_above_them_the_outermost_first(
 
 
 def test_a_guard_knows_its_function_by_name() -> None:
-    assert Guarded(view, Told(["product_<id>"]), ADVICE).where.endswith("test_decorator.view")
-    assert "partial" in Guarded(functools.partial(view, 1), Told(["stock"]), ADVICE).where
+    assert Guarded(view, Told(["product_<id>"])).where.endswith("test_decorator.view")
+    assert "partial" in Guarded(functools.partial(view, 1), Told(["stock"])).where
 
 
 def test_a_decorator_is_shown_as_it_was_written() -> None:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 import distlock
-from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.current import held
+from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.web import guard
 
 numbers = itertools.count()

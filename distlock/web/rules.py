@@ -1,0 +1,112 @@
+"""``DISTLOCK_RULES``: guards from settings alone, with no change to the views."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import Told, When
+from distlock.web.templates import NameSource
+
+_EXAMPLE = '{"route": "shop:reduce-stock", "methods": ["POST"], "lock": "product_<id>"}'
+_TOLD = ("alias", "timeout", "ttl", "methods", "on_contended")
+_KEYS = ("route", "lock", *_TOLD, "when")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: `told` stands around the view of `route`, as the decorator at the outermost place would."""
+
+    #: What the framework calls the view: the URL's name in Django, the endpoint in Flask.
+    route: str
+    told: Told
+    when: When | None = None
+
+    def __str__(self) -> str:
+        return f"the rule for {self.route!r}"
+
+
+def read_rules(setting: object, *, name: str = "DISTLOCK_RULES") -> list[Rule]:
+    """The rules that *setting* describes. *name* is what messages call the setting.
+
+    Imports the predicates that are named by a dotted path. Raises `ConfigurationError` for the first problem.
+    """
+    return list(_read(setting, name))
+
+
+def unknown_route(rule: Rule, known: Iterable[str]) -> ConfigurationError:
+    """The error for a rule whose route is none of *known*."""
+    known = sorted(known)
+    close = difflib.get_close_matches(rule.route, known, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known) or 'none'}."
+    return ConfigurationError(f"DISTLOCK_RULES names the route {rule.route!r}, which does not exist. {hint}")
+
+
+def _read(setting: object, name: str) -> Iterator[Rule]:
+    if setting is None:
+        return
+    if isinstance(setting, str | Mapping) or not isinstance(setting, Iterable):
+        raise ConfigurationError(
+            f"{name} is a {type(setting).__name__}, not a list. Write {name} = [{_EXAMPLE}]."
+        )
+    for index, given in enumerate(setting):
+        where = f"{name}[{index}]"
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(
+                f"{where} is a {type(given).__name__}, not a dict. Write {name} = [{_EXAMPLE}]."
+            )
+        _refuse_unknown_keys(where, given)
+        try:
+            yield _rule(given)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where}: {error}") from error
+
+
+def _rule(given: Mapping[str, Any]) -> Rule:
+    for key in ("route", "lock"):
+        if not given.get(key):
+            raise ConfigurationError(f"{key!r} is missing. Write for example {_EXAMPLE}.")
+    if not isinstance(given["route"], str):
+        raise ConfigurationError(f"'route' is a {type(given['route']).__name__}, not the name of a route.")
+    told = Told(_names(given["lock"]), **{key: given[key] for key in _TOLD if key in given})
+    return Rule(given["route"], told, _predicate(given.get("when")))
+
+
+def _names(lock: object) -> list[NameSource]:
+    if isinstance(lock, str) or callable(lock):
+        return [lock]
+    if isinstance(lock, Iterable) and not isinstance(lock, Mapping | bytes):
+        return list(lock)
+    raise ConfigurationError(
+        f"'lock' is a {type(lock).__name__}: write a template such as \"product_<id>\", a callable, or a list "
+        "of these."
+    )
+
+
+def _predicate(when: object) -> When | None:
+    if when is None or callable(when):
+        return when
+    if not isinstance(when, str):
+        raise ConfigurationError(f"'when' is a {type(when).__name__}: write a dotted path or a callable.")
+    module, _, attribute = when.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"'when' is {when!r}, which can't be imported: {error}") from error
+    if not callable(found):
+        raise ConfigurationError(f"'when' is {when!r}, which is a {type(found).__name__} and no callable.")
+    predicate: When = found
+    return predicate
+
+
+def _refuse_unknown_keys(where: str, given: Mapping[Any, Any]) -> None:
+    for key in given:
+        if key in _KEYS:
+            continue
+        close = difflib.get_close_matches(str(key).lower(), _KEYS, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(_KEYS)}."
+        raise ConfigurationError(f"{where} has an unknown key {key!r}. {hint}")
