@@ -82,7 +82,8 @@ def _names(lock: object) -> list[NameSource]:
     if isinstance(lock, Iterable) and not isinstance(lock, Mapping | bytes):
         return list(lock)
     raise ConfigurationError(
-        f"'lock' is a {type(lock).__name__}: write a template such as \"product_<id>\", a callable, or a list "
+        f"'lock' is a {type(lock).__name__}: write a template such as "
+        '"product_<id>", a callable, or a list '
         "of these."
     )
 
