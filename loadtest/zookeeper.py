@@ -1,0 +1,56 @@
+"""A private ZooKeeper server: on a free port of the loopback, its data in the run's directory."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from loadtest.child import Child, StackError
+from loadtest.ports import free_port
+
+#: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
+JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")
+#: A small heap, and no compiler that takes longer than the run to pay off.
+JAVA = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+SERVER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+#: Sessions live for 1 to 120 seconds. Nobody needs the data after the run.
+SETTINGS = """\
+tickTime=500
+maxSessionTimeout=120000
+dataDir={data}
+clientPort={port}
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+4lw.commands.whitelist=ruok
+forceSync=no
+"""
+
+
+@contextlib.contextmanager
+def open_zookeeper(directory: Path) -> Iterator[str]:
+    """The URL of a server that keeps its data in *directory*."""
+    java = shutil.which("java")
+    if not java or not all(Path(jar).exists() for jar in JARS):
+        raise StackError("ZooKeeper is not installed. Run: apt-get install zookeeper, or scripts/demo.")
+    port, settings = free_port(), directory / "zookeeper.cfg"
+    settings.write_text(SETTINGS.format(data=directory / "zookeeper", port=port), encoding="utf-8")
+    command = [java, *JAVA, LOG_LEVEL, "-cp", ":".join(JARS), SERVER, str(settings)]
+    child = Child("ZooKeeper", command, directory / "zookeeper.log")
+    try:
+        child.wait_until(lambda: zookeeper_answers(port))
+        yield f"zookeeper://127.0.0.1:{port}/locks"
+    finally:
+        child.stop()
+
+
+def zookeeper_answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"ruok")
+            return connection.recv(4) == b"imok"
+    except OSError:
+        return False
