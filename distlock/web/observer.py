@@ -54,3 +54,26 @@ def watching(observer: Observer | None, names: Sequence[str]) -> Iterator[Watch 
     finally:
         if watch._grant is not None:
             observer.released(watch._grant, now() - watch._since)
+
+
+class _Together:
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def acquired(self, grant: Grant, waited: float) -> None:
+        for observer in self._observers:
+            observer.acquired(grant, waited)
+
+    def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
+        for observer in self._observers:
+            observer.refused(names, error, waited)
+
+    def released(self, grant: Grant, held: float) -> None:
+        for observer in self._observers:
+            observer.released(grant, held)
+
+
+def together(*observers: Observer | None) -> Observer | None:
+    """*observers* as one; None where all of them are: a guard that nobody observes spends no time on it."""
+    present = [observer for observer in observers if observer is not None]
+    return _Together(present) if len(present) > 1 else next(iter(present), None)

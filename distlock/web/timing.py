@@ -1,0 +1,38 @@
+"""The ``Server-Timing`` header: how long a request waited for its lock, and held it.
+
+Names of locks are never in it: it goes to every client, and into the developer tools of their browsers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distlock.errors import LockError
+from distlock.grant import Grant
+
+
+class Stopwatch:
+    """The observer of one guard, and what it measured, seconds."""
+
+    def __init__(self) -> None:
+        self.waited: float | None = None
+        self.held: float | None = None
+
+    def acquired(self, grant: Grant, waited: float) -> None:
+        self.waited = waited
+
+    def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
+        self.waited = waited
+
+    def released(self, grant: Grant, held: float) -> None:
+        self.held = held
+
+    def header(self, existing: str = "") -> str:
+        """The value of ``Server-Timing``, after *existing*; "" where there is nothing to say.
+
+        A guard whose names were held already asked nobody, and measured nothing.
+        """
+        measured = (("lock-wait", self.waited), ("lock-held", self.held))
+        said = [existing] if existing.strip() else []
+        said += [f"{metric};dur={seconds * 1000:.1f}" for metric, seconds in measured if seconds is not None]
+        return ", ".join(said)
