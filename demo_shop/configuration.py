@@ -20,7 +20,7 @@ class Configuration:
 
     #: Who answers, as told by the header ``X-Instance``.
     instance: str = "shop"
-    #: ``sqlite:////absolute/path`` or ``postgresql://user@host/name``.
+    #: ``sqlite:////absolute/path``, ``postgresql://user@host/name`` or ``mysql://user@host/name``.
     database: str = f"sqlite:///{VAR / 'shop.sqlite3'}"
     #: What stands around the purchase: one of `GUARDS`.
     guard: str = "none"

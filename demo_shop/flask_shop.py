@@ -26,7 +26,7 @@ app = Flask(__name__, template_folder=str(Path(__file__).parent))
 app.config["DISTLOCK"] = SHOP.distlock()
 app.config["SQLALCHEMY_DATABASE_URI"] = ledger.database_url(SHOP.database)
 # As many connections as gunicorn has threads: a purchase waits for the lock, never for a connection.
-app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64}
+app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64} | ledger.isolation(SHOP.database)
 db = SQLAlchemy(app, metadata=Base.metadata)
 locks = DistLock()
 locks.init_app(app)

@@ -17,6 +17,12 @@ from demo_shop.tables import Base, Product, Purchase
 
 PRODUCT_ID = 1
 PRODUCT_NAME = "ECS:1C2048M"
+DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    # One dialect for both, as in Django.
+    "mariadb": "mysql+pymysql",
+}
 #: Readers beside a writer; no fsync for each order; writers queue instead of failing.
 SQLITE_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA busy_timeout=30000")
 
@@ -38,8 +44,17 @@ class Ledger:
 
 
 def database_url(text: str) -> URL:
+    """The URL that SQLAlchemy wants: with the driver that both frameworks use."""
     url = make_url(text)
-    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+    return url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
+
+
+def isolation(database: str) -> dict[str, str]:
+    """Engine options. MySQL's default would show each transaction the stock of its first read; Django asks
+    for READ COMMITTED on its own, and so the two frameworks agree."""
+    return (
+        {"isolation_level": "READ COMMITTED"} if database_url(database).get_backend_name() == "mysql" else {}
+    )
 
 
 def prepare_sqlite(engine: Engine) -> None:

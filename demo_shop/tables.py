@@ -5,7 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlalchemy import DateTime, ForeignKey, String
+from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+#: To the microsecond, because the report draws the orders in time; MySQL's own default is the second.
+Moment = DateTime(timezone=True).with_variant(DATETIME(fsp=6), "mysql")
 
 
 class Base(DeclarativeBase):
@@ -31,4 +35,4 @@ class Purchase(Base):
     instance: Mapped[str] = mapped_column(String(50))
     #: The stock that this buyer read. Two orders with the same figure are one unit, sold twice.
     stock_seen: Mapped[int]
-    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    created_at: Mapped[datetime] = mapped_column(Moment)

@@ -12,11 +12,13 @@ from typing import NoReturn
 
 from demo_shop.configuration import Configuration
 from loadtest.child import StackError
+from loadtest.databases import DATABASES, kind_of
+from loadtest.lock_services import BACKENDS
 from loadtest.record import as_json
 from loadtest.report import write_report
 from loadtest.run import Crowd, Run, run_scenario
 from loadtest.scenario import FRAMEWORKS, STORY, Scenario, story
-from loadtest.stack import BACKENDS, Stack
+from loadtest.stack import Stack
 from loadtest.terminal import Progress, summary
 from loadtest.up import keep_open
 from loadtest.verdict import Conclusion
@@ -58,7 +60,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--stock", type=int, default=defaults.stock, help="units (default: %(default)s)")
     parser.add_argument("--pause", type=float, default=defaults.pause, help="between read and write, s")
     parser.add_argument("--port", type=int, default=0, help="of the shop, with up (default: any free one)")
-    parser.add_argument("--database", default="", help="postgresql://… instead of an SQLite file")
+    parser.add_argument(
+        "--database",
+        default="sqlite",
+        help=f"{', '.join(DATABASES)}, or the URL of a server of yours (default: sqlite)",
+    )
     options = parser.parse_args(arguments)
     options.up = options.scenarios[:1] == ["up"]
     options.scenarios = options.scenarios[options.up :]
@@ -68,6 +74,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
             f"with --framework {options.framework} there is no scenario {unknown[0]!r}; "
             f"there are: {', '.join(slugs)}"
         )
+    try:
+        kind_of(options.database)
+    except ValueError as error:
+        parser.error(str(error))
     if not 0 <= options.port <= 65535:
         parser.error(f"there is no port {options.port}: choose one up to 65535")
     if options.up and len(options.scenarios) != 1:

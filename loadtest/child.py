@@ -1,4 +1,4 @@
-"""A server that the load test starts, and ends: in a session of its own, and gone when we are."""
+"""A program that the load test starts, and ends: in a session of its own, and gone when we are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE = 30.0
@@ -18,6 +19,14 @@ class StackError(Exception):
     """The stack can't run here; the message is one line with the remedy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Another user than ours."""
+
+    uid: int
+    gid: int
+
+
 class Child:
     def __init__(
         self,
@@ -26,11 +35,13 @@ class Child:
         log: Path,
         environment: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
+        account: Account | None = None,
+        stop_with: signal.Signals = signal.SIGTERM,
     ) -> None:
-        self.name, self.log = name, log
+        self.name, self.log, self.stop_with = name, log, stop_with
         # If we are killed the kernel tells our servers, so that nothing outlives us.
         guardian = shutil.which("setpriv")
-        tied = [guardian, "--pdeathsig", "TERM", *command] if guardian else list(command)
+        tied = [guardian, "--pdeathsig", stop_with.name, *command] if guardian else list(command)
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 tied,
@@ -41,6 +52,11 @@ class Child:
                 pass_fds=pass_fds,
                 # Ctrl-C in the terminal reaches us alone: we end our servers in order.
                 start_new_session=True,
+                # A database refuses to run as root, and its account can read nothing but its home.
+                user=account.uid if account else None,
+                group=account.gid if account else None,
+                extra_groups=[] if account else None,
+                cwd=log.parent if account else None,
             )
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
@@ -61,7 +77,7 @@ class Child:
     def stop(self) -> None:
         """End it and whatever it started: politely, and if need be not."""
         if self.process.poll() is None:
-            self.process.terminate()
+            self.process.send_signal(self.stop_with)
             try:
                 self.process.wait(GRACE)
             except subprocess.TimeoutExpired:
@@ -75,3 +91,15 @@ class Child:
         except ProcessLookupError:
             pass
         self.process.wait()
+
+
+def run_once(name: str, command: Sequence[str], log: Path, account: Account | None = None) -> None:
+    """Run a program that ends by itself, and well."""
+    child = Child(name, command, log, account=account)
+    try:
+        if child.process.wait(PATIENCE):
+            raise StackError(f"{name} failed. It said: {child.last_words()}")
+    except subprocess.TimeoutExpired:
+        raise StackError(f"{name} did not end within {PATIENCE:.0f} s.") from None
+    finally:
+        child.stop()

@@ -59,7 +59,7 @@ def run_scenario(
     shop: Configuration,
     crowd: Crowd,
     backend: str,
-    database: str = "",
+    database: str = "sqlite",
     control: Conclusion | None = None,
     progress: Callable[[Ledger], None] = lambda ledger: None,
 ) -> Run:

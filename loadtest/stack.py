@@ -1,8 +1,7 @@
-"""The stack of one scenario: database, instances, nginx, and the lock service where it is a server."""
+"""The stack of one scenario: database, lock service, instances, nginx."""
 
 from __future__ import annotations
 
-import errno
 import http.client
 import os
 import shutil
@@ -19,7 +18,10 @@ from typing import Self
 from demo_shop.configuration import VAR, Configuration
 from demo_shop.ledger import Ledger, open_sale, read_ledger
 from loadtest import nginx
-from loadtest.child import Child, StackError
+from loadtest.child import Child
+from loadtest.databases import open_database
+from loadtest.lock_services import BACKENDS
+from loadtest.ports import check_free, free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 APPLICATIONS = {
@@ -28,13 +30,12 @@ APPLICATIONS = {
 }
 #: More than there are buyers: who waits for the lock occupies a thread, and must not keep others out.
 THREADS = 64
-BACKENDS = ("file", "redis")
 
 
 class Stack:
     """Started by ``with``; ended, with everything that it started, by leaving it.
 
-    *shop* configures all instances; ``instance``, ``database`` and ``lock`` are filled in where left empty.
+    *shop* configures all instances; its ``instance``, ``database`` and ``lock`` are filled in.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Stack:
         frameworks: Sequence[str],
         shop: Configuration,
         backend: str = "file",
-        database: str = "",
+        database: str = "sqlite",
         port: int = 0,
     ) -> None:
         self.frameworks, self.backend, self.port = tuple(frameworks), backend, port
@@ -61,12 +62,13 @@ class Stack:
         if self.port:
             check_free(self.port)
         VAR.mkdir(exist_ok=True)
-        sweep(VAR)
+        sweep(VAR, "run-")
+        sweep(Path(tempfile.gettempdir()), "distlock-run-")
         with ExitStack() as cleanup:
             self.directory = Path(tempfile.mkdtemp(prefix=f"run-{os.getpid()}-", dir=VAR))
             cleanup.callback(shutil.rmtree, self.directory, ignore_errors=True)
-            lock = self._start_lock_service(cleanup)
-            self.database = self.database or f"sqlite:///{self.directory / 'shop.sqlite3'}"
+            lock = cleanup.enter_context(BACKENDS[self.backend](self.directory))
+            self.database = cleanup.enter_context(open_database(self.database, self.directory))
             self.shop = replace(self.shop, database=self.database, lock=lock)
             self.restock()
             for name, framework in zip(self.names, self.frameworks, strict=True):
@@ -121,29 +123,11 @@ class Stack:
         cleanup.callback(child.stop)
         child.wait_until(lambda: answers(self.port))
 
-    def _start_lock_service(self, cleanup: ExitStack) -> str:
-        """Where the lock lives: a directory of this run, or a Redis server of this run."""
-        if self.backend == "file":
-            locks = self.directory / "locks"
-            locks.mkdir()
-            return locks.as_uri()
-        server = shutil.which("redis-server")
-        if not server:
-            raise StackError(
-                "redis-server is not installed. Run: apt-get install redis-server, or scripts/demo."
-            )
-        port = free_port()
-        command = [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
-        child = Child("redis", [*command, "--save", "", "--appendonly", "no"], self.directory / "redis.log")
-        cleanup.callback(child.stop)
-        child.wait_until(lambda: redis_answers(port))
-        return f"redis://127.0.0.1:{port}/0"
 
-
-def sweep(var: Path) -> None:
+def sweep(parent: Path, prefix: str) -> None:
     """Remove the directories of runs that were killed, and could not do it themselves."""
-    for left in var.glob("run-*-*"):
-        owner = left.name.split("-")[1]
+    for left in parent.glob(f"{prefix}*-*"):
+        owner = left.name.removeprefix(prefix).split("-")[0]
         if owner.isdecimal() and not is_alive(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -158,22 +142,6 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def check_free(port: int) -> None:
-    """`StackError` if nginx could not listen on *port*."""
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise StackError(f"Port {port} is in use: choose another with --port.") from None
-        raise StackError(f"Port {port}: {error.strerror}. Choose another with --port.") from None
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def answers(port: int) -> bool:
     """Whether the shop answers there, with the shop's own words."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
@@ -184,12 +152,3 @@ def answers(port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def redis_answers(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(b"PING\r\n")
-            return connection.recv(5) == b"+PONG"
-    except OSError:
-        return False

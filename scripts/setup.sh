@@ -34,6 +34,8 @@ missing_packages() {
             nginx) has_command nginx || say nginx ;;
             redis-server) has_command redis-server || say redis-server ;;
             postgresql) has_postgresql || say postgresql ;;
+            mariadb) has_command mariadbd && has_command my_print_defaults || say mariadb-server-core mariadb-client-core ;;
+            chromium) has_command chromium || say chromium ;;
         esac
     done
 }
@@ -45,6 +47,10 @@ size_of() {
         nginx) say "about 2 MB" ;;
         redis-server) say "about 6 MB" ;;
         postgresql) say "about 260 MB" ;;
+        # The core packages have the programs, and no service.
+        mariadb-server-core) say "about 50 MB" ;;
+        mariadb-client-core) say "about 15 MB" ;;
+        chromium) say "about 400 MB" ;;
     esac
 }
 

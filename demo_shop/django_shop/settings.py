@@ -33,6 +33,7 @@ TEMPLATES = [
     }
 ]
 
+ENGINES = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
 _url = urlsplit(SHOP.database)
 if _url.scheme == "sqlite":
     _database: dict[str, object] = {
@@ -41,8 +42,14 @@ if _url.scheme == "sqlite":
         "OPTIONS": {"init_command": ";".join(SQLITE_PRAGMAS)},
     }
 else:
+    if ENGINES[_url.scheme] == "mysql":
+        import pymysql
+
+        # Django asks for mysqlclient, which is compiled on the spot, with MariaDB's headers.
+        # PyMySQL is pure Python, has the same interface, and stands in for it.
+        pymysql.install_as_MySQLdb()
     _database = {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": f"django.db.backends.{ENGINES[_url.scheme]}",
         "NAME": unquote(_url.path)[1:],
         "HOST": unquote(_url.hostname or ""),
         "PORT": _url.port or "",

@@ -60,7 +60,7 @@ def test_only_the_directories_of_dead_runs_are_swept(tmp_path: Path) -> None:
     dead, other = tmp_path / f"run-{ended.pid}-c", tmp_path / "run-of-nobody"
     for directory in (ours, theirs, dead, other):
         (directory / "locks").mkdir(parents=True)
-    sweep(tmp_path)
+    sweep(tmp_path, "run-")
     assert sorted(tmp_path.iterdir()) == sorted([ours, theirs, other])
 
 

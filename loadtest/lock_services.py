@@ -1,0 +1,53 @@
+"""The lock service of a stack: a directory of the run, or a server that is started for it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from loadtest.child import Child, StackError
+from loadtest.ports import free_port
+from loadtest.zookeeper import open_zookeeper
+
+
+@contextlib.contextmanager
+def open_file(directory: Path) -> Iterator[str]:
+    locks = directory / "locks"
+    locks.mkdir()
+    yield locks.as_uri()
+
+
+@contextlib.contextmanager
+def open_redis(directory: Path) -> Iterator[str]:
+    server = shutil.which("redis-server")
+    if not server:
+        raise StackError("redis-server is not installed. Run: apt-get install redis-server, or scripts/demo.")
+    port = free_port()
+    command = [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory)]
+    child = Child("redis", [*command, "--save", "", "--appendonly", "no"], directory / "redis.log")
+    try:
+        child.wait_until(lambda: redis_answers(port))
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        child.stop()
+
+
+def redis_answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(5) == b"+PONG"
+    except OSError:
+        return False
+
+
+#: Each makes, in the run's directory, what the lock's URL then leads to.
+BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
+    "file": open_file,
+    "redis": open_redis,
+    "zookeeper": open_zookeeper,
+}
