@@ -45,7 +45,9 @@ class Service:
     timeout: float = 5.0
     max_hold: float = 60.0
     max_names: int = 32
-    max_waiters: int = 32
+    #: Fewer than half of the threads of one server process: who waits for a hot name keeps a thread from
+    #: everybody else. The core's own default is larger: its callers are not a server's only threads.
+    max_waiters: int = 8
     max_waiters_total: int = 256
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
