@@ -17,6 +17,7 @@ from distlock.web.decorator import Guarded, Told, explaining
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
 from django_distlock.conf import services, warn_without_checks
+from django_distlock.request import DjangoRequest
 from django_distlock.responses import response_for
 from django_distlock.transactions import NoTransactions, ViewTransactions, take_over
 
@@ -80,7 +81,7 @@ def _view(
         with transactions.unlocked():
             return guarded.function(*args, **kwargs)
     try:
-        response = _call(guarded, transactions, args, kwargs)
+        response = _call(guarded, transactions, args, kwargs, DjangoRequest(request))
     except LockError as error:
         answer = response_for(error, request)
         if answer is None:
@@ -99,11 +100,12 @@ def _call(
     transactions: ViewTransactions | NoTransactions,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    request: DjangoRequest | None = None,
 ) -> Any:
     warn_without_checks()
     told = guarded.told
     client = services[told.alias]
-    names = guarded.names.of_call(args, kwargs, services.service(told.alias).max_names)
+    names = guarded.names.of_call(args, kwargs, services.service(told.alias).max_names, request=request)
     return guard.run(
         client,
         names,

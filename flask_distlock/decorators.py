@@ -17,6 +17,7 @@ from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
 from flask_distlock.exceptions import exception_for
 from flask_distlock.placement import remember
+from flask_distlock.request import FlaskRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,7 +93,8 @@ def _call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any], first
     state = current_state()
     client = state.services[told.alias]
     maximum = state.services.service(told.alias).max_names
-    names = guarded.names.of_call(args, kwargs, maximum, first=first)
+    parts = FlaskRequest(request, state.user) if first else None
+    names = guarded.names.of_call(args, kwargs, maximum, request=parts, first=first)
     transactions = state.sessions.transactions(guarded.where, is_view=bool(first))
 
     def body() -> Any:

@@ -21,6 +21,7 @@ from distlock.web.templates import NameSource
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import exception_for
 from flask_distlock.placement import check_placement
+from flask_distlock.request import UserKey
 from flask_distlock.sessions import Sessions
 
 P = ParamSpec("P")
@@ -36,6 +37,8 @@ class State:
     """What the extension keeps for one app, in ``app.extensions["distlock"]``."""
 
     services: Services
+    #: Gives the user's key; None: Flask-Login's.
+    user: UserKey | None = None
     sessions: Sessions = field(default_factory=Sessions)
     mutex: threading.Lock = field(default_factory=threading.Lock)
     checked: bool = False
@@ -49,7 +52,8 @@ class DistLock:
     ``locks.lock("product_1")`` and ``locks["other"]`` use the lock services of the current app.
     """
 
-    def __init__(self, app: Flask | None = None) -> None:
+    def __init__(self, app: Flask | None = None, *, user: UserKey | None = None) -> None:
+        self._user = user
         if app is not None:
             self.init_app(app)
 
@@ -61,7 +65,7 @@ class DistLock:
             )
         app.config.setdefault("DISTLOCK", None)
         app.config.setdefault("DISTLOCK_CONTENDED_STATUS", 423)
-        state = State(Services(lambda: _read(app)))
+        state = State(Services(lambda: _read(app)), self._user)
         app.extensions[KEY] = state
         # First of all: an earlier hook might answer, and the mistake would go unseen.
         app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check_once(app, state))

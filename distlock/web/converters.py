@@ -71,6 +71,11 @@ def convert_plain(value: object) -> str:
     raise Unfit(f"takes int and UUID, not {type(value).__name__}")
 
 
+def convert_key(value: object) -> str:
+    """What ``<user.pk>`` takes: a key that comes from the site's own database, which spells it in one way."""
+    return str(value) if isinstance(value, UUID) else convert_str(value)
+
+
 CONVERTERS: dict[str, Converter] = {
     "int": convert_int,
     "slug": convert_slug,

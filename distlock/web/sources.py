@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from distlock.errors import ConfigurationError, InvalidName
 from distlock.names import check_name
 from distlock.web.converters import Malformed
-from distlock.web.templates import NameSource, Template, parse
+from distlock.web.request import Parts, Request
+from distlock.web.templates import NameSource, Placeholder, Template, parse
 
 NO_NAME = "A lock needs a name: write @distributed_lock('product_<int:id>')."
 
@@ -47,6 +48,10 @@ class BoundNames:
     def __init__(self, names: Names, function: Callable[..., object]) -> None:
         self.sources = names.sources
         self.templates = names.templates
+        self._where = where_of(function)
+        found = [(template, p) for template in self.templates for p in template.placeholders]
+        self._from_arguments = [(template, p) for template, p in found if not p.in_request]
+        self._from_request = [(template, p) for template, p in found if p.in_request]
         # A partial made by Django's method_decorator claims to wrap the method, which has one more argument.
         follow = not isinstance(function, functools.partial)
         self._signature = inspect.signature(function, follow_wrapped=follow)
@@ -55,14 +60,18 @@ class BoundNames:
         self._named = [p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}]
         self._defaults = {p.name for p in parameters if p.default is not p.empty}
         if self._open is None:
-            self._refuse_unknown(function)
+            self._refuse_unknown()
+
+    @property
+    def needs_user(self) -> bool:
+        """Whether a name takes the user, who may have to be loaded: async views do that beforehand."""
+        return any(placeholder.place.head == "user" for _, placeholder in self._from_request)
 
     def required(self) -> list[tuple[Template, str]]:
         """Each argument that has to come with the call, with the template that names it."""
         return [
             (template, placeholder.source)
-            for template in self.templates
-            for placeholder in template.placeholders
+            for template, placeholder in self._from_arguments
             if placeholder.source not in self._defaults
         ]
 
@@ -72,37 +81,37 @@ class BoundNames:
         kwargs: Mapping[str, object],
         maximum: int,
         *,
+        request: Request | None = None,
         first: tuple[object, ...] = (),
     ) -> list[str]:
-        """The names for this call, without doubles. *first*: what callables get before the call's arguments.
+        """The names for this call, without doubles.
 
+        *request*: if the call is that of a view. *first*: what callables get before the call's arguments.
         Raises `Malformed` for client data that can't be a name or for more than *maximum* names,
         `ConfigurationError` for what the template can never take, TypeError if the call itself is wrong.
         """
         arguments: Mapping[str, object] | None = None
+        if request is None:
+            self._refuse_without_request()
+        parts = None if request is None else Parts(request)
         found: dict[str, None] = {}
         for source in self.sources:
             if isinstance(source, Template):
                 if arguments is None:
                     arguments = self._arguments(args, kwargs)
-                found[source.name(arguments)] = None
-                continue
-            for name in _names_from(source(*first, *args, **kwargs)):
+                names = source.names(arguments, parts)
+            else:
+                names = _names_from(source(*first, *args, **kwargs))
+            for name in names:
                 found[name] = None
                 if len(found) > maximum:
-                    break
-        if len(found) > maximum:
-            raise Malformed(f"one call asks for more than {maximum} locks")
+                    raise Malformed(f"one call asks for more than {maximum} locks")
         if not found:
             raise Malformed("nothing was named to lock")
         return list(found)
 
     def _arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Mapping[str, object]:
-        if all(
-            placeholder.source in kwargs
-            for template in self.templates
-            for placeholder in template.placeholders
-        ):
+        if all(placeholder.source in kwargs for _, placeholder in self._from_arguments):
             # Views get theirs by keyword: no need to bind.
             return kwargs
         bound = self._signature.bind(*args, **kwargs)
@@ -110,18 +119,27 @@ class BoundNames:
         arguments = dict(bound.arguments)
         if self._open is not None:
             arguments |= arguments.pop(self._open)
-        for template, source in ((t, p.source) for t in self.templates for p in t.placeholders):
-            if source not in arguments:
-                raise ConfigurationError(_unknown(template, source, arguments))
+        for template, placeholder in self._from_arguments:
+            if placeholder.source not in arguments:
+                raise ConfigurationError(_unknown(template, placeholder, arguments))
         return arguments
 
-    def _refuse_unknown(self, function: Callable[..., object]) -> None:
-        for template, source in ((t, p.source) for t in self.templates for p in t.placeholders):
-            if source not in self._named:
-                raise ConfigurationError(f"{where_of(function)}: {_unknown(template, source, self._named)}")
+    def _refuse_without_request(self) -> None:
+        # A function that a view calls has none, either: its request would be an ambient one.
+        for template, placeholder in self._from_request:
+            raise ConfigurationError(
+                f"{placeholder.text} in the lock's name {template.text!r} needs a request, and {self._where} "
+                "was not called as a view: pass the value as an argument, and write '<int:id>'."
+            )
+
+    def _refuse_unknown(self) -> None:
+        for template, placeholder in self._from_arguments:
+            if placeholder.source not in self._named:
+                unknown = _unknown(template, placeholder, self._named)
+                raise ConfigurationError(f"{self._where}: {unknown}")
 
 
-def _names_from(made: object) -> Iterable[str]:
+def _names_from(made: object) -> Iterator[str]:
     names = [made] if isinstance(made, str) else made
     if not isinstance(names, Iterable):
         raise ConfigurationError(
@@ -134,9 +152,8 @@ def _names_from(made: object) -> Iterable[str]:
             raise Malformed(str(error)) from None
 
 
-def _unknown(template: Template, source: str, known: Iterable[str]) -> str:
-    known = list(known)
-    placeholder = next(p for p in template.placeholders if p.source == source)
+def _unknown(template: Template, placeholder: Placeholder, known: Iterable[str]) -> str:
+    known, source = list(known), placeholder.source
     close = difflib.get_close_matches(source, known, n=1)
     if close:
         line = template.text.replace(placeholder.text, placeholder.text.replace(source, close[0]))

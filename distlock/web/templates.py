@@ -1,23 +1,25 @@
-"""Name templates: ``product_<int:id>`` and the arguments of one call make ``product_42``."""
+"""Name templates: ``product_<int:id>`` and one call make ``product_42``."""
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from distlock.errors import ConfigurationError, InvalidName
 from distlock.names import check_name
-from distlock.web.converters import CONVERTERS, Converter, Malformed, Unfit, convert_plain
-
-#: Parts of a request that a template may name in a later version.
-RESERVED = ("query", "json", "form", "header", "user")
+from distlock.web.converters import CONVERTERS, Converter, Malformed, Unfit, convert_key, convert_plain
+from distlock.web.places import NoPlace, Place, place
+from distlock.web.request import Parts
 
 _TOKEN = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
 _PLACEHOLDER = re.compile(r"(?:(?P<converter>[^:]*):)?(?P<source>.*)", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?P<name>\w+)\(.*\)", re.DOTALL)
 _BRACES = re.compile(r"\{(\w*)[^{}]*\}")
+
+_OTHERS = "or 'slug:', 'uuid:', or 'str:' where the spelling itself is the identity."
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +27,42 @@ class Placeholder:
     """One ``<converter:source>``."""
 
     text: str
-    source: str
+    place: Place
     converter: str | None
     convert: Converter
 
-    def value(self, arguments: Mapping[str, object]) -> str:
-        value = arguments[self.source]
-        if value is None:
-            raise Malformed(f"{self.text} is missing")
+    @property
+    def source(self) -> str:
+        """As written: ``id``, ``query.id``."""
+        return self.place.text
+
+    @property
+    def in_request(self) -> bool:
+        """Whether it looks into the request, and not at the arguments of the call."""
+        return self.place.head != "argument"
+
+    def values(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterator[str]:
+        """What stands in the name for it: one text, or with ``[]`` one for each element.
+
+        Raises `Malformed` for what the client sent wrongly, `Unfit` for what the site itself gave.
+        """
         try:
-            return self.convert(value)
+            for value in self._found(arguments, parts):
+                if value is None:
+                    raise Malformed("is missing")
+                yield self.convert(value)
         except Malformed as error:
             raise Malformed(f"{self.text} {error}") from None
+        except Unfit as error:
+            if self.place.head == "json":
+                raise Malformed(f"{self.text} {error}") from None
+            raise
+
+    def _found(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterable[object]:
+        if not self.in_request:
+            return (arguments[self.source],)
+        assert parts is not None  # `BoundNames.of_call` has seen to that.
+        return parts.values(self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +71,45 @@ class Template:
 
     text: str
     parts: tuple[str | Placeholder, ...]
+    #: Whether it makes one name for each element of a list.
+    is_cart: bool = False
 
     @property
     def placeholders(self) -> Iterator[Placeholder]:
         return (part for part in self.parts if isinstance(part, Placeholder))
 
-    def name(self, arguments: Mapping[str, object]) -> str:
-        """The name for these arguments.
+    def names(self, arguments: Mapping[str, object], parts: Parts | None = None) -> Iterator[str]:
+        """The name for these arguments and these parts of the request; of a cart, one for each element.
 
         Raises `Malformed` for client data that can't be a name, `ConfigurationError` for arguments of a type
         that the template can never take; the message has the template to write instead.
         """
-        written = []
-        for part in self.parts:
-            if isinstance(part, str):
-                written.append(part)
-                continue
+        rows = zip(*[self._column(part, arguments, parts) for part in self.parts], strict=False)
+        for row in rows if self.is_cart else itertools.islice(rows, 1):
             try:
-                written.append(part.value(arguments))
-            except Unfit as error:
-                raise ConfigurationError(self._unfit(part, arguments[part.source], error)) from None
-        try:
-            return check_name("".join(written))
-        except InvalidName as error:
-            raise Malformed(str(error)) from None
+                yield check_name("".join(row))
+            except InvalidName as error:
+                raise Malformed(str(error)) from None
 
-    def _unfit(self, placeholder: Placeholder, value: object, error: Unfit) -> str:
+    def _column(
+        self, part: str | Placeholder, arguments: Mapping[str, object], parts: Parts | None
+    ) -> Iterator[str]:
+        if isinstance(part, str):
+            return itertools.repeat(part)
+        values = part.values(arguments, parts)
+        if part.place.each is not None:
+            return values
+        try:
+            return itertools.repeat(next(values))
+        except Unfit as error:
+            raise ConfigurationError(self._unfit(part, arguments, error)) from None
+
+    def _unfit(self, placeholder: Placeholder, arguments: Mapping[str, object], error: Unfit) -> str:
         problem = f"{placeholder.text} in the lock's name {self.text!r} {error}."
-        if isinstance(value, str):
-            # One value has many spellings as text ('1', '01', '+1'), and each would be a lock of its own.
-            line = self.text.replace(placeholder.text, f"<int:{placeholder.source}>")
-            return (
-                f"{problem} Text can spell one value in many ways. Write {line!r}, or 'slug:', 'uuid:', "
-                "or 'str:' where the spelling itself is the identity."
-            )
+        if placeholder.in_request:
+            return f"{problem} The key of a user has to be an int, a UUID or text."
+        if isinstance(arguments[placeholder.source], str):
+            return f"{problem} {_over_text(self.text, placeholder.text, placeholder.source)}"
         return f"{problem} Pass its key, for example an int, as the argument {placeholder.source!r}."
 
 
@@ -110,7 +141,8 @@ def parse(text: str) -> Template:
         check_name("".join(part if isinstance(part, str) else "0" for part in parts))
     except InvalidName as error:
         raise ConfigurationError(str(error)) from None
-    return Template(text, tuple(parts))
+    is_cart = _check_lists(text, [part for part in parts if isinstance(part, Placeholder)])
+    return Template(text, tuple(parts), is_cart)
 
 
 def _placeholder(text: str, written: str, inside: str) -> Placeholder:
@@ -124,17 +156,46 @@ def _placeholder(text: str, written: str, inside: str) -> Placeholder:
         )
     if converter is not None and converter not in CONVERTERS:
         raise ConfigurationError(_unknown_converter(text, written, converter, source))
-    head, dot, _ = source.partition(".")
-    if dot and head in RESERVED:
+    try:
+        where = place(source)
+    except NoPlace as error:
+        line = text.replace(written, _typed(error.instead, converter))
+        raise ConfigurationError(f"{written} in the lock's name {text!r} {error}: write {line!r}.") from None
+    if converter is not None:
+        return Placeholder(written, where, converter, CONVERTERS[converter])
+    if where.head == "user":
+        return Placeholder(written, where, None, convert_key)
+    if where.head != "argument":
         raise ConfigurationError(
-            f"{written} in the lock's name {text!r} is not available in this version: a name is made from "
-            "the arguments of the decorated function. Pass the value as an argument to a decorated function."
+            f"{written} in the lock's name {text!r} is what a client sends. "
+            f"{_over_text(text, written, source)}"
         )
-    if not source.isidentifier():
+    return Placeholder(written, where, None, convert_plain)
+
+
+def _typed(source: str, converter: str | None) -> str:
+    if converter is None and source == "user.pk":
+        return f"<{source}>"
+    return f"<{converter or 'int'}:{source}>"
+
+
+def _over_text(text: str, written: str, source: str) -> str:
+    # One value has many spellings as text ('1', '01', '+1'), and each would be a lock of its own.
+    line = text.replace(written, f"<int:{source}>")
+    return f"Text can spell one value in many ways. Write {line!r}, {_OTHERS}"
+
+
+def _check_lists(text: str, placeholders: Sequence[Placeholder]) -> bool:
+    """Whether *text* goes through a list. Raises `ConfigurationError` if through two at once."""
+    lists = [placeholder for placeholder in placeholders if placeholder.place.each is not None]
+    if len({placeholder.place.each for placeholder in lists}) > 1:
+        prefix = text.partition("<")[0]
+        lines = ", ".join(repr(f"{prefix}{placeholder.text}") for placeholder in lists)
         raise ConfigurationError(
-            f"{written} in the lock's name {text!r} does not name an argument: write for example <int:id>."
+            f"The lock's name {text!r} goes through two lists, and which elements belong together is not "
+            f"known: write a name for each, @distributed_lock({lines}), or a callable."
         )
-    return Placeholder(written, source, converter, CONVERTERS[converter] if converter else convert_plain)
+    return bool(lists)
 
 
 def _unknown_converter(text: str, written: str, converter: str, source: str) -> str:
