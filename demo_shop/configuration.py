@@ -6,12 +6,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo_shop.guards import GUARDS
+
 VAR = Path(__file__).resolve().parents[1] / "var"
-GUARDS = {
-    "none": "no lock",
-    "process": "a lock inside each process",
-    "distributed": "a distributed lock",
-}
+
+NO_FOR_UPDATE = (
+    "SQLite has no SELECT … FOR UPDATE: its one writer locks the whole file. "
+    "Take a PostgreSQL or MariaDB database, or another guard."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Configuration:
     instance: str = "shop"
     #: ``sqlite:////absolute/path``, ``postgresql://user@host/name`` or ``mysql://user@host/name``.
     database: str = f"sqlite:///{VAR / 'shop.sqlite3'}"
-    #: What stands around the purchase: one of `GUARDS`.
+    #: What keeps buyers apart: one of `demo_shop.guards.GUARDS`.
     guard: str = "none"
     #: Where the distributed lock lives: ``LOCATION`` of ``DISTLOCK``.
     lock: str = (VAR / "locks").as_uri()
@@ -32,8 +34,14 @@ class Configuration:
     lock_ttl: float = 10.0
     #: How long the shop thinks between reading and writing the stock, seconds.
     pause: float = 0.01
-    #: Units on the shelf when the sale opened. The page needs it to say how many there ever were.
+    #: Units of each product when the sale opened. The page needs it to say how many there ever were.
     stock: int = 100
+    #: How many products there are, at most as many as `demo_shop.ledger.CATALOGUE` has names.
+    products: int = 1
+    #: The Redis of ``/kill``, whose stock is not in the database. Without one there is no ``/kill``.
+    goods: str = ""
+    #: How long ``/kill`` takes between reading and writing, seconds: in the article two.
+    kill_pause: float = 2.0
 
     @classmethod
     def from_environment(cls) -> Configuration:
@@ -45,6 +53,8 @@ class Configuration:
         made = cls(**found)  # type: ignore[arg-type]  # KINDS holds each field's own type
         if made.guard not in GUARDS:
             raise SystemExit(f"SHOP_GUARD is {made.guard!r}. It is one of: {', '.join(GUARDS)}.")
+        if made.guard == "for-update" and made.database.startswith("sqlite"):
+            raise SystemExit(f"SHOP_GUARD is 'for-update'. {NO_FOR_UPDATE}")
         return made
 
     def to_environment(self) -> dict[str, str]:
@@ -72,4 +82,7 @@ KINDS: dict[str, type[str | float | int]] = {
     "lock_ttl": float,
     "pause": float,
     "stock": int,
+    "products": int,
+    "goods": str,
+    "kill_pause": float,
 }

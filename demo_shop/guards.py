@@ -1,49 +1,136 @@
-"""What stands around a purchase, chosen by configuration: nothing, a process lock or the distributed lock."""
+"""What stands around a purchase, by choice: a lock around the view, a way to write, or neither."""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from demo_shop.process_lock import process_lock
+from demo_shop.sale import Refusal, contended
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
 
 View = Callable[..., Any]
 Decorator = Callable[[View], View]
 
 
-def guarded(guard: str, distributed: Decorator) -> Decorator:
-    """The decorator that *guard* names; *distributed* is the framework's own ``@distributed_lock(...)``."""
-    choice: dict[str, Decorator] = {
-        "none": lambda view: view,
-        "process": process_lock,
-        "distributed": distributed,
-    }
+class Lock(Protocol):
+    """One name's lock, made anew for each purchase."""
+
+    def acquire(self) -> bool:
+        """Wait for it; False: not got, and the buyer is turned away."""
+
+    def release(self) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    #: As the page and the report call it.
+    title: str
+    #: Why it is enough for several instances, or not.
+    why: str
+    #: Makes the lock of one name. None: nothing is locked around the view.
+    lock: Callable[[Configuration, str], Lock] | None = None
+    #: How the stock is written: a function in ``selling.py`` of each framework.
+    way: str = "read_and_write"
+
+
+def unique_row(shop: Configuration, name: str) -> Lock:
+    from demo_shop.unique_row import UniqueRow
+
+    return UniqueRow(shop.database, name)
+
+
+#: The framework's own ``@distributed_lock(...)``, which no function here can make.
+DISTRIBUTED = "distributed"
+GUARDS = {
+    "none": Guard(
+        "no lock",
+        "Nothing makes one buyer wait for another. "
+        "Many read the same stock, and each of them writes it back minus one.",
+    ),
+    "process": Guard(
+        "process lock",
+        "The process lock lets one buyer at a time read and write the stock, but only inside its instance.",
+        lock=lambda _, name: process_lock(name),
+    ),
+    DISTRIBUTED: Guard(
+        "distributed lock",
+        "All instances ask the same distributed lock. "
+        "One buyer at a time is inside, whichever instance serves him.",
+    ),
+    "for-update": Guard(
+        "SELECT … FOR UPDATE",
+        "The database locks the row from the read to the COMMIT, for all instances alike.",
+        way="for_update",
+    ),
+    "conditional": Guard(
+        "UPDATE … WHERE stock >= n",
+        "One statement checks and writes, so nothing can come in between.",
+        way="conditional",
+    ),
+    "optimistic": Guard(
+        "version column",
+        "The write is refused if somebody wrote since the read. Then the shop begins again.",
+        way="optimistic",
+    ),
+    "unique-row": Guard(
+        "row as lock",
+        "Only one can insert a row with the product's name; deleting it lets the next one in.",
+        lock=unique_row,
+    ),
+}
+
+
+def guarded(
+    shop: Configuration,
+    distributed: Decorator,
+    names: Callable[..., Iterable[str]],
+    refuse: Callable[[Refusal], Any],
+) -> Decorator:
+    """The guard that *shop* names, around a view.
+
+    *distributed* is the framework's own ``@distributed_lock(...)``; *names* tells what the other locks lock,
+    from the view's arguments; *refuse* makes the answer of a refusal.
+    """
+    guard = GUARDS[shop.guard]
 
     def decorate(view: View) -> View:
-        return timed(view, choice[guard])
+        if shop.guard == DISTRIBUTED:
+            return timed(view, distributed, refuse)
+        if guard.lock:
+            return timed(view, functools.partial(locked, shop=shop, make=guard.lock, names=names), refuse)
+        return timed(view, lambda inner: inner, refuse)
 
     return decorate
 
 
-def process_lock(view: View) -> View:
-    """One real lock for each product, shared by the threads of this process, and by nobody else."""
-    making = threading.Lock()
-    locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+def locked(
+    view: View, shop: Configuration, make: Callable[[Configuration, str], Lock], names: Callable[..., Any]
+) -> View:
+    """*view* inside the locks of all its names."""
 
     @functools.wraps(view)
-    def locked(*args: Any, **kwargs: Any) -> Any:
-        # Two threads that make the first lock of a product at once would each get their own.
-        with making:
-            lock = locks[kwargs["id"]]
-        with lock:
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as held:
+            # In one order: two carts that take their locks in different orders would wait for each other.
+            for name in sorted(set(names(*args, **kwargs))):
+                lock = make(shop, name)
+                if not lock.acquire():
+                    raise contended()
+                held.callback(lock.release)
             return view(*args, **kwargs)
 
-    return locked
+    return inside
 
 
-def timed(view: View, guard: Decorator) -> View:
+def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
     """*view* inside *guard*. ``Server-Timing`` tells how long a buyer waited, and the view worked."""
     clock = threading.local()
 
@@ -52,6 +139,8 @@ def timed(view: View, guard: Decorator) -> View:
         clock.entered = perf_counter()
         try:
             return view(*args, **kwargs)
+        except Refusal as refusal:
+            return refuse(refusal)
         finally:
             clock.left = perf_counter()
 
@@ -60,7 +149,10 @@ def timed(view: View, guard: Decorator) -> View:
     @functools.wraps(inside)
     def answer(*args: Any, **kwargs: Any) -> Any:
         asked = clock.entered = clock.left = perf_counter()
-        response = inside(*args, **kwargs)
+        try:
+            response = inside(*args, **kwargs)
+        except Refusal as refusal:
+            response = refuse(refusal)
         wait, worked = clock.entered - asked, clock.left - clock.entered
         response.headers["Server-Timing"] = f"wait;dur={wait * 1000:.2f}, work;dur={worked * 1000:.2f}"
         return response

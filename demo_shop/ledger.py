@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,10 +13,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from demo_shop.tables import Base, Product, Purchase
+from demo_shop.tables import Base, LockRow, Product, Purchase
 
 PRODUCT_ID = 1
-PRODUCT_NAME = "ECS:1C2048M"
+#: The first is the article's; a cart needs more than one.
+CATALOGUE = ("ECS:1C2048M", "ECS:2C4096M", "ECS:4C8192M", "ECS:8C16384M")
 DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
@@ -29,7 +30,11 @@ SQLITE_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGM
 
 @dataclass(frozen=True, slots=True)
 class Order:
+    """One product of one order: a cart has a line for each."""
+
     number: str
+    product: int
+    quantity: int
     instance: str
     stock_seen: int
     created_at: datetime
@@ -37,10 +42,18 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The stock that is left, and every order, oldest first."""
+    """What is left of each product, and every line of every order, oldest first."""
 
-    stock: int
+    left: Mapping[int, int]
     orders: tuple[Order, ...]
+
+    @property
+    def stock(self) -> int:
+        return sum(self.left.values())
+
+    @property
+    def sold(self) -> int:
+        return sum(order.quantity for order in self.orders)
 
 
 def database_url(text: str) -> URL:
@@ -50,11 +63,11 @@ def database_url(text: str) -> URL:
 
 
 def isolation(database: str) -> dict[str, str]:
-    """Engine options. MySQL's default would show each transaction the stock of its first read; Django asks
-    for READ COMMITTED on its own, and so the two frameworks agree."""
-    return (
-        {"isolation_level": "READ COMMITTED"} if database_url(database).get_backend_name() == "mysql" else {}
-    )
+    """Engine options: as Django has it on its own, so that the two frameworks agree."""
+    if database_url(database).get_backend_name() != "mysql":
+        return {}
+    # MySQL's default would go on showing each transaction the stock that it read first.
+    return {"isolation_level": "READ COMMITTED"}
 
 
 def prepare_sqlite(engine: Engine) -> None:
@@ -81,26 +94,34 @@ def session(database: str) -> Iterator[Session]:
         engine.dispose()
 
 
-def open_sale(database: str, stock: int) -> None:
-    """Put *stock* units on the shelf and forget every order."""
+def open_sale(database: str, stock: int, products: int = 1) -> None:
+    """Put *stock* units of each product on the shelf and forget every order."""
     url = make_url(database)
     if url.drivername == "sqlite" and url.database:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     with session(database) as shop:
         Base.metadata.create_all(shop.connection())
-        shop.execute(delete(Purchase))
-        shop.execute(delete(Product))
-        shop.add(Product(id=PRODUCT_ID, product_name=PRODUCT_NAME, stock=stock))
+        for table in (Purchase, Product, LockRow):
+            shop.execute(delete(table))
+        for number, name in enumerate(CATALOGUE[:products], PRODUCT_ID):
+            shop.add(Product(id=number, product_name=name, stock=stock))
 
 
 def read_ledger(database: str) -> Ledger:
     with session(database) as shop:
-        stock = shop.scalars(select(Product.stock).where(Product.id == PRODUCT_ID)).one()
+        left = {product.id: product.stock for product in shop.scalars(select(Product))}
         orders = tuple(
-            Order(row.order_number, row.instance, row.stock_seen, aware(row.created_at))
+            Order(
+                row.order_number,
+                row.product_id,
+                row.quantity,
+                row.instance,
+                row.stock_seen,
+                aware(row.created_at),
+            )
             for row in shop.scalars(select(Purchase).order_by(Purchase.created_at, Purchase.id))
         )
-    return Ledger(stock, orders)
+    return Ledger(left, orders)
 
 
 def aware(when: datetime) -> datetime:

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
-from demo_shop.configuration import GUARDS, Configuration
+from demo_shop.configuration import Configuration
+from demo_shop.guards import GUARDS
+from demo_shop.sale import Receipt
 
 RECENT = 8
 
@@ -36,7 +38,7 @@ def describe(
         "sold": sold,
         "oversold": sold > shop.stock,
         "instance": shop.instance,
-        "guard": GUARDS[shop.guard],
+        "guard": GUARDS[shop.guard].title,
         "recent_orders": [
             {
                 "number": order.order_number,
@@ -49,9 +51,10 @@ def describe(
     }
 
 
-def bought(shop: Configuration, order: PurchaseRow) -> dict[str, object]:
-    return {"order": order.order_number, "unit": order.stock_seen, "instance": shop.instance}
-
-
-SOLD_OUT = {"code": "sold_out", "title": "Sold out"}
-NO_SUCH_PRODUCT = {"code": "no_such_product", "title": "There is no such product"}
+def bought(shop: Configuration, receipt: Receipt) -> dict[str, object]:
+    """What a buyer of one product, or of a cart, is told."""
+    return {
+        "order": receipt.number,
+        "instance": shop.instance,
+        "units": {str(sku): unit for sku, unit in receipt.seen.items()},
+    }

@@ -1,4 +1,4 @@
-"""The two tables of the shop, for both frameworks."""
+"""The tables of the shop, for both frameworks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ class Base(DeclarativeBase):
     pass
 
 
-# No CHECK (stock >= 0) and no version column: a database that refuses to be wrong would hide the race.
+# No CHECK (stock >= 0): a database that refuses to be wrong would hide the race.
 class Product(Base):
     __tablename__ = "product"
 
     id: Mapped[int] = mapped_column(primary_key=True)
     product_name: Mapped[str] = mapped_column(String(100))
     stock: Mapped[int]
+    #: Only the guard ``optimistic`` looks at it.
+    version: Mapped[int] = mapped_column(default=0)
 
 
 class Purchase(Base):
@@ -31,8 +33,20 @@ class Purchase(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     product_id: Mapped[int] = mapped_column(ForeignKey("product.id"))
     quantity: Mapped[int] = mapped_column(default=1)
-    order_number: Mapped[str] = mapped_column(String(36), unique=True)
+    #: A cart has one row for each product, and one number.
+    order_number: Mapped[str] = mapped_column(String(36), index=True)
     instance: Mapped[str] = mapped_column(String(50))
     #: The stock that this buyer read. Two orders with the same figure are one unit, sold twice.
     stock_seen: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(Moment)
+
+
+class LockRow(Base):
+    """The lock of the guard ``unique-row``: who can insert the name has it."""
+
+    __tablename__ = "lock_row"
+
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(36))
+    #: By the clock of whoever wrote it, Unix seconds.
+    expires_at: Mapped[float]

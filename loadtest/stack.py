@@ -26,7 +26,7 @@ from loadtest.ports import check_free, free_port
 ROOT = Path(__file__).resolve().parents[1]
 APPLICATIONS = {
     "django": "demo_shop.django_shop.wsgi:application",
-    "flask": "demo_shop.flask_shop:app",
+    "flask": "demo_shop.flask_shop.app:app",
 }
 #: More than there are buyers: who waits for the lock occupies a thread, and must not keep others out.
 THREADS = 64
@@ -85,7 +85,7 @@ class Stack:
         self._cleanup.close()
 
     def restock(self) -> None:
-        open_sale(self.database, self.shop.stock)
+        open_sale(self.database, self.shop.stock, self.shop.products)
 
     def keep_logs(self, name: str) -> Path:
         """Copy the servers' logs to where they outlive the stack."""

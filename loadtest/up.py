@@ -7,7 +7,7 @@ import sys
 import time
 from typing import NoReturn
 
-from demo_shop.configuration import GUARDS
+from demo_shop.guards import GUARDS
 from loadtest.run import Crowd
 from loadtest.scenario import Scenario
 from loadtest.stack import Stack
@@ -30,7 +30,7 @@ def keep_open(scenario: Scenario, stack: Stack, crowd: Crowd) -> NoReturn:
         INVITATION.format(
             title=scenario.title,
             instances=" and ".join(stack.names),
-            guard=GUARDS[scenario.guard],
+            guard=GUARDS[scenario.guard].title,
             url=stack.url,
             users=crowd.users,
             purchases=crowd.purchases,

@@ -1,4 +1,4 @@
-"""The shop's two tables. `demo_shop.ledger` makes them, because the Flask shop shares them."""
+"""The shop's tables. `demo_shop.ledger` makes them, because the Flask shop shares them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ class Product(models.Model):
     id = models.IntegerField(primary_key=True)
     product_name = models.CharField(max_length=100)
     stock = models.IntegerField()
+    version = models.IntegerField(default=0)
 
     class Meta:
         managed = False
@@ -22,7 +23,7 @@ class Purchase(models.Model):
     id = models.AutoField(primary_key=True)
     product = models.ForeignKey(Product, models.CASCADE)
     quantity = models.IntegerField(default=1)
-    order_number = models.CharField(max_length=36, unique=True)
+    order_number = models.CharField(max_length=36)
     instance = models.CharField(max_length=50)
     stock_seen = models.IntegerField()
     created_at = models.DateTimeField()

@@ -10,4 +10,5 @@ urlpatterns = [
     path("", views.storefront, name="storefront"),
     path("products/<int:id>", views.show_product, name="product"),
     path("products/<int:id>/reduce", views.reduce_stock, name="reduce-stock"),
+    path("checkout", views.checkout, name="checkout"),
 ]

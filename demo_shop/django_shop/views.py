@@ -2,58 +2,56 @@
 
 from __future__ import annotations
 
-import time
-import uuid
+from collections.abc import Iterable
 
 from django.conf import settings
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from demo_shop import storefront as words
 from demo_shop.configuration import Configuration
 from demo_shop.django_shop.models import Product, Purchase
-from demo_shop.guards import guarded
+from demo_shop.django_shop.selling import WAYS
+from demo_shop.guards import GUARDS, guarded
 from demo_shop.ledger import PRODUCT_ID
+from demo_shop.sale import Line, Refusal, no_such_product, read_cart
 from django_distlock import distributed_lock
 
 SHOP: Configuration = settings.SHOP
+sell = WAYS[GUARDS[SHOP.guard].way]
+
+
+def refuse(refusal: Refusal) -> HttpResponse:
+    return JsonResponse(refusal.said, status=refusal.status)
+
+
+def product_name(request: HttpRequest, id: int) -> Iterable[str]:
+    return [f"product_{id}"]
+
+
+def cart_names(request: HttpRequest) -> Iterable[str]:
+    return [f"product_{line.sku}" for line in read_cart(request.body)]
 
 
 @require_POST
-@guarded(SHOP.guard, distributed_lock("product_<id>"))
+@guarded(SHOP, distributed_lock("product_<id>"), product_name, refuse)
 def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
-    """Sell one unit: read the stock, think, write what was read minus one. Only a lock makes this safe."""
-    product = Product.objects.filter(pk=id).first()
-    if product is None:
-        return JsonResponse(words.NO_SUCH_PRODUCT, status=404)
-    stock = product.stock
-    if stock <= 0:
-        return JsonResponse(words.SOLD_OUT, status=409)
-    time.sleep(SHOP.pause)
-    # The read stays outside of the transaction: SQLite refuses to write what it read in an older snapshot,
-    # and that refusal would hide the race which this shop is there to show.
-    with transaction.atomic():
-        product.stock = stock - 1
-        product.save(update_fields=["stock"])
-        order = Purchase.objects.create(
-            product=product,
-            order_number=str(uuid.uuid4()),
-            instance=SHOP.instance,
-            stock_seen=stock,
-            created_at=timezone.now(),
-        )
-    return JsonResponse(words.bought(SHOP, order))
+    """Sell one unit."""
+    return JsonResponse(words.bought(SHOP, sell([Line(id)])))
+
+
+@require_POST
+@guarded(SHOP, distributed_lock(cart_names), cart_names, refuse)
+def checkout(request: HttpRequest) -> HttpResponse:
+    """Sell all of a cart, or nothing."""
+    return JsonResponse(words.bought(SHOP, sell(read_cart(request.body))))
 
 
 @require_safe
 def show_product(request: HttpRequest, id: int) -> HttpResponse:
     product = Product.objects.filter(pk=id).first()
-    if product is None:
-        return JsonResponse(words.NO_SUCH_PRODUCT, status=404)
-    return JsonResponse(describe(product))
+    return JsonResponse(describe(product)) if product else refuse(no_such_product())
 
 
 @require_safe

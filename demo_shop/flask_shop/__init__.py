@@ -1,0 +1,3 @@
+"""The shop as a Flask application."""
+
+from __future__ import annotations

@@ -1,0 +1,113 @@
+"""How the Flask shop writes a sale: four ways, of which the first needs a lock around it."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import CursorResult, Select, select, update
+
+from demo_shop.flask_shop.database import SHOP, db
+from demo_shop.sale import Line, Receipt, check_stock, no_such_product, overtaken, sold_out
+from demo_shop.tables import Product, Purchase
+
+RETRIES = 100
+
+
+def read_and_write(lines: Sequence[Line]) -> Receipt:
+    """Read the stock, think, write what was read minus what is bought. Only a lock makes this safe."""
+    products = look_up(select(Product), lines)
+    time.sleep(SHOP.pause)
+    return write(products, lines)
+
+
+def for_update(lines: Sequence[Line]) -> Receipt:
+    """The database locks the rows until COMMIT."""
+    products = look_up(select(Product).order_by(Product.id).with_for_update(), lines)
+    time.sleep(SHOP.pause)
+    return write(products, lines)
+
+
+def conditional(lines: Sequence[Line]) -> Receipt:
+    """One statement checks and writes."""
+    time.sleep(SHOP.pause)
+    seen = {}
+    for line in lines:
+        enough = update(Product).where(Product.id == line.sku, Product.stock >= line.quantity)
+        changed = changes(enough.values(stock=Product.stock - line.quantity))
+        left = db.session.scalar(select(Product.stock).where(Product.id == line.sku))
+        if left is None:
+            raise no_such_product()
+        if not changed:
+            raise sold_out()
+        seen[line.sku] = left + line.quantity
+    return record(lines, seen)
+
+
+def optimistic(lines: Sequence[Line]) -> Receipt:
+    """Who finds another version than he read begins again."""
+    for _ in range(RETRIES):
+        products = look_up(select(Product), lines)
+        seen = {sku: product.stock for sku, product in products.items()}
+        versions = {sku: product.version for sku, product in products.items()}
+        time.sleep(SHOP.pause)
+        if all(write_version(line, seen[line.sku], versions[line.sku]) for line in lines):
+            return record(lines, seen)
+        db.session.rollback()
+        # Not all at once again.
+        time.sleep(random.random() * SHOP.pause)
+    raise overtaken()
+
+
+def write_version(line: Line, stock: int, version: int) -> bool:
+    unchanged = update(Product).where(Product.id == line.sku, Product.version == version)
+    return changes(unchanged.values(stock=stock - line.quantity, version=version + 1)) == 1
+
+
+def look_up(products: Select[Product], lines: Sequence[Line]) -> Mapping[int, Product]:
+    wanted = products.where(Product.id.in_([line.sku for line in lines]))
+    found = {product.id: product for product in db.session.scalars(wanted)}
+    check_stock(lines, {sku: product.stock for sku, product in found.items()})
+    return found
+
+
+def write(products: Mapping[int, Product], lines: Sequence[Line]) -> Receipt:
+    seen = {sku: product.stock for sku, product in products.items()}
+    for line in lines:
+        products[line.sku].stock -= line.quantity
+    # Before the order, which shares MySQL's lock on the product's row: two who share it can't both write.
+    db.session.flush()
+    return record(lines, seen)
+
+
+def record(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+    """Write the order, and commit it together with the stock."""
+    number = str(uuid.uuid4())
+    db.session.add_all(
+        Purchase(
+            product_id=line.sku,
+            quantity=line.quantity,
+            order_number=number,
+            instance=SHOP.instance,
+            stock_seen=seen[line.sku],
+            created_at=datetime.now(UTC),
+        )
+        for line in lines
+    )
+    db.session.commit()
+    return Receipt(number, seen)
+
+
+def changes(statement: Any) -> int:
+    done = db.session.execute(statement.execution_options(synchronize_session=False))
+    assert isinstance(done, CursorResult)
+    return done.rowcount
+
+
+WAYS: dict[str, Callable[[Sequence[Line]], Receipt]] = {
+    way.__name__: way for way in (read_and_write, for_update, conditional, optimistic)
+}

@@ -1,0 +1,65 @@
+"""The views of the Flask shop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flask import Blueprint, Response, jsonify, make_response, render_template, request
+from sqlalchemy import func, select
+
+from demo_shop import storefront as words
+from demo_shop.flask_shop.database import SHOP, db
+from demo_shop.flask_shop.selling import WAYS
+from demo_shop.guards import GUARDS, guarded
+from demo_shop.ledger import PRODUCT_ID
+from demo_shop.sale import Line, Refusal, no_such_product, read_cart
+from demo_shop.tables import Product, Purchase
+from flask_distlock import distributed_lock
+
+shop = Blueprint("shop", __name__)
+sell = WAYS[GUARDS[SHOP.guard].way]
+
+
+def refuse(refusal: Refusal) -> Response:
+    return make_response(jsonify(refusal.said), refusal.status)
+
+
+def product_name(id: int) -> Iterable[str]:
+    return [f"product_{id}"]
+
+
+def cart_names(*_: object) -> Iterable[str]:
+    return [f"product_{line.sku}" for line in read_cart(request.get_data())]
+
+
+@shop.post("/products/<int:id>/reduce")
+@guarded(SHOP, distributed_lock("product_<id>"), product_name, refuse)
+def reduce_stock(id: int) -> Response:
+    """Sell one unit."""
+    return jsonify(words.bought(SHOP, sell([Line(id)])))
+
+
+@shop.post("/checkout")
+@guarded(SHOP, distributed_lock(cart_names), cart_names, refuse)
+def checkout() -> Response:
+    """Sell all of a cart, or nothing."""
+    return jsonify(words.bought(SHOP, sell(read_cart(request.get_data()))))
+
+
+@shop.get("/products/<int:id>")
+def show_product(id: int) -> Response:
+    product = db.session.get(Product, id)
+    return jsonify(describe(product)) if product else refuse(no_such_product())
+
+
+@shop.get("/")
+def storefront() -> str:
+    product = db.session.get_one(Product, PRODUCT_ID)
+    return render_template("storefront.html", product=describe(product))
+
+
+def describe(product: Product) -> dict[str, object]:
+    orders = select(Purchase).where(Purchase.product_id == product.id)
+    sold = db.session.scalar(select(func.count()).select_from(orders.subquery()))
+    recent = db.session.scalars(orders.order_by(Purchase.id.desc()).limit(words.RECENT))
+    return words.describe(SHOP, product, sold or 0, recent)
