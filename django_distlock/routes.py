@@ -1,0 +1,96 @@
+"""The site's routes, and whether the names of a guard can be made there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from django.urls import URLPattern, URLResolver
+from django.urls.converters import SlugConverter, StringConverter, UUIDConverter
+
+from distlock.web.decorator import Guarded
+
+#: Name -> converter, or None where that is not known.
+Arguments = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One URL pattern at one place of the URLconf. An included pattern may stand at several."""
+
+    pattern: URLPattern
+    #: As `reverse` takes it, namespaces included: ``shop:reduce-stock``.
+    name: str | None
+    #: As written in the URLconf, for messages.
+    path: str
+    #: What the view gets besides the request.
+    arguments: Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """One name that can't be made at one route: what, and what to do."""
+
+    kind: Literal["missing", "text"]
+    message: str
+    hint: str
+
+
+def routes(
+    patterns: Sequence[URLPattern | URLResolver],
+    prefix: str = "",
+    arguments: Arguments | None = None,
+    namespaces: tuple[str, ...] = (),
+) -> Iterator[Route]:
+    """The routes of *patterns* and of what they include."""
+    for pattern in patterns:
+        path = prefix + str(pattern.pattern)
+        own = {**(arguments or {}), **_arguments(pattern)}
+        if isinstance(pattern, URLResolver):
+            inside = (*namespaces, pattern.namespace) if pattern.namespace else namespaces
+            yield from routes(pattern.url_patterns, path, own, inside)
+        elif pattern.callback is not None:
+            name = ":".join((*namespaces, pattern.name)) if pattern.name else None
+            yield Route(pattern, name, path, own)
+
+
+def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({})") -> Iterator[Misfit]:
+    """What is wrong with the names of *guarded* at *route*. *written*: how a name is given to the guard."""
+    for template, source in guarded.names.required():
+        if source not in route.arguments:
+            yield Misfit(
+                "missing",
+                f"{guarded.where} is locked on {template.text!r}, but the route '{route.path}' has no "
+                f"{source!r}.",
+                f"The route has: {', '.join(route.arguments) or 'none'}.",
+            )
+    for template in guarded.names.templates:
+        for placeholder in template.placeholders:
+            converter = route.arguments.get(placeholder.source)
+            if placeholder.converter is None and _gives_text(converter):
+                slug = isinstance(converter, SlugConverter)
+                line = template.text.replace(
+                    placeholder.text, f"<{'slug' if slug else 'int'}:{placeholder.source}>"
+                )
+                others = "" if slug else ", or 'slug:', 'uuid:' or 'str:'"
+                yield Misfit(
+                    "text",
+                    f"{guarded.where} is locked on {template.text!r}, and the route '{route.path}' gives "
+                    f"text for {placeholder.source!r}: one value could have several locks.",
+                    f"Write {written.format(repr(line))}{others}.",
+                )
+
+
+def _arguments(pattern: URLPattern | URLResolver) -> Arguments:
+    given = pattern.default_kwargs if isinstance(pattern, URLResolver) else pattern.default_args
+    # The named groups of re_path are text.
+    groups = getattr(getattr(pattern.pattern, "regex", None), "groupindex", ())
+    text = StringConverter()
+    return {**dict.fromkeys(groups, text), **pattern.pattern.converters, **dict.fromkeys(given)}
+
+
+def _gives_text(converter: object) -> bool:
+    # Subclasses convert as they like; SlugConverter and PathConverter don't.
+    inherits = getattr(type(converter), "to_python", None) is StringConverter.to_python
+    return inherits and not isinstance(converter, UUIDConverter)
