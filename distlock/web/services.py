@@ -11,6 +11,7 @@ from typing import cast
 
 from distlock.errors import ConfigurationError
 from distlock.locks import Locks, connect
+from distlock.loss import OnLost
 from distlock.web.dummy import DummyLocks
 from distlock.web.settings import DEFAULT_ALIAS, Service
 
@@ -18,10 +19,17 @@ logger = logging.getLogger("distlock")
 
 
 class Services:
-    """Clients by alias. Threads share it. *read* is called for the settings when they are first needed."""
+    """Clients by alias. Threads share it.
 
-    def __init__(self, read: Callable[[], Mapping[str, Service]]) -> None:
+    *read* is called for the settings when they are first needed; *make*, once for each alias: see
+    `make_client`.
+    """
+
+    def __init__(
+        self, read: Callable[[], Mapping[str, Service]], make: Callable[[Service], Locks] | None = None
+    ) -> None:
         self._read = read
+        self._make = make or make_client
         self._mutex = threading.Lock()
         self._settings: Mapping[str, Service] | None = None
         self._clients: dict[str, Locks] = {}
@@ -34,7 +42,7 @@ class Services:
         service = self.service(alias)
         with self._mutex:
             if alias not in self._clients:
-                self._clients[alias] = make_client(service)
+                self._clients[alias] = self._make(service)
             return self._clients[alias]
 
     def service(self, alias: str) -> Service:
@@ -58,8 +66,11 @@ class Services:
             client.close()
 
 
-def make_client(service: Service) -> Locks:
-    """The client of *service*. Raises `ConfigurationError`; connects to nothing."""
+def make_client(service: Service, on_lost: OnLost | None = None) -> Locks:
+    """The client of *service*. *on_lost*: told of each lost lock; see `distlock.connect`.
+
+    Raises `ConfigurationError`; connects to nothing.
+    """
     if service.scheme == "dummy":
         # It has the methods that the faces use; to the user it stands for a client.
         return cast(Locks, DummyLocks(service.era))
@@ -74,6 +85,7 @@ def make_client(service: Service) -> Locks:
             max_waiters=service.max_waiters,
             max_waiters_total=service.max_waiters_total,
             era=service.era,
+            on_lost=on_lost,
             **service.options,
         )
     except (ConfigurationError, TypeError) as error:
