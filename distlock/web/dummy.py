@@ -1,14 +1,25 @@
-"""Locking switched off, for users' tests: every lock is granted at once, to everybody."""
+"""Locking switched off, for users' tests: every lock is granted at once, to everybody.
+
+The locks are the real ones, so that a test finds wrong names, wrong words and releases too many. Only the
+engine below them is missing.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
+from distlock.errors import NotHeld
 from distlock.grant import Fence, Grant
-from distlock.names import check_name
-from distlock.steps import Steps
+from distlock.locks import Locks
+from distlock.steps import Gate, Steps
+
+if TYPE_CHECKING:
+    from distlock.engine import Engine
+    from distlock.rlock import Inside
 
 
 class DummyGrant(Grant):
@@ -19,6 +30,9 @@ class DummyGrant(Grant):
     def __init__(self, fences: Mapping[str, Fence]) -> None:
         self._fences = fences
         self._released = False
+
+    def __repr__(self) -> str:
+        return f"<DummyGrant of {', '.join(map(repr, self._fences))}>"
 
     @property
     def fences(self) -> Mapping[str, Fence]:
@@ -36,71 +50,39 @@ class DummyGrant(Grant):
         return 0.0 if self._released else math.inf
 
     def check(self) -> None:
-        return None
+        if self._released:
+            names = ", ".join(map(repr, self._fences))
+            raise NotHeld(f"The lock {names} was released before it was checked.")
 
     def _release(self) -> Steps[None]:
         self._released = True
         yield from ()
 
 
-class DummyLock:
-    """What `DummyLocks.lock` returns."""
+class _NoEngine:
+    """What locks ask of an engine besides grants."""
 
-    def __init__(self, locks: DummyLocks, names: tuple[str, ...]) -> None:
-        self._locks = locks
-        self._out: list[DummyGrant] = []
-        self.names = names
+    def __init__(self, ttl: float) -> None:
+        self.ttl = ttl
+        self.books = threading.Lock()
+        self.inside: Inside = {}
 
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> DummyGrant:
-        grant = self._locks.grant(self.names)
-        self._out.append(grant)
-        return grant
-
-    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> DummyGrant:
-        return self.acquire()
-
-    def release(self) -> None:
-        self._out.pop().release()
-
-    async def arelease(self) -> None:
-        self.release()
-
-    def locked(self) -> bool:
+    def locked(self, key: str) -> bool:
         return False
 
-    def owned(self) -> bool:
-        return any(not grant.released for grant in self._out)
-
-    def __enter__(self) -> DummyGrant:
-        return self.acquire()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.release()
-
-    async def __aenter__(self) -> DummyGrant:
-        return self.acquire()
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.release()
+    def close(self) -> None:
+        return None
 
 
-class DummyLocks:
-    """A client that locks nothing. Names are checked, so that a test finds those that can't be locked."""
+class DummyLocks(Locks):
+    """A client that locks nothing."""
 
-    def __init__(self, era: int = 1) -> None:
+    def __init__(self, prefix: str = "", *, ttl: float = 10.0, timeout: float = 5.0, era: int = 1) -> None:
+        super().__init__(cast("Engine", _NoEngine(ttl)), prefix, timeout)
         self._era = era
         # next() of a count is one step of the interpreter: threads never get the same number.
         self._numbers = itertools.count(1)
 
-    def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> DummyLock:
-        if not names:
-            raise TypeError("lock() needs at least one name, for example lock('product_1').")
-        return DummyLock(self, tuple(sorted({check_name(name) for name in names})))
-
-    rlock = lock
-
-    def grant(self, names: tuple[str, ...]) -> DummyGrant:
+    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        yield from ()
         return DummyGrant({name: Fence(self._era, next(self._numbers)) for name in names})
-
-    def close(self) -> None:
-        return None

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
 
 from distlock.errors import ConfigurationError
 from distlock.locks import Locks, connect
@@ -72,8 +71,7 @@ def make_client(service: Service, on_lost: OnLost | None = None) -> Locks:
     Raises `ConfigurationError`; connects to nothing.
     """
     if service.scheme == "dummy":
-        # It has the methods that the faces use; to the user it stands for a client.
-        return cast(Locks, DummyLocks(service.era))
+        return DummyLocks(service.prefix, ttl=service.ttl, timeout=service.timeout, era=service.era)
     try:
         return connect(
             service.location,
