@@ -1,0 +1,101 @@
+"""The exhibits by name, so that a shop can be opened with each of them as its guard."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from demo_shop.museum import MuseumLock
+from demo_shop.museum.process_anew import ProcessAnew
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    title: str
+    fault: str
+    #: Makes the lock of one name, for one purchase.
+    lock: Callable[[Configuration, str], MuseumLock]
+
+
+def redis_step(step: int) -> Callable[[Configuration, str], MuseumLock]:
+    def make(shop: Configuration, name: str) -> MuseumLock:
+        # A shop that locks with something else needs no client of Redis.
+        module = import_module(f"demo_shop.museum.redis_step_{step}")
+        made: MuseumLock = getattr(module, f"RedisStep{step}")(redis(shop.lock), name, shop.lock_ttl)
+        return made
+
+    return make
+
+
+def zookeeper_unfair(shop: Configuration, name: str) -> MuseumLock:
+    from demo_shop.museum.zookeeper_unfair import ZooKeeperUnfair
+
+    return ZooKeeperUnfair(zookeeper(shop.lock), f"/{name}")
+
+
+@functools.cache
+def redis(url: str) -> Any:
+    from redis import Redis
+
+    return Redis.from_url(url)
+
+
+@functools.cache
+def zookeeper(url: str) -> Any:
+    from urllib.parse import urlsplit
+
+    from kazoo.client import KazooClient
+
+    client = KazooClient(urlsplit(url).netloc)
+    client.start()
+    return client
+
+
+EXHIBITS = {
+    "process-anew": Exhibit(
+        "process lock, made anew",
+        "Each request makes a lock of its own, and nobody asks whether it was got. Everybody is inside.",
+        lambda _, name: ProcessAnew(),
+    ),
+    "redis-step-0": Exhibit(
+        "SETNX and DEL",
+        "A loser gives up at once, and anybody can delete anybody's lock.",
+        redis_step(0),
+    ),
+    "redis-step-1": Exhibit(
+        "SETNX, retried",
+        "Who works longer than the expiry deletes the next one's lock, who deletes the lock after his.",
+        redis_step(1),
+    ),
+    "redis-step-2": Exhibit(
+        "UUID as value",
+        "Who works longer than the expiry is not alone, and between GET and DEL the lock may change hands.",
+        redis_step(2),
+    ),
+    "redis-step-3": Exhibit(
+        "renewed ten times",
+        "Ten renewals come to an end, and between GET and EXPIRE the lock may change hands.",
+        redis_step(3),
+    ),
+    "redis-step-4": Exhibit(
+        "compare and delete in Lua",
+        "Who calls a function that takes the same lock waits for himself.",
+        redis_step(4),
+    ),
+    "redis-step-5": Exhibit(
+        "entries counted by thread",
+        "The count knows neither which lock it counts nor whether that is still held.",
+        redis_step(5),
+    ),
+    "zookeeper-unfair": Exhibit(
+        "one node, watched by all",
+        "Each release wakes all who wait, and all but one in vain; who comes last may be let in first.",
+        zookeeper_unfair,
+    ),
+}

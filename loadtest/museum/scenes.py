@@ -1,0 +1,207 @@
+"""What breaks the flawed locks: one scene for each fault. Each returns the damage, a number; 0 is a lock.
+
+A scene moves by events. Its seconds are how long a body takes if the lock keeps the others out, and how
+long a lock lives: nothing is slept through in the hope that somebody else has got somewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+from loadtest.museum.benches import Bench
+from loadtest.museum.shop import Shop, Visit
+
+#: Seconds that the lock of a buyer lives who thinks longer than that.
+SHORT = 0.6
+#: Seconds that a lock lives which is renewed ten times, and a body that is longer than all of them.
+RENEWED, LONGER = 0.3, 1.8
+
+
+def everybody_at_once(bench: Bench) -> int:
+    """Ten buyers, ten units. The first one thinks until all others have their answer. Refused buyers."""
+    with Shop(stock=10) as shop:
+        visits = [Visit(bench.instance().lock(bench.name())) for _ in range(10)]
+        answers = threading.Barrier(len(visits))
+        for visit in visits:
+            visit.think = visit.turned_away = lambda: meet(answers)
+        shop.send(*visits)
+    return shop.refused
+
+
+def all_in_one_process(bench: Bench) -> int:
+    """Ten buyers, ten units, one instance. Each thinks until all are inside. Units sold twice."""
+    instance = bench.instance()
+    with Shop(stock=10) as shop:
+        visits = [Visit(instance.lock(bench.name())) for _ in range(10)]
+        everybody = threading.Barrier(len(visits))
+        for visit in visits:
+            visit.think = lambda: meet(everybody)
+        shop.send(*visits)
+    return shop.sold_twice
+
+
+def stranger_releases(bench: Bench) -> int:
+    """A stranger's ``finally`` releases what he never had. Buyers who were let in while one was inside."""
+    name = bench.name()
+    holder, other = Visit(bench.instance().lock(name)), Visit(bench.instance().lock(name))
+    stranger = bench.instance().lock(name)
+    with Shop() as shop:
+
+        def think() -> None:
+            stranger.release()
+            shop.send(other)
+            other.inside.wait(SHORT)
+
+        holder.think = think
+        shop.send(holder)
+    return shop.met()
+
+
+def thinks_too_long(bench: Bench) -> int:
+    """The first of five outlives his expiry; those behind him would not. Units sold twice."""
+    return chain(bench, SHORT, 2 * SHORT, followers=4)
+
+
+def outlives_all_renewals(bench: Bench) -> int:
+    """The first of two thinks longer than ten renewals last. Units sold twice."""
+    return chain(bench, RENEWED, LONGER, followers=1)
+
+
+def chain(bench: Bench, expiry: float, body: float, followers: int) -> int:
+    """Each buyer thinks until the next one is inside too; if nobody comes, as long as his body takes."""
+    name = bench.name()
+    visits = [Visit(bench.instance().lock(name, expiry)), *queue(bench, name, followers)]
+    for visit, follower in itertools.pairwise(visits):
+        follower.after = visit.inside
+        visit.think = until(follower.inside, body if visit is visits[0] else SHORT)
+    with Shop() as shop:
+        shop.send(*visits)
+    return shop.sold_twice
+
+
+def shared_object(bench: Bench) -> int:
+    """Two threads share a lock object; the first one outlives his expiry. Locks deleted under a holder."""
+    name, instance = bench.name(), bench.instance()
+    lock = instance.lock(name, SHORT)
+    slow, other = Visit(lock), Visit(lock)
+    deleted = []
+
+    def look() -> None:
+        slow.left.wait(SHORT)
+        deleted.append(not instance.taken(name))
+
+    slow.think, other.think = until(other.inside, 2 * SHORT), look
+    other.after = slow.inside
+    with Shop() as shop:
+        shop.send(slow, other)
+    return sum(deleted)
+
+
+def slow_answer_at_release(bench: Bench) -> int:
+    """The first answer at a release comes after the expiry. Buyers who were let in while one was inside."""
+    name, instance = bench.name(), bench.instance()
+    slow = Visit(instance.lock(name, SHORT))
+    second, third = queue(bench, name, 2)
+    slow.leave = instance.wire.hold
+    second.after, third.after = slow.inside, slow.left
+
+    def think() -> None:
+        instance.wire.let_go()
+        third.inside.wait(SHORT)
+
+    second.think = think
+    with Shop() as shop:
+        shop.send(slow, second, third)
+    return shop.met()
+
+
+def slow_answer_at_renewal(bench: Bench) -> int:
+    """The answer to a renewal comes when the lock is another's. Buyers let in while that one was inside."""
+    name, instance = bench.name(), bench.instance()
+    slow = Visit(instance.lock(name, SHORT))
+    second, third = queue(bench, name, 2)
+
+    def stall() -> None:
+        instance.wire.hold()
+        second.inside.wait(5 * SHORT)
+
+    def think() -> None:
+        instance.wire.let_go()
+        third.inside.wait(2 * SHORT)
+
+    slow.think, second.think = stall, think
+    second.after, third.after = slow.inside, second.inside
+    with Shop() as shop:
+        shop.send(slow, second, third)
+    # The first one is cut off: that the lock passes on without him is right. The second one did no wrong.
+    return shop.met(second, third)
+
+
+def nested_call(bench: Bench) -> int:
+    """A function that holds the lock calls another one that takes it. Seconds it waited for itself."""
+    name, instance = bench.name(), bench.instance()
+    outer = Visit(instance.lock(name))
+    blocked = []
+
+    def call() -> None:
+        inner, asked = instance.lock(name), time.monotonic()
+        if inner.acquire():
+            inner.release()
+        blocked.append(time.monotonic() - asked)
+
+    outer.think = call
+    with Shop() as shop:
+        shop.send(outer)
+    return round(sum(blocked))
+
+
+def second_name(bench: Bench) -> int:
+    """Who holds one product takes another one, which is taken. Buyers let in while one was inside."""
+    cart = bench.instance()
+    first, both = Visit(cart.lock(bench.name(1)), "first"), Visit(cart.lock(bench.name(2)), "second")
+    other = Visit(bench.instance().lock(bench.name(2)), "second")
+    other.think = until(both.inside, SHORT)
+    first.after = other.inside
+    with Shop() as shop:
+        first.think = lambda: shop.buy(both)
+        shop.send(other, first)
+    return shop.met(both, other)
+
+
+def enters_again_too_late(bench: Bench) -> int:
+    """A holder whose renewals have ended enters again. Entries that were granted beside another holder."""
+    name, instance = bench.name(), bench.instance()
+    slow, (other,) = Visit(instance.lock(name, RENEWED)), queue(bench, name, 1)
+    again = instance.lock(name, RENEWED)
+    beside = []
+
+    def think() -> None:
+        met = other.inside.wait(LONGER)
+        if again.acquire():
+            beside.append(met)
+            again.release()
+
+    slow.think, other.think = think, until(slow.left, SHORT)
+    other.after = slow.inside
+    with Shop() as shop:
+        shop.send(slow, other)
+    return sum(beside)
+
+
+def queue(bench: Bench, name: str, count: int) -> list[Visit]:
+    """Buyers at an instance each, whose locks live long enough."""
+    return [Visit(bench.instance().lock(name)) for _ in range(count)]
+
+
+def until(event: threading.Event, longest: float) -> Callable[[], bool]:
+    return lambda: event.wait(longest)
+
+
+def meet(everybody: threading.Barrier) -> None:
+    """Wait for everybody, but no longer than a body takes: a lock keeps them out."""
+    with contextlib.suppress(threading.BrokenBarrierError):
+        everybody.wait(SHORT)
