@@ -16,6 +16,7 @@ SCHEMES = {
     "redis": ("distlock.backends.redis:RedisBackend", "redis"),
     "rediss": ("distlock.backends.redis:RedisBackend", "redis"),
     "unix": ("distlock.backends.redis:RedisBackend", "redis"),
+    "zookeeper": ("distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper"),
 }
 
 

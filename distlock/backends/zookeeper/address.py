@@ -1,0 +1,63 @@
+"""Where the servers are: the URL taken apart, and how it may be shown."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, urlsplit
+
+from distlock.errors import ConfigurationError
+
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
+_PORT = 2181
+_WRITE = (
+    "Write zookeeper://[user:password@]host[:port][,host[:port]…][/path]; quote special characters as %XX."
+)
+
+
+class Address:
+    """The servers of one ensemble, and the node under which the locks are. Never shows a secret."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            # The cause would quote the URL, and with it the password.
+            raise ConfigurationError(f"The URL of ZooKeeper cannot be read. {_WRITE}") from None
+        login, _, hosts = parts.netloc.rpartition("@")
+        #: As kazoo takes them: ``host:port,host:port``.
+        self.hosts = ",".join(_host(text) for text in hosts.split(","))
+        if parts.query or parts.fragment:
+            raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} takes no parameters. {_WRITE}")
+        #: ``/path`` or nothing.
+        self.chroot = _chroot(parts.path)
+        self.shown = f"{self.hosts}{self.chroot}"
+        user, colon, password = login.partition(":")
+        if login and not (user and colon):
+            raise ConfigurationError(
+                f"The URL of ZooKeeper at {self.hosts} has a user without a password. {_WRITE}"
+            )
+        #: Pairs of scheme and credential.
+        self.auth = [("digest", f"{unquote(user)}:{unquote(password)}")] if login else []
+
+    def __repr__(self) -> str:
+        return f"<Address {self.shown}>"
+
+
+def _host(text: str) -> str:
+    match = _HOST.fullmatch(text)
+    if match is None or not 0 < int(match["port"] or _PORT) < 65536:
+        # Not quoted: who forgot the @ wrote his password here.
+        raise ConfigurationError(f"The URL of ZooKeeper names a host that cannot be read. {_WRITE}")
+    return f"{match['name']}:{match['port'] or _PORT}"
+
+
+def _chroot(path: str) -> str:
+    steps = [unquote(step) for step in path.strip("/").split("/")] if path.strip("/") else []
+    for step in steps:
+        if step in ("", ".", "..") or "/" in step or not step.isprintable() or len(step) > 255:
+            raise ConfigurationError(
+                f"The URL of ZooKeeper names the path {path!r}, which cannot be a node. {_WRITE}"
+            )
+    if steps and steps[0] == "zookeeper":
+        raise ConfigurationError("The path /zookeeper is ZooKeeper's own: choose another for the locks.")
+    return "".join(f"/{step}" for step in steps)

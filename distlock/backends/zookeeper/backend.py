@@ -1,0 +1,146 @@
+"""Locks in a ZooKeeper ensemble."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TypeVar
+
+from kazoo.protocol.serialization import Delete
+
+from distlock import clock
+from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.janitor import Janitor
+from distlock.backends.zookeeper.line import Line
+from distlock.backends.zookeeper.nodes import FOLDER
+from distlock.backends.zookeeper.session import Session
+from distlock.errors import ConfigurationError
+
+T = TypeVar("T")
+
+#: How many holds are renewed in one go.
+_BATCH = 500
+#: Sessions cost threads. More ttls than this are most likely not meant.
+_MOST_SESSIONS = 8
+#: For who asks whether something is locked before he has locked anything, seconds.
+_ANY_TTL = 10.0
+
+
+class ZooKeeperBackend:
+    """One process's locks in the ensemble at *url*: ``zookeeper://host1:2181,host2:2181/path``.
+
+    There is a session for each ttl. *io_timeout* bounds each request, and the wait for a connection.
+    *ack_window* is what a hand-over is worth until it is acknowledged. Times are in seconds.
+    """
+
+    capabilities = Capabilities(
+        several_processes=True, several_hosts=True, lease=True, survives_restart=True, fair=True
+    )
+
+    def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
+        self._io_timeout = _seconds("io_timeout", io_timeout)
+        self._ack_window = _seconds("ack_window", ack_window)
+        self._address = Address(url)
+        self._sink: Sink | None = None
+        #: By ttl.
+        self._lines: dict[float, tuple[Line, Janitor]] = {}
+        self._guard = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<ZooKeeperBackend {self._address.shown}>"
+
+    def open(self, sink: Sink) -> None:
+        self._sink = sink
+        self._begin()
+
+    def close(self) -> None:
+        with self._guard:
+            lines, self._lines = list(self._lines.values()), {}
+        for line, janitor in lines:
+            _end(line, janitor)
+
+    def after_fork(self) -> None:
+        for line, _ in self._lines.values():
+            line.session.client.forget()
+        self._begin()
+
+    def request(self, ask: Ask) -> Held | Queued | Busy:
+        return self._line(ask.ttl).request(ask, self._deadline())
+
+    def cancel(self, ask: Ask) -> bool:
+        return self._line(ask.ttl).cancel(ask, self._deadline())
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+        answers: dict[str, bool] = {}
+        for ttl in {ask.ttl for ask in asks}:
+            line, those = self._line(ttl), [ask for ask in asks if ask.ttl == ttl]
+            for start in range(0, len(those), _BATCH):
+                batch = those[start : start + _BATCH]
+                found = line.renew(batch, self._deadline())
+                answers.update({ask.token: ours for ask, ours in zip(batch, found, strict=True)})
+        return [answers[ask.token] for ask in asks]
+
+    def release(self, ask: Ask) -> bool:
+        return self._line(ask.ttl).release(ask, self._deadline())
+
+    def locked(self, key: str) -> bool:
+        ttl = next(iter(self._lines), _ANY_TTL)
+        return self._line(ttl).locked(key, self._deadline())
+
+    def _begin(self) -> None:
+        """Start from nothing: no sessions, no threads."""
+        self._guard = threading.Lock()
+        self._lines = {}
+
+    def _deadline(self) -> float:
+        return clock.now() + self._io_timeout
+
+    def _line(self, ttl: float) -> Line:
+        found = self._lines.get(ttl)
+        if found is not None and not found[0].session.dead:
+            return found[0]
+        with self._guard:
+            found = self._lines.get(ttl)
+            if found is not None and found[0].session.dead:
+                del self._lines[ttl]
+                # It may take a while, and nobody has to wait for it.
+                threading.Thread(
+                    target=_end, args=found, name="distlock-zookeeper-close", daemon=True
+                ).start()
+                found = None
+            if found is None:
+                if len(self._lines) >= _MOST_SESSIONS:
+                    raise ConfigurationError(
+                        f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session "
+                        "for each: use fewer."
+                    )
+                session = Session(self._address, ttl, self._io_timeout, self._doubt)
+                line = Line(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, self._hint)
+                found = self._lines[ttl] = (line, Janitor(line))
+            return found[0]
+
+    def _hint(self, key: str) -> None:
+        if self._sink is not None:
+            self._sink.hint(key)
+
+    def _doubt(self) -> None:
+        if self._sink is not None:
+            self._sink.doubt()
+
+
+def _end(line: Line, janitor: Janitor) -> None:
+    """Leave nothing behind."""
+    janitor.close()
+    for place in list(line.places.values()):
+        line.session.send(Delete(place.path, -1))
+        line.parents.put(place.parent)
+    for path in line.parents.clear():
+        line.session.send(Delete(path, -1))
+    line.session.close()
+
+
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
+        raise ConfigurationError(f"{name} is {value!r}; it has to be a number of seconds above 0.")
+    return float(value)

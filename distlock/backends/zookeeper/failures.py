@@ -1,0 +1,68 @@
+"""What ZooKeeper or the way to it can do wrong, told with its remedy."""
+
+from __future__ import annotations
+
+from kazoo import exceptions
+from kazoo.handlers.threading import KazooTimeoutError
+
+from distlock.backends.zookeeper.address import Address
+from distlock.errors import BackendUnavailable
+
+#: What the error is or what its text has -> what to do about it. The first that fits is taken.
+_REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
+    (exceptions.NoAuthError, "Put user:password@ in the URL, or let everybody create nodes there (setAcl)."),
+    (exceptions.AuthFailedError, "Check the user and the password in the URL."),
+    (
+        exceptions.InvalidACLError,
+        "The server knows no digest authentication: take user:password@ out of the URL.",
+    ),
+    ("Cannot resolve", "Check the host's name in the URL."),
+    ("No host resolved", "Check the hosts' names in the URL."),
+    ("refused", "See whether it runs and can be reached from here."),
+    (
+        KazooTimeoutError,
+        "See whether it is overloaded or has no quorum; io_timeout bounds the wait.",
+    ),
+)
+_NO_SESSION = "See whether it runs, has a quorum and can be reached from here; io_timeout bounds the wait."
+
+#: What the connection may do under a request. Then nothing is known of what became of it.
+LOSSES = (
+    exceptions.ConnectionLoss,
+    exceptions.ConnectionClosedError,
+    exceptions.SessionExpiredError,
+    exceptions.SessionMovedError,
+    exceptions.OperationTimeoutError,
+)
+
+
+class Broken(BackendUnavailable):
+    """The connection broke under a request. What became of it can be found out on the next one."""
+
+
+def unavailable(address: Address, error: BaseException) -> BackendUnavailable:
+    """What the user is told about *error*, ready to be raised ``from`` its cause."""
+    text = str(error) or type(error).__name__
+    made = Broken if isinstance(error, LOSSES) else BackendUnavailable
+    told = made(f"ZooKeeper at {address.shown} did not do it: {text.rstrip('.')}. {_remedy(error, text)}")
+    told.__cause__ = error
+    told.__suppress_context__ = True
+    return told
+
+
+def no_session(address: Address, seconds: float, trouble: str) -> BackendUnavailable:
+    """There was no connection for *seconds*; *trouble* is the last that was heard of it."""
+    cause = trouble or "it did not answer"
+    remedy = next(
+        (advice for what, advice in _REMEDIES if isinstance(what, str) and what in cause), _NO_SESSION
+    )
+    return BackendUnavailable(
+        f"ZooKeeper at {address.shown} opened no session within {seconds:g} s: {cause.rstrip('.')}. {remedy}"
+    )
+
+
+def _remedy(error: BaseException, text: str) -> str:
+    for what, advice in _REMEDIES:
+        if what in text if isinstance(what, str) else isinstance(error, what):
+            return advice
+    return "See the server's log."

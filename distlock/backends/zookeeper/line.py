@@ -1,0 +1,302 @@
+"""What this process has in the lines of one session: entering, looking who is before us, leaving.
+
+The node that is first has the lock. It knows so in one of two ways: the lock's node did not change since
+ours was made, so nobody was before us then; or it *acknowledged* by writing its name into the lock's node.
+Until then whoever waits behind may send it away (`distlock.backends.zookeeper.stalled`).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Delete,
+    Exists,
+    GetChildren2,
+    GetData,
+    SetData,
+    Sync,
+    Transaction,
+)
+from kazoo.protocol.states import EventType, WatchedEvent
+
+from distlock import clock
+from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.zookeeper.entry import Entry
+from distlock.backends.zookeeper.failures import Broken, unavailable
+from distlock.backends.zookeeper.nodes import contender_prefix, in_line, lock_path
+from distlock.backends.zookeeper.parents import Parents
+from distlock.backends.zookeeper.place import POLL, Place
+from distlock.backends.zookeeper.session import Session
+from distlock.backends.zookeeper.stalled import send_away
+from distlock.backends.zookeeper.strays import Strays
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Equal for all that wait for one key, so that kazoo calls one of them and keeps no more."""
+
+    line: Line
+    key: str
+
+    def __call__(self, event: WatchedEvent) -> None:
+        # Without an event it is the connection that is gone, and who waits is told when it is back.
+        if event.type != EventType.NONE:
+            self.line.moved(self.key, event)
+
+
+class Line:
+    """Threads share it. *hint* is called when it is worth asking for a key again."""
+
+    def __init__(self, session: Session, base: str, ack_window: float, hint: Callable[[str], None]) -> None:
+        self.session = session
+        self.strays = Strays(session, base)
+        self.parents = Parents()
+        #: By token.
+        self.places: dict[str, Place] = {}
+        self._waiting: dict[str, Place] = {}
+        self._guard = threading.Lock()
+        self._base = base
+        self._ack_window = ack_window
+        self._hint = hint
+        self._entry = Entry(session, base, self.strays, self.parents)
+
+    # -- what the engine asks for ----------------------------------------------------------------
+
+    def request(self, ask: Ask, deadline: float) -> Held | Queued | Busy:
+        while True:
+            try:
+                answer = self._request(ask, deadline)
+            except Broken:
+                # On the next connection it can be found out what became of it.
+                if clock.now() >= deadline:
+                    raise
+                continue
+            if answer is not None:
+                return answer
+
+    def cancel(self, ask: Ask, deadline: float) -> bool:
+        place = self.current(ask.token)
+        if place is None:
+            for path in self.strays.find(ask.token, ask.key, deadline):
+                self._delete(path, ask, deadline)
+            self.strays.claim(ask.token)
+            return False
+        if place.held:
+            return True
+        names, _ = self._look(place, deadline)
+        if names[:1] == [place.name] and self._acknowledge(place, deadline):
+            return True
+        self._leave(place, deadline)
+        return False
+
+    def renew(self, asks: Sequence[Ask], deadline: float) -> list[bool]:
+        began = clock.now()
+        answers, looks = [False] * len(asks), []
+        for number, ask in enumerate(asks):
+            if (place := self.current(ask.token)) is not None:
+                looks.append((number, place))
+            elif ask.token not in self.places:
+                answers[number] = self._is_first(ask, deadline)
+        if not looks:
+            return answers
+        # Through the leader: a follower that lost touch with it would go on answering for a while.
+        requests = [Sync(self._base), *(Exists(place.path, None) for _, place in looks)]
+        for (number, place), stat in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
+            if isinstance(stat, KazooException):
+                raise unavailable(self.session.address, stat)
+            if stat is None or stat.czxid != place.czxid:
+                self._drop(place)
+            else:
+                answers[number] = self._keep(place, began)
+        return answers
+
+    def release(self, ask: Ask, deadline: float) -> bool:
+        place = self.current(ask.token)
+        return place is not None and self._leave(place, deadline) and place.held
+
+    def locked(self, key: str, deadline: float) -> bool:
+        (listed,) = self.session.ask([GetChildren2(lock_path(self._base, key), None)], deadline)
+        if isinstance(listed, NoNodeError):
+            return False
+        return bool(in_line(self._checked(listed)[0]))
+
+    # -- for the janitor -------------------------------------------------------------------------
+
+    def current(self, token: str) -> Place | None:
+        """The place of *token*, if it is one still."""
+        place = self.places.get(token)
+        if place is None or place.owner != self.session.id or place.lapsed(clock.now()):
+            return None
+        return place
+
+    def give_up(self) -> None:
+        """Give up the places that are none any more. Their nodes, if our session has any, are strays."""
+        for place in list(self.places.values()):
+            with self._guard:
+                if self.current(place.ask.token) is place:
+                    continue
+                if place.owner == self.session.id:
+                    self.strays.add(place.ask.token, place.ask.key)
+                self._drop(place)
+
+    # -- kazoo's thread --------------------------------------------------------------------------
+
+    def moved(self, key: str, event: WatchedEvent) -> None:
+        """Something happened to a node that we watch."""
+        place = self._waiting.get(key)
+        if place is not None and place.watched == (self.session.connections, event.path):
+            place.watched = (0, "")
+            place.called = place.second and event.type == EventType.DELETED
+        self._hint(key)
+
+    # -- how it is done --------------------------------------------------------------------------
+
+    def _request(self, ask: Ask, deadline: float) -> Held | Queued | Busy | None:
+        """One attempt; None if the line has moved meanwhile."""
+        began = clock.now()
+        place = self.current(ask.token)
+        if place is None:
+            if ask.token in self.places:
+                self.give_up()
+            place, names, changed = self._entry.enter(ask, began, deadline)
+            self.places[ask.token] = place
+            alone = place.czxid == changed
+        elif place.called:
+            # Only one was before us, and his node is gone.
+            names, alone = [place.name], False
+        else:
+            names, _ = self._look(place, deadline)
+            alone = False
+        if place.name not in names or not self._keep(place, began):
+            self._drop(place)
+            return None
+        before = names[: names.index(place.name)]
+        if before:
+            return self._wait(place, before, deadline) if ask.wait else self._refuse(place, deadline)
+        if not (place.held or alone or self._acknowledge(place, deadline)):
+            self._drop(place)
+            return None
+        self._unqueue(place)
+        return place.hold() if self._keep(place, began) else None
+
+    def _wait(self, place: Place, before: list[str], deadline: float) -> Queued | None:
+        place.called = False
+        place.first = place.first or before[0]
+        pause = None
+        if before[0] != place.first:
+            pause = send_away(self.session, place, before[0], self._ack_window, deadline)
+            if pause == 0.0:
+                return None
+        watch = (self.session.connections, f"{place.parent}/{before[-1]}")
+        if place.watched != watch:
+            place.watched, place.second = watch, len(before) == 1
+            self._waiting[place.ask.key] = place
+            # Not Exists: that would leave a watch behind where the node is gone already.
+            request = GetData(watch[1], _Watcher(self, place.ask.key))
+            (answer,) = self.session.exchange([request], deadline)
+            if isinstance(answer, NoNodeError):
+                place.watched = (0, "")
+                return None
+            self._checked(answer)
+        if pause is None:
+            pause = POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
+        return Queued(pause)
+
+    def _refuse(self, place: Place, deadline: float) -> Busy:
+        self._leave(place, deadline)
+        return Busy()
+
+    def _look(self, place: Place, deadline: float) -> tuple[list[str], int]:
+        """Who is in line, and the last transaction that changed it."""
+        requests = [GetChildren2(place.parent, None)]
+        if place.held:
+            requests.insert(0, Sync(self._base))
+        listed = self.session.ask(requests, deadline)[-1]
+        if isinstance(listed, NoNodeError):
+            return [], 0
+        names, stat = self._checked(listed)
+        return in_line(names), stat.pzxid
+
+    def _acknowledge(self, place: Place, deadline: float) -> bool:
+        """Take the lock, as the first in line. False if we were sent away. May be repeated."""
+        took = [CheckVersion(place.path, -1), SetData(place.parent, place.name.encode(), -1)]
+        (answer,) = self.session.ask([Transaction(took)], deadline)
+        refusals = answer if isinstance(answer, list) else [answer]
+        for refusal in refusals:
+            if isinstance(refusal, NoNodeError):
+                return False
+            self._checked(refusal)
+        place.held = True
+        return True
+
+    def _leave(self, place: Place, deadline: float) -> bool:
+        self._drop(place)
+        return self._delete(place.path, place.ask, deadline, place.owner)
+
+    def _delete(self, path: str, ask: Ask, deadline: float, owner: int | None = None) -> bool:
+        """Delete a node of *ask*. False if it was gone already."""
+        tried = False
+        try:
+            while True:
+                try:
+                    (answer,) = self.session.exchange([Delete(path, -1)], deadline)
+                    break
+                except Broken:
+                    if clock.now() >= deadline:
+                        raise
+                    tried = True
+        except BaseException:
+            self.strays.add(ask.token, ask.key)
+            raise
+        self.parents.put(lock_path(self._base, ask.key))
+        if self.parents.many:
+            self.tidy()
+        if isinstance(answer, NoNodeError):
+            # If its session lives, it was our first attempt that deleted it.
+            return tried and owner == self.session.id
+        self._checked(answer)
+        return True
+
+    def tidy(self) -> None:
+        """Remove the nodes of locks that are not used any more; those that are in use do not let us."""
+        for path in self.parents.spare():
+            self.session.send(Delete(path, -1))
+
+    def _keep(self, place: Place, began: float) -> bool:
+        """Somebody cares for it, as of *began*. False if it was given up meanwhile."""
+        with self._guard:
+            if self.current(place.ask.token) is not place:
+                return False
+            place.seen = began
+            return True
+
+    def _is_first(self, ask: Ask, deadline: float) -> bool:
+        """Whether another client of the same token has the lock."""
+        requests = [Sync(self._base), GetChildren2(lock_path(self._base, ask.key), None)]
+        listed = self.session.ask(requests, deadline)[-1]
+        if isinstance(listed, NoNodeError):
+            return False
+        names = in_line(self._checked(listed)[0])
+        return bool(names) and names[0].startswith(contender_prefix(ask.token))
+
+    def _drop(self, place: Place) -> None:
+        self._unqueue(place)
+        self.places.pop(place.ask.token, None)
+
+    def _unqueue(self, place: Place) -> None:
+        place.called = False
+        # What is given up late may not take its successor along.
+        if self._waiting.get(place.ask.key) is place:
+            self._waiting.pop(place.ask.key, None)
+
+    def _checked(self, answer: Any) -> Any:
+        if isinstance(answer, KazooException):
+            raise unavailable(self.session.address, answer)
+        return answer

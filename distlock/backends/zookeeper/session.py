@@ -1,0 +1,174 @@
+"""One session with the ensemble: all holds and waiters of one ttl live as long as it does."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.exceptions import AuthFailedError, KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, KeeperState
+
+from distlock import clock
+from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, unavailable
+from distlock.backends.zookeeper.wire import Client
+from distlock.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+#: A session lives this much longer than a hold without renewal: a follower tells the leader of its clients
+#: only every half tick (1 s by default), and the leader counts from there.
+_SLACK = 1.1
+#: kazoo's heartbeats are not fine enough for shorter sessions, seconds.
+_SHORTEST = 2.0
+
+
+class Session:
+    """Connects when it is used first. Threads share it.
+
+    *doubt* is called, from kazoo's thread, when a connection comes back or the session ends.
+    """
+
+    def __init__(self, address: Address, ttl: float, io_timeout: float, doubt: Callable[[], None]) -> None:
+        self.address = address
+        self.ttl = ttl
+        self.io_timeout = io_timeout
+        self._doubt = doubt
+        self.client = Client(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
+        self.client.add_listener(self._heard)
+        #: How often it has connected. Watches end with a connection.
+        self.connections = 0
+        self._guard = threading.Lock()
+        self._started = False
+        self._closing = False
+        self._away_since = math.inf
+
+    @property
+    def id(self) -> int | None:
+        """What the server calls it; None when it has ended and there is no new one yet."""
+        return self.client.session_id
+
+    @property
+    def connected(self) -> bool:
+        return bool(self.client.connected)
+
+    @property
+    def dead(self) -> bool:
+        """Nothing comes of it any more: it was refused, or away for longer than anything of it can live.
+
+        A server that lost its data does not let clients in who have seen more than it knows. That is all
+        that they get to hear of it.
+        """
+        if self.client.client_state == KeeperState.AUTH_FAILED:
+            return True
+        return clock.now() - self._away_since > 2 * max(self.client.session_timeout, self.ttl)
+
+    def exchange(self, requests: Sequence[Any], deadline: float) -> list[Any]:
+        """Send *requests* in one go and return their answers; what the server refused is a `KazooException`.
+
+        Raises `Broken` where the connection broke, and `BackendUnavailable` where there was no answer until
+        *deadline*. Then nothing is known of what they did.
+        """
+        self._connect(deadline)
+        results = [self.client.submit(request) for request in requests]
+        answers: list[Any] = []
+        try:
+            # They come in order. Waiting for the last first is being woken once.
+            results[-1].wait(max(0.0, deadline - clock.now()))
+            for result in results:
+                try:
+                    answers.append(result.get(timeout=max(0.0, deadline - clock.now())))
+                except LOSSES:
+                    raise
+                except KazooException as error:
+                    answers.append(error)
+        except (*LOSSES, KazooTimeoutError) as error:
+            if isinstance(error, KazooTimeoutError):
+                error = KazooTimeoutError(f"no answer within io_timeout={self.io_timeout:g} s")
+            raise unavailable(self.address, error) from error
+        return answers
+
+    def ask(self, requests: Sequence[Any], deadline: float) -> list[Any]:
+        """`exchange` for what may be repeated: when the connection breaks it goes on with the next one."""
+        while True:
+            try:
+                return self.exchange(requests, deadline)
+            except Broken:
+                if clock.now() >= deadline:
+                    raise
+
+    def send(self, request: Any) -> None:
+        """Send what nobody waits for, if there is a connection."""
+        if self.connected:
+            self.client.submit(request)
+
+    def close(self) -> None:
+        """End the session, and with it all its nodes at once. Bounded in time."""
+        with self._guard:
+            self._closing = True
+            if not self._started:
+                return
+        stopper = threading.Thread(target=self._stop, name="distlock-zookeeper-close", daemon=True)
+        stopper.start()
+        stopper.join(self.io_timeout)
+        if stopper.is_alive():
+            self.client.cut()
+            stopper.join(self.io_timeout)
+        if stopper.is_alive():
+            logger.warning("The session with ZooKeeper at %s is still being closed.", self.address.shown)
+
+    def _stop(self) -> None:
+        try:
+            self.client.stop()
+            self.client.close()
+        except Exception:
+            logger.exception("The session with ZooKeeper at %s was not closed well", self.address.shown)
+
+    def _connect(self, deadline: float) -> None:
+        if not self.connected:
+            with self._guard:
+                if not self._started and not self._closing:
+                    self._away_since = clock.now()
+                    self.client.start_async()
+                    self._started = True
+            if self.client.client_state == KeeperState.AUTH_FAILED:
+                raise unavailable(self.address, AuthFailedError("the server refused the login"))
+            if not self.client._live.wait(max(0.0, deadline - clock.now())):
+                raise no_session(self.address, self.io_timeout, self.client.memo.last)
+        granted = self.client.session_timeout
+        if granted < self.ttl:
+            raise ConfigurationError(
+                f"ZooKeeper at {self.address.shown} grants sessions of at most {granted:g} s, which is less "
+                f"than ttl={self.ttl:g}. Take a smaller ttl, or raise maxSessionTimeout on the server."
+            )
+
+    def _heard(self, state: str) -> None:
+        """kazoo's connection changed. Runs in its thread."""
+        if self._closing:
+            return
+        if state == KazooState.CONNECTED:
+            self._away_since = math.inf
+            self.connections += 1
+            if self.connections == 1:
+                self._compare()
+                return
+        elif self._away_since == math.inf:
+            self._away_since = clock.now()
+        if state != KazooState.SUSPENDED:
+            # While it is suspended there is nothing to ask, and the keeper's clock runs anyway.
+            self._doubt()
+
+    def _compare(self) -> None:
+        granted, wanted = self.client.session_timeout, max(_SHORTEST, _SLACK * self.ttl)
+        if granted > 1.5 * wanted:
+            logger.warning(
+                "ZooKeeper at %s grants sessions of %g s at least: a process that crashes keeps its locks "
+                "that long, not for ttl=%g. Lower minSessionTimeout or tickTime on the server.",
+                self.address.shown,
+                granted,
+                self.ttl,
+            )

@@ -1,0 +1,55 @@
+"""Nodes that should not be there: made or left by a request of which nobody knows what became.
+
+Its reply was lost, or came too late for who waited for it. The node, if there is one, would stand in the
+line for as long as the session lives, and nobody would take its turn.
+"""
+
+from __future__ import annotations
+
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.protocol.serialization import Delete, GetChildren2, Sync
+
+from distlock.backends.zookeeper.failures import unavailable
+from distlock.backends.zookeeper.nodes import contender_prefix, lock_path
+from distlock.backends.zookeeper.session import Session
+
+
+class Strays:
+    """Tokens that may have a node, and should have none. Threads share it."""
+
+    def __init__(self, session: Session, base: str) -> None:
+        self._session = session
+        self._base = base
+        #: Token -> key.
+        self._tokens: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def add(self, token: str, key: str) -> None:
+        self._tokens[token] = key
+
+    def claim(self, token: str) -> bool:
+        """Whether *token* was one. It is none any more: the caller sees to its node."""
+        return self._tokens.pop(token, None) is not None
+
+    def find(self, token: str, key: str, deadline: float) -> list[str]:
+        """The paths of the nodes of *token*. What was sent before has been done by then, or never will be."""
+        parent = lock_path(self._base, key)
+        synced, listed = self._session.ask([Sync(self._base), GetChildren2(parent, None)], deadline)
+        for answer in (synced, listed):
+            if isinstance(answer, KazooException) and not isinstance(answer, NoNodeError):
+                raise unavailable(self._session.address, answer)
+        if isinstance(listed, NoNodeError):
+            return []
+        prefix = contender_prefix(token)
+        return [f"{parent}/{name}" for name in listed[0] if name.startswith(prefix)]
+
+    def sweep(self, deadline: float) -> None:
+        """Look for all of them, and delete what is found."""
+        for token, key in list(self._tokens.items()):
+            found = self.find(token, key, deadline)
+            # Who asked again for the same token has claimed it, and its node with it.
+            if self.claim(token):
+                for path in found:
+                    self._session.send(Delete(path, -1))

@@ -1,0 +1,128 @@
+"""kazoo, bent a little: what we need of it and it does not offer.
+
+It has no container nodes, keeps the negotiated session timeout to itself, lets a connect to a host that
+answers nothing take a whole session, and warns of each attempt to reconnect.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect, Create2
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from distlock.backends.zookeeper.address import Address
+
+#: Seconds between attempts to connect at most. kazoo would let it grow to a minute.
+_BACKOFF = 0.5
+_EPHEMERAL_SEQUENTIAL = 3
+_CONTAINER = 4
+
+
+class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
+    """Creates a node that the server removes some time after its last child is gone."""
+
+    type = 19
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    def __init__(self, io_timeout: float) -> None:
+        super().__init__()
+        self._io_timeout = io_timeout
+
+    def create_connection(self, *args: Any, timeout: float | None = None, **more: Any) -> Any:
+        return super().create_connection(
+            *args, timeout=min(timeout or self._io_timeout, self._io_timeout), **more
+        )
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    #: What the server granted, seconds.
+    session_timeout = 0.0
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            self.session_timeout = answer[0].time_out / 1000
+        return answer
+
+
+class _Memo(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """Keeps what kazoo says of its troubles. We tell it when it matters to somebody, and then once."""
+
+    last = ""
+
+    def log(self, level: int, msg: object, *args: object, **more: Any) -> None:
+        if level == logging.WARNING:
+            self.last = str(msg) % args if args else str(msg)
+            level = logging.DEBUG
+        super().log(level, msg, *args, **more)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return msg, kwargs
+
+
+class Client(KazooClient):  # type: ignore[misc]
+    """One session. `submit` sends what kazoo would send, without the thread hops of its own methods."""
+
+    def __init__(self, address: Address, session_timeout: float, io_timeout: float) -> None:
+        self.memo = _Memo(logging.getLogger("kazoo.client"))
+        super().__init__(
+            hosts=address.hosts,
+            timeout=session_timeout,
+            handler=_Handler(io_timeout),
+            auth_data=address.auth,
+            connection_retry={"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": _BACKOFF},
+            command_retry={"max_tries": 0},
+            logger=self.memo,
+        )
+        self.acl = CREATOR_ALL_ACL if address.auth else OPEN_ACL_UNSAFE
+        self._connection = _Connection(self, self._conn_retry.copy(), logger=self.memo)
+
+    @property
+    def session_timeout(self) -> float:
+        """What the server granted, seconds."""
+        granted: float = self._connection.session_timeout
+        return granted
+
+    @property
+    def session_id(self) -> int | None:
+        """Also while the connection is away; None when the session has ended."""
+        found: int | None = self._session_id
+        return found
+
+    def submit(self, request: Any) -> Any:
+        """Send *request*, after those that were submitted before. Returns kazoo's result to wait for."""
+        result = self.handler.async_result()
+        self._call(request, result)
+        return result
+
+    def contender(self, prefix: str) -> Create2:
+        """An ephemeral node with a number; the answer is its path and its state."""
+        return Create2(prefix, b"", self.acl, _EPHEMERAL_SEQUENTIAL)
+
+    def container(self, path: str) -> CreateContainer:
+        return CreateContainer(path, b"", self.acl, _CONTAINER)
+
+    def cut(self) -> None:
+        """Break the connection, for a `stop` that waits for an answer in vain."""
+        socket = self._connection._socket
+        if socket is not None:
+            try:
+                socket.shutdown(2)
+            except OSError:
+                pass
+
+    def forget(self) -> None:
+        """In a forked child: close our copies of what the parent goes on using; the server hears nothing."""
+        atexit.unregister(self.handler.stop)
+        connection = self._connection
+        for one in (connection._socket, connection._read_sock, connection._write_sock):
+            if one is not None:
+                one.close()

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from distlock.testing import conformance
+from tests.redis_server import eventually
+from tests.zookeeper_server import ZooKeeperServer
+
+
+@pytest.fixture
+def url(zookeeper_server: ZooKeeperServer) -> str:
+    return zookeeper_server.url
+
+
+class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance):
+    pass
+
+
+class TestThreads(conformance.ThreadConformance):
+    pass
+
+
+class TestCarts(conformance.CartConformance):
+    pass
+
+
+class TestTroubles(conformance.TroubleConformance):
+    #: A lock costs two writes to disk, and its node two more. With all 100,000 it takes minutes.
+    names = 3000
+
+    @pytest.fixture(autouse=True)
+    def _server(self, zookeeper_server: ZooKeeperServer) -> None:
+        self.server = zookeeper_server
+
+    def residue(self) -> int:
+        # The nodes of the locks that were used just now are kept for ten seconds.
+        eventually(lambda: not self.used(), "the nodes of unused locks are gone", patience=15.0)
+        return 0
+
+    def used(self) -> list[str]:
+        return [name for name in self.server.locks() if name.startswith("kit%3Amany_")]
+
+
+class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):
+    @pytest.fixture(autouse=True)
+    def _server(self, zookeeper_server: ZooKeeperServer) -> None:
+        self.server = zookeeper_server
+
+    def waiting(self, name: str) -> int:
+        return len(self.server.children(f"kit:{name}")) - 1

@@ -1,0 +1,161 @@
+"""A real ZooKeeper server for the tests: private, on a free port of the loopback, gone when the tests are."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from distlock.backends.zookeeper.nodes import FOLDER, lock_path
+from tests.redis_server import PATIENCE, eventually, free_port
+
+#: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
+JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")
+#: A small heap, and no compiler that takes longer than the tests to pay off.
+JAVA = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+SERVER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+#: Sessions end within a tick. Containers are left to us: the server looks for empty ones too late to help.
+SETTINGS = """\
+tickTime=100
+minSessionTimeout=200
+maxSessionTimeout=120000
+dataDir={folder}/data
+clientPort={port}
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+4lw.commands.whitelist=*
+forceSync=no
+"""
+CHROOT = "/tests"
+
+
+class ZooKeeperServer:
+    """One server. What it saved survives `restart`."""
+
+    def __init__(self, **settings: object) -> None:
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="distlock-zookeeper-"))
+        lines = "".join(f"{name}={value}\n" for name, value in settings.items())
+        text = SETTINGS.format(folder=self.folder, port=self.port) + lines
+        (self.folder / "zoo.cfg").write_text(text, encoding="ascii")
+        self._process: subprocess.Popen[bytes] | None = None
+        #: Looks at the server from outside. Its first use connects.
+        self.admin = KazooClient(f"127.0.0.1:{self.port}", timeout=60.0)
+
+    @property
+    def url(self) -> str:
+        return f"zookeeper://127.0.0.1:{self.port}{CHROOT}"
+
+    def start(self) -> None:
+        command = [*JAVA, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", ":".join(JARS), SERVER]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen([*command, str(self.folder / "zoo.cfg")], stdout=log, stderr=log)
+        eventually(self._answers, f"ZooKeeper answers on port {self.port}")
+        if not self.admin.connected:
+            self.admin.start(PATIENCE)
+
+    def tell(self, word: str) -> str:
+        """The answer to one of the four-letter words."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+            connection.sendall(word.encode())
+            with connection.makefile(encoding="utf-8") as answer:
+                return answer.read()
+
+    def children(self, key: str) -> list[str]:
+        """Who is in line for *key*, the first one first."""
+        path = lock_path(f"{CHROOT}/{FOLDER}", key)
+        if self.admin.exists(path) is None:
+            return []
+        return sorted(self.admin.get_children(path), key=lambda name: name[-10:])
+
+    def locks(self) -> list[str]:
+        """The nodes of locks, used or not."""
+        path = f"{CHROOT}/{FOLDER}"
+        names: list[str] = self.admin.get_children(path) if self.admin.exists(path) else []
+        return names
+
+    def watches(self) -> dict[str, int]:
+        """Watched path -> how many watch it."""
+        watched: dict[str, int] = {}
+        path = ""
+        for line in self.tell("wchp").splitlines():
+            if line.startswith("/"):
+                path, watched[line] = line, 0
+            elif line.strip():
+                watched[path] += 1
+        return watched
+
+    def pause(self) -> None:
+        """Let it hang: it accepts connections and answers nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill it as a power cut would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def forget(self) -> None:
+        """Kill it, and start it without what it saved."""
+        self.kill()
+        shutil.rmtree(self.folder / "data")
+        self.admin.stop()
+        self.admin.close()
+        self.start()
+
+    def close(self) -> None:
+        self.kill()
+        self.admin.stop()
+        self.admin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError((self.folder / "log").read_text(encoding="utf-8"))
+        try:
+            return self.tell("ruok") == "imok"
+        except OSError:
+            return False
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+def running(**settings: object) -> Generator[ZooKeeperServer]:
+    """For fixtures: ``yield from running()``."""
+    if not all(Path(jar).exists() for jar in JARS):
+        pytest.fail("ZooKeeper is not installed: apt-get install zookeeper")
+    server = ZooKeeperServer(**settings)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[ZooKeeperServer]:
+    """One server for all tests that leave it as they found it."""
+    yield from running()
+
+
+@pytest.fixture
+def own_zookeeper() -> Iterator[ZooKeeperServer]:
+    """A server that the test may stop and kill."""
+    yield from running()
