@@ -13,7 +13,7 @@ from django.views import View
 from distlock.errors import ConfigurationError, LockError
 from distlock.web import guard
 from distlock.web.answers import log_level
-from distlock.web.decorator import Guarded, Told, explaining
+from distlock.web.decorator import Guarded, Told, When, explaining
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
 from django_distlock.conf import services, warn_without_checks
@@ -50,24 +50,32 @@ def distributed_lock(
     told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        guarded = Guarded(function, told)
-
-        @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            request = args[0] if args else kwargs.get("request")
-            if isinstance(request, HttpRequest):
-                response: R = _view(guarded, view_transactions, request, args, kwargs)
-                return response
-            refuse_misplaced(guarded, args)
-            result: R = _call(guarded, function_transactions, args, kwargs)
-            return result
-
-        view_transactions = ViewTransactions(take_over(wrapper, function), guarded.where)
-        function_transactions = NoTransactions(guarded.where)
-        guarded.mark(wrapper)
-        return wrapper
+        return guard_function(function, told)
 
     return explaining(told, decorate)
+
+
+def guard_function(
+    function: Callable[..., Any],
+    told: Told,
+    *,
+    methods: frozenset[str] | None = None,
+    when: When | None = None,
+) -> Callable[..., Any]:
+    guarded = Guarded(function, told, methods=methods, when=when)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        request = args[0] if args else kwargs.get("request")
+        if isinstance(request, HttpRequest):
+            return _view(guarded, view_transactions, request, args, kwargs)
+        refuse_misplaced(guarded, args)
+        return _call(guarded, function_transactions, args, kwargs)
+
+    view_transactions = ViewTransactions(take_over(wrapper, function), guarded.where, function)
+    function_transactions = NoTransactions(guarded.where)
+    guarded.mark(wrapper)
+    return wrapper
 
 
 def _view(
@@ -77,7 +85,9 @@ def _view(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    if not guarded.locks_method(request.method):
+    if not guarded.locks_method(request.method) or (
+        guarded.when is not None and not guarded.when(*args, **kwargs)
+    ):
         with transactions.unlocked():
             return guarded.function(*args, **kwargs)
     try:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from distlock.errors import ConfigurationError
@@ -29,11 +31,21 @@ class EveryAlias(set[str]):
         """Whether the site said ``@transaction.non_atomic_requests`` for *alias*."""
         return super().__contains__(alias)
 
+    def atomic_requests(self) -> list[str]:
+        """The databases that Django would have opened a transaction on."""
+        return [
+            alias
+            for alias, settings in connections.settings.items()
+            if settings["ATOMIC_REQUESTS"] and not self.opted_out(alias)
+        ]
+
 
 def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAlias:
     """Mark *wrapper* so that Django leaves the transactions of *view* to us."""
-    # `wraps` has copied the very set of the view: `add` on it must not reach the view's other users.
-    every = EveryAlias(getattr(view, "_non_atomic_requests", ()))
+    every = getattr(view, "_non_atomic_requests", set())
+    if not isinstance(every, EveryAlias):
+        # `wraps` has copied the very set of the view: `add` on it must not reach the view's other users.
+        every = EveryAlias(every)
     wrapper._non_atomic_requests = every  # type: ignore[attr-defined]
     return every
 
@@ -41,9 +53,11 @@ def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAli
 class ViewTransactions:
     """The transactions of a view: those that Django would have opened."""
 
-    def __init__(self, every: EveryAlias, where: str) -> None:
+    def __init__(self, every: EveryAlias, where: str, inner: Callable[..., Any] | None = None) -> None:
+        """*inner*: what is guarded, if it was a view by itself."""
         self._every = every
         self._where = where
+        self._inner = getattr(inner, "_non_atomic_requests", ())
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         refuse_open(self._where, names, nested)
@@ -52,7 +66,7 @@ class ViewTransactions:
     def begin(self) -> Iterator[bool]:
         # durable: what is committed at the end of this block is committed for good.
         with ExitStack() as stack:
-            aliases = self._aliases()
+            aliases = self._every.atomic_requests()
             for alias in aliases:
                 stack.enter_context(transaction.atomic(using=alias, durable=True))
             yield bool(aliases)
@@ -61,67 +75,106 @@ class ViewTransactions:
     def unlocked(self) -> Iterator[None]:
         """For a request that is not locked: just what Django would have done."""
         with ExitStack() as stack:
-            for alias in self._aliases():
-                stack.enter_context(transaction.atomic(using=alias))
+            for alias in self._every.atomic_requests():
+                # Another guard further inside may be waiting to do it.
+                if alias not in self._inner:
+                    stack.enter_context(transaction.atomic(using=alias))
             yield
-
-    def _aliases(self) -> list[str]:
-        return [
-            alias
-            for alias, settings in connections.settings.items()
-            if settings["ATOMIC_REQUESTS"] and not self._every.opted_out(alias)
-        ]
 
 
 class NoTransactions:
     """A plain function: it opens its own, and commits them before it returns."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, line: str = "") -> None:
+        """*line*: what to write where somebody else has opened one."""
         self._where = where
+        self._line = line
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        refuse_open(self._where, names, nested)
+        refuse_open(self._where, names, nested, self._line)
 
     @contextmanager
     def begin(self) -> Iterator[bool]:
         yield False
 
 
-def refuse_open(where: str, names: Sequence[str], nested: bool) -> None:
-    """Raise `ConfigurationError` if a transaction is open: it would be committed after the release.
+class AsyncTransactions:
+    """Async code opens its own, too: in the thread where `sync_to_async` runs all of its database work."""
 
-    The transactions that `TestCase` opens around a test don't count.
-    """
+    def __init__(self, where: str, found: Open | None) -> None:
+        self._where = where
+        self._open = found
+
+    @classmethod
+    async def look_around(cls, where: str) -> AsyncTransactions:
+        """With what is open in that thread: connections can be asked there only."""
+        return cls(where, await sync_to_async(find_open)())
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
+        if self._open is not None:
+            raise ConfigurationError(self._open.message(self._where, names, nested))
+
+    @contextmanager
+    def begin(self) -> Iterator[bool]:
+        yield False
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A transaction that is open where a lock is about to be taken: its COMMIT would come after the release."""
+
+    alias: str
+    #: Whether autocommit is off, so that there is always one.
+    manual: bool
+
+    def message(self, where: str, names: Sequence[str], nested: bool, line: str = "") -> str:
+        shown = ", ".join(map(repr, names))
+        if self.manual:
+            return (
+                f"{where} would be locked on {shown} while autocommit is off on the database "
+                f"{self.alias!r}: nobody knows when that is committed. Use transaction.atomic()."
+            )
+        problem = (
+            f"{where} would be locked on {shown} inside a transaction of the database {self.alias!r} that is "
+            "already open, and let go before its COMMIT: another server would read what is about to change."
+        )
+        if nested:
+            return (
+                f"{problem} The guard around it opened it: name all locks in one place, "
+                f"@distributed_lock(…, {shown}), on the outer function."
+            )
+        if line:
+            return f"{problem} {line}"
+        return (
+            f"{problem} Put @distributed_lock above @transaction.atomic, on the view itself instead of a "
+            "function or method that the view calls; for a class-based view write it above the class. "
+            "Decorators between it and the URL need functools.wraps."
+        )
+
+
+def find_open() -> Open | None:
+    """The first open transaction of this thread. Those that `TestCase` opens around a test don't count."""
     for connection in connections.all(initialized_only=True):
         # Django's own test for durable blocks; the stubs don't know the attribute.
         blocks: list[Any] = connection.atomic_blocks
         if blocks and not blocks[-1]._from_testcase:
-            raise ConfigurationError(_message(where, connection.alias, names, nested))
+            return Open(connection.alias, manual=False)
         manual = connection.connection is not None and not connection.in_atomic_block
         if manual and not connection.autocommit:
-            raise ConfigurationError(
-                f"{where} would be locked on {_shown(names)} while autocommit is off on the database "
-                f"{connection.alias!r}: nobody knows when that is committed. Use transaction.atomic()."
-            )
+            return Open(connection.alias, manual=True)
+    return None
 
 
-def _message(where: str, alias: str, names: Sequence[str], nested: bool) -> str:
-    problem = (
-        f"{where} would be locked on {_shown(names)} inside a transaction of the database {alias!r} that is "
-        "already open, and let go before its COMMIT: another server would read what is about to change."
-    )
-    if nested:
-        return (
-            f"{problem} The guard around it opened it: name all locks in one place, "
-            f"@distributed_lock(…, {_shown(names)}), on the outer function."
+def refuse_open(where: str, names: Sequence[str], nested: bool, line: str = "") -> None:
+    """Raise `ConfigurationError` if a transaction is open. *line*: what to write instead."""
+    if (found := find_open()) is not None:
+        raise ConfigurationError(found.message(where, names, nested, line))
+
+
+def refuse_async(where: str, every: EveryAlias, line: str) -> None:
+    """Raise `ConfigurationError` if Django would refuse this async view, as our mark keeps it from doing."""
+    for alias in every.atomic_requests():
+        raise ConfigurationError(
+            f"{where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't do for "
+            f"async views. Write {line}, and open transactions in functions that sync_to_async() runs."
         )
-    return (
-        f"{problem} Put @distributed_lock above @transaction.atomic, on the view itself instead of a "
-        "function or method that the view calls; for a class-based view write "
-        '@method_decorator(distributed_lock(…), name="dispatch"). Decorators between it and the URL need '
-        "functools.wraps."
-    )
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))

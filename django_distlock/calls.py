@@ -1,0 +1,90 @@
+"""One call under a guard: its names, the lock, and what becomes of errors."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from django.http import HttpResponse
+
+from distlock.errors import ConfigurationError, LockError, LockTimeout
+from distlock.web import guard
+from distlock.web.answers import log_level
+from distlock.web.decorator import Guarded
+from django_distlock.conf import services, warn_without_checks
+from django_distlock.request import DjangoRequest
+from django_distlock.responses import response_for
+from django_distlock.transactions import AsyncTransactions
+
+logger = logging.getLogger("distlock")
+
+Arguments = tuple[Any, ...]
+Keywords = Mapping[str, Any]
+
+
+def run(
+    guarded: Guarded,
+    transactions: guard.Transactions,
+    body: Callable[[], Any],
+    args: Arguments,
+    kwargs: Keywords,
+    request: Any = None,
+) -> Any:
+    """Run *body* under the locks that the call with *args* and *kwargs* names. *request*: a view's."""
+    warn_without_checks()
+    parts = None if request is None else DjangoRequest(request)
+    told = guarded.told
+    client = services[told.alias]
+    maximum = services.service(told.alias).max_names
+    names = guarded.names.of_call(args, kwargs, maximum, request=parts)
+    return guard.run(
+        client, names, lambda: _finished(guarded, body()), transactions, timeout=told.timeout, ttl=told.ttl
+    )
+
+
+async def arun(
+    guarded: Guarded,
+    body: Callable[[], Awaitable[Any]],
+    args: Arguments,
+    kwargs: Keywords,
+    request: Any = None,
+) -> Any:
+    """`run`, for an async *body*."""
+    warn_without_checks()
+    parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
+    told = guarded.told
+    client = services[told.alias]
+    maximum = services.service(told.alias).max_names
+    names = guarded.names.of_call(args, kwargs, maximum, request=parts)
+    transactions = await AsyncTransactions.look_around(guarded.where)
+    return await guard.arun(client, names, body, transactions, timeout=told.timeout, ttl=told.ttl)
+
+
+def answer(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
+    """The answer of a view that ended in *error*. Raises *error* if it is the site's own to mend."""
+    response = response_for(error, request)
+    if response is None or (isinstance(error, LockTimeout) and not guarded.told.responds):
+        raise error
+    logger.log(log_level(error), "%s answered %d: %s", guarded.where, response.status_code, error)
+    return response
+
+
+def look_over(guarded: Guarded, response: Any) -> Any:
+    """Warn if the content of *response* is made later. Gives it back."""
+    if getattr(response, "streaming", False):
+        logger.warning(
+            "%s returned a streaming response: its content is made after the lock is released.", guarded.where
+        )
+    return response
+
+
+def _finished(guarded: Guarded, result: Any) -> Any:
+    if inspect.iscoroutine(result):
+        result.close()
+        raise ConfigurationError(
+            f"{guarded.where} is no 'async def' and returned a coroutine, which would run after the lock is "
+            "released. Write 'async def', also for decorators that stand below @distributed_lock."
+        )
+    return result

@@ -1,0 +1,26 @@
+"""The guard around any view that a URLconf may name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distlock.web.decorator import Told, When
+
+
+def guard_view(
+    callback: Callable[..., Any],
+    told: Told,
+    *,
+    methods: frozenset[str] | None = None,
+    when: When | None = None,
+) -> Callable[..., Any]:
+    """*callback*, guarded: what the decorator does at the outermost place.
+
+    *methods*: what is locked where *told* does not say; None: every HTTP method. *when*: called with the
+    request and the view's arguments; false: this request runs as if the guard were not there. Raises
+    `ConfigurationError` for what can never work.
+    """
+    from django_distlock.decorators import guard_function
+
+    return guard_function(callback, told, methods=methods, when=when)
