@@ -25,7 +25,7 @@ dataDir={data}
 clientPort={port}
 clientPortAddress=127.0.0.1
 admin.enableServer=false
-4lw.commands.whitelist=ruok
+4lw.commands.whitelist=srvr
 forceSync=no
 """
 
@@ -48,9 +48,10 @@ def open_zookeeper(directory: Path) -> Iterator[str]:
 
 
 def zookeeper_answers(port: int) -> bool:
+    """Whether it serves. Who asks too early, it may never answer."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(4) == b"imok"
+        with socket.create_connection(("127.0.0.1", port), timeout=0.2) as connection:
+            connection.sendall(b"srvr")
+            return connection.recv(17) == b"Zookeeper version"
     except OSError:
         return False

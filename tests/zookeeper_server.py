@@ -61,9 +61,9 @@ class ZooKeeperServer:
         if not self.admin.connected:
             self.admin.start(PATIENCE)
 
-    def tell(self, word: str) -> str:
+    def tell(self, word: str, patience: float = PATIENCE) -> str:
         """The answer to one of the four-letter words."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=patience) as connection:
             connection.sendall(word.encode())
             with connection.makefile(encoding="utf-8") as answer:
                 return answer.read()
@@ -128,7 +128,8 @@ class ZooKeeperServer:
         if self._process.poll() is not None:
             raise RuntimeError((self.folder / "log").read_text(encoding="utf-8"))
         try:
-            return self.tell("ruok") == "imok"
+            # Who asks too early, it may never answer.
+            return self.tell("srvr", patience=0.2).startswith("Zookeeper version")
         except OSError:
             return False
 
@@ -142,8 +143,8 @@ def running(**settings: object) -> Generator[ZooKeeperServer]:
     if not all(Path(jar).exists() for jar in JARS):
         pytest.fail("ZooKeeper is not installed: apt-get install zookeeper")
     server = ZooKeeperServer(**settings)
-    server.start()
     try:
+        server.start()
         yield server
     finally:
         server.close()
