@@ -11,6 +11,7 @@ from django.core.signals import setting_changed
 
 from distlock.web.services import Services, without_settings
 from distlock.web.settings import Service, contended_status, read
+from django_distlock.clients import make
 
 logger = logging.getLogger("distlock")
 
@@ -20,12 +21,17 @@ def _read() -> dict[str, Service]:
     return without_settings(settings.DEBUG) if setting is None else read(setting)
 
 
-services = Services(_read)
+services = Services(_read, make)
 
 
 def status() -> int:
     """The status of the answer to a request that found the lock taken."""
     return contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
+
+
+def server_timing() -> bool:
+    """Whether answers say how long they waited for their locks."""
+    return bool(getattr(settings, "DISTLOCK_SERVER_TIMING", False))
 
 
 @functools.cache

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from distlock.lock import Lock
-from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.settings import DEFAULT_ALIAS
+from django_distlock.clients import Client
 from django_distlock.conf import services
 
 
 class LockHandler:
     """The clients of ``settings.DISTLOCK``. Its own methods are those of the default alias."""
 
-    def __getitem__(self, alias: str) -> Locks:
+    def __getitem__(self, alias: str) -> Client:
         """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
-        return services[alias]
+        return cast(Client, services[alias])
 
-    def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:
-        """A lock of the default alias; see `distlock.Locks.lock`."""
-        return services[DEFAULT_ALIAS].lock(*names, timeout=timeout, ttl=ttl)
+    def lock(self, *names: str, **options: Any) -> Lock:
+        """A lock of the default alias; see `Client.lock`."""
+        return self[DEFAULT_ALIAS].lock(*names, **options)
 
-    def rlock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> RLock:
-        """A re-entrant lock of the default alias; see `distlock.Locks.rlock`."""
-        return services[DEFAULT_ALIAS].rlock(*names, timeout=timeout, ttl=ttl)
+    def rlock(self, *names: str, **options: Any) -> RLock:
+        """A re-entrant lock of the default alias; see `Client.rlock`."""
+        return self[DEFAULT_ALIAS].rlock(*names, **options)
 
     def close_all(self) -> None:
         """Close every client. They may be used again."""

@@ -69,7 +69,7 @@ def let_go_with_the_decorator(view):
 
     @functools.wraps(view)
     def wrapper(request, id):
-        with locks.lock(f"product_{id}"):
+        with locks.lock(f"product_{id}", in_transaction=True):
             return view(request, id)
 
     return wrapper

@@ -1,0 +1,55 @@
+"""What ``locks["alias"]`` gives: a client whose locks are taken before a transaction, not inside one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distlock.grant import Grant
+from distlock.lock import Lock
+from distlock.locks import Locks
+from distlock.rlock import RLock
+from distlock.steps import Gate, Steps
+from distlock.web.services import make_client
+from distlock.web.settings import Service
+from django_distlock.signals import lock_lost
+from django_distlock.transactions import refuse_open
+
+_LINE = (
+    "Take the lock first: @distributed_lock(…) on the view, or 'with locks.lock(…):' around "
+    "transaction.atomic(), which under ATOMIC_REQUESTS needs @transaction.non_atomic_requests on the view. "
+    "Where the lock has nothing to do with the database, write locks.lock(…, in_transaction=True)."
+)
+
+
+class Client(Locks):
+    """`distlock.Locks`, for a site whose databases commit when it can't see them.
+
+    A lock that is taken inside an open transaction is let go before COMMIT: the next server reads what is
+    about to change. So that is refused, unless the lock has nothing to do with the database:
+    ``locks.lock("printer", in_transaction=True)``. The transactions of `TestCase` don't count.
+    """
+
+    def __init__(self, anywhere: Locks) -> None:
+        super().__init__(anywhere._engine, anywhere.prefix, anywhere.timeout)
+        self._anywhere = anywhere
+
+    def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
+        """See `distlock.Locks.lock`. *in_transaction*: it may be taken inside an open transaction."""
+        return self._anywhere.lock(*names, **options) if in_transaction else super().lock(*names, **options)
+
+    def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> RLock:
+        """See `distlock.Locks.rlock`. *in_transaction*: it may be taken inside an open transaction."""
+        return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
+
+    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        refuse_open("This code", names, nested=False, line=_LINE)
+        return self._anywhere._acquire(names, gate, seconds, ttl)
+
+
+def make(service: Service) -> Client:
+    """The client of *service*. Raises `ConfigurationError`; connects to nothing."""
+
+    def lost(grant: Grant, why: str) -> None:
+        lock_lost.send_robust(Client, alias=service.alias, names=grant.names, grant=grant, why=why)
+
+    return Client(make_client(service, lost))

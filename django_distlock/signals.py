@@ -1,0 +1,46 @@
+"""Signals about locks. A receiver that raises is logged and hurts nobody.
+
+The first three are about guards: decorators and rules. All of their receivers get
+
+* ``sender``: the view, or the function, as the URLconf or its module names it;
+* ``where``: its module and name, as text;
+* ``alias``: which lock service; ``names``: what is locked;
+* ``request``: of the view; None for a plain function.
+
+Receivers are plain functions and run where the guard runs, the first of them while the lock is held: they
+should return soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+from django.dispatch import Signal
+
+
+class LockSignal(Signal):
+    """A signal that takes no async receivers: a guard in the event loop could not wait for them."""
+
+    def connect(self, receiver: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        if iscoroutinefunction(receiver):
+            raise TypeError(
+                f"{getattr(receiver, '__qualname__', receiver)} is async, and the signals of locks call "
+                "plain functions: write 'def', and start a task in it where you have to."
+            )
+        super().connect(receiver, *args, **kwargs)
+
+
+#: Also ``grant``, and ``waited``, seconds.
+lock_acquired = LockSignal()
+
+#: Nobody got in. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
+lock_refused = LockSignal()
+
+#: After COMMIT or ROLLBACK. Also ``grant``, and ``held``, seconds.
+lock_released = LockSignal()
+
+#: A lock was lost while it was held: by a guard or by anybody else. ``sender`` is the class of the client;
+#: ``alias``, ``names``, ``grant``, and ``why``, as text. Sent as soon as it is known, from another thread.
+lock_lost = LockSignal()
