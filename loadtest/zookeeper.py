@@ -25,7 +25,7 @@ dataDir={data}
 clientPort={port}
 clientPortAddress=127.0.0.1
 admin.enableServer=false
-4lw.commands.whitelist=srvr
+4lw.commands.whitelist=srvr,mntr
 forceSync=no
 """
 
