@@ -9,10 +9,12 @@ from typing import Protocol, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from kazoo.client import KazooClient
 from redis import Redis
 
 import distlock
 from demo_shop.museum import MuseumLock
+from demo_shop.museum.zookeeper_unfair import ZooKeeperUnfair
 from loadtest.museum.wire import Wire
 
 PREFIX = "museum"
@@ -79,6 +81,24 @@ class ExhibitOnRedis:
         self.wire.close()
 
 
+class ExhibitOnZooKeeper:
+    def __init__(self, url: str) -> None:
+        self.wire = Wire(urlsplit(url).port or 2181)
+        self.zookeeper = KazooClient(f"127.0.0.1:{self.wire.port}")
+        self.zookeeper.start()
+
+    def lock(self, name: str, expiry: float = LONG) -> MuseumLock:
+        return ZooKeeperUnfair(self.zookeeper, f"/{name}")
+
+    def taken(self, name: str) -> bool:
+        return bool(self.zookeeper.exists(f"/{name}"))
+
+    def close(self) -> None:
+        self.zookeeper.stop()
+        self.zookeeper.close()
+        self.wire.close()
+
+
 class Distlock:
     """The control. *reentrant*: what the run nests."""
 
@@ -105,9 +125,11 @@ class Ours:
 
     def __init__(self, lock: distlock.Lock) -> None:
         self.lock = lock
+        self.grant: distlock.Grant | None = None
 
     def acquire(self) -> bool:
-        return self.lock.acquire() is not None
+        self.grant = self.lock.acquire()
+        return self.grant is not None
 
     def release(self) -> None:
         # Who releases what he does not hold is told so. Here it is enough that it does no harm.
@@ -115,8 +137,12 @@ class Ours:
             self.lock.release()
 
 
-def exhibit_on_redis(url: str, make: RedisLock) -> Bench:
-    return Bench(url, lambda url: ExhibitOnRedis(url, make))
+def on_redis(make: RedisLock) -> Callable[[str], Bench]:
+    return lambda url: Bench(url, lambda url: ExhibitOnRedis(url, make))
+
+
+def on_zookeeper(url: str) -> Bench:
+    return Bench(url, ExhibitOnZooKeeper)
 
 
 def control(url: str, reentrant: bool = False) -> Bench:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from demo_shop.museum import MuseumLock
 from loadtest.museum.benches import Bench
 from loadtest.museum.shop import Shop, Visit
 
@@ -190,6 +191,27 @@ def enters_again_too_late(bench: Bench) -> int:
     with Shop() as shop:
         shop.send(slow, other)
     return sum(beside)
+
+
+def cut_off(bench: Bench, first_sees: Callable[[MuseumLock, MuseumLock], object] = lambda *_: None) -> int:
+    """The network is away for longer than a lock lives. Buyers let in while one was inside: no lock helps.
+
+    *first_sees* looks at the locks of the first and of the second, while both are inside.
+    """
+    name, instance = bench.name(), bench.instance()
+    first, (second,) = Visit(instance.lock(name, SHORT)), queue(bench, name, 1)
+
+    def think() -> None:
+        instance.wire.hold()
+        second.inside.wait(5 * SHORT)
+        first_sees(first.lock, second.lock)
+        instance.wire.let_go()
+
+    first.think, second.think = think, until(first.left, 5 * SHORT)
+    second.after = first.inside
+    with Shop() as shop:
+        shop.send(first, second)
+    return shop.met()
 
 
 def queue(bench: Bench, name: str, count: int) -> list[Visit]:

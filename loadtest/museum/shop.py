@@ -32,6 +32,10 @@ class Visit:
     left: threading.Event = field(default_factory=threading.Event)
     refused: bool = False
 
+    @property
+    def caller(self) -> str:
+        return str(id(self))
+
 
 class Shop:
     """Open by ``with``; closed when every buyer has gone."""
@@ -69,7 +73,7 @@ class Shop:
 
     def met(self, *visits: Visit) -> int:
         """How many were let in while another one was inside, of *visits* or of all."""
-        among = {str(id(visit)) for visit in visits or self.visits}
+        among = {visit.caller for visit in visits or self.visits}
         return len(check_history(record for record in self.history if record.caller in among))
 
     @property
@@ -109,7 +113,7 @@ class Shop:
         with self._mutex:
             self.orders += 1
         released = time.monotonic()
-        self.history.append(Record(visit.name, str(id(visit)), asked, granted, released, fence))
+        self.history.append(Record(visit.name, visit.caller, asked, granted, released, fence))
         visit.leave()
         visit.lock.release()
         visit.left.set()

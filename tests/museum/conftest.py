@@ -1,14 +1,26 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
 
 import pytest
 
-from tests.redis_server import running
+from loadtest.lock_services import open_lock_service
+
+#: Where a lock service is: ``redis`` or ``zookeeper``.
+Services = Callable[[str], str]
 
 
 @pytest.fixture(scope="session")
-def museum_redis() -> Iterator[str]:
-    """The URL of a server that nobody else uses: the exhibits leave behind what they forget."""
-    for server in running():
-        yield server.url
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """Servers that nobody else uses, each started when first asked for: exhibits leave behind what they forget."""
+    with ExitStack() as running:
+
+        @cache
+        def start(service: str) -> str:
+            directory: Path = tmp_path_factory.mktemp(service)
+            return running.enter_context(open_lock_service(service, directory))
+
+        yield start

@@ -1,0 +1,55 @@
+"""The proof that the harness sees: every flawed lock is caught, three times in a row, by a test of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from demo_shop.museum.exhibits import EXHIBITS
+from demo_shop.museum.redis_step_1 import RedisStep1
+from demo_shop.museum.redis_step_2 import RedisStep2
+from demo_shop.museum.redis_step_3 import RedisStep3
+from demo_shop.museum.redis_step_4 import RedisStep4
+from demo_shop.museum.redis_step_5 import RedisStep5
+from loadtest.museum import scenes
+from loadtest.museum.benches import Bench, RedisLock, on_redis
+from loadtest.museum.trials import TRIALS, Trial
+from tests.museum.conftest import Services
+
+each_trial = pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
+
+
+@pytest.mark.parametrize("time", [1, 2, 3])
+@each_trial
+def test_the_flawed_lock_is_caught(trial: Trial, time: int, services: Services) -> None:
+    assert trial.try_exhibit(services(trial.service)) == trial.damage > 0
+
+
+@each_trial
+def test_distlock_passes_the_same_run(trial: Trial, services: Services) -> None:
+    assert trial.try_distlock(services(trial.service)) == 0
+
+
+@pytest.mark.parametrize(
+    ("scene", "step"),
+    [
+        (scenes.everybody_at_once, RedisStep1),
+        (scenes.stranger_releases, RedisStep2),
+        (scenes.thinks_too_long, RedisStep3),
+        (scenes.slow_answer_at_release, RedisStep4),
+        (scenes.slow_answer_at_renewal, RedisStep4),
+        (scenes.nested_call, RedisStep5),
+    ],
+    ids=lambda part: part.__name__,
+)
+def test_a_later_step_mends_the_fault(
+    scene: Callable[[Bench], int], step: RedisLock, services: Services
+) -> None:
+    """So each scene breaks a lock by its own fault, and not by being a rough place."""
+    with on_redis(step)(services("redis")) as bench:
+        assert scene(bench) == 0
+
+
+def test_no_exhibit_stands_there_unbroken() -> None:
+    assert {trial.exhibit for trial in TRIALS} == set(EXHIBITS)
