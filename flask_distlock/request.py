@@ -45,7 +45,10 @@ class FlaskRequest:
         return self._request.args.getlist(name)
 
     def form(self, name: str) -> Sequence[str]:
-        return self._request.form.getlist(name)
+        found = self._request.form.getlist(name)
+        # Making the form of the body has used up the stream.
+        self.body()
+        return found
 
     def header(self, name: str) -> str | None:
         return self._request.headers.get(name)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from django.core.handlers.wsgi import WSGIHandler
@@ -68,11 +66,10 @@ class Got:
 
 
 class Both:
-    """A view behind *names* in either framework. *looks*: what it reads, from Django's and Flask's request."""
+    """A view behind *names* in either framework. *looks*: what it reads of Django's and Flask's request."""
 
-    def __init__(self, *names: Any, looks: tuple[Look, Look] = (id, id), **words: Any) -> None:
+    def __init__(self, *names: Any, looks: tuple[Look, Look] = (repr, repr), **words: Any) -> None:
         self._log: list[tuple[tuple[str, ...], object]] = []
-        self._stack = ExitStack()
         in_django, in_flask = looks
 
         @django_lock(*names, **words)
@@ -98,19 +95,10 @@ class Both:
         names = tuple(name for one in held() for name in one.grant.names)
         self._log.append((names, look(request)))
 
-    def __enter__(self) -> Both:
-        settings = {"ROOT_URLCONF": self._urls, "DISTLOCK": "dummy://", "MIDDLEWARE": [], "DEBUG": True}
-        self._stack.enter_context(override_settings(**settings))
-        self._django = WSGIHandler()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
     def django(self, sent: Sent) -> Got:
-        return self._run(self._django, sent)
+        # Some tests have several of these, and Django has one ROOT_URLCONF.
+        with override_settings(ROOT_URLCONF=self._urls, DISTLOCK="dummy://", DEBUG=True):
+            return self._run(WSGIHandler(), sent)
 
     def flask(self, sent: Sent) -> Got:
         return self._run(self.app, sent)

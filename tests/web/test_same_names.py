@@ -6,7 +6,7 @@ The judge is the view: what it reads by itself, in its framework's usual way, ha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +35,7 @@ NUMBERS = [
     "",
 ]
 WORDS = ["ecs", "ECS", "e%63s", "\u00e9", "e\u0301", "a b", "a+b", "a,b", "\ufffd", "1", "01", ""]
-IDS = [str(UUID(int=10)), str(UUID(int=10)).upper(), UUID(int=10).hex, "{%s}" % UUID(int=10)]
+IDS = [str(UUID(int=10)), str(UUID(int=10)).upper(), UUID(int=10).hex, f"{{{UUID(int=10)}}}"]
 
 #: How a view makes a product of what it read.
 PRODUCTS: dict[str, Callable[[str], object]] = {"int": int, "slug": str, "str": str, "uuid": UUID}
@@ -86,34 +86,30 @@ def converter(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def query(converter: str) -> Iterator[Both]:
+def query(converter: str) -> Both:
     looks = (lambda request: request.GET["id"], lambda request: request.args["id"])
-    with Both(f"p_<{converter}:query.id>", looks=looks) as both:
-        yield both
+    return Both(f"p_<{converter}:query.id>", looks=looks)
 
 
 @pytest.fixture(scope="module")
-def form(converter: str) -> Iterator[Both]:
+def form(converter: str) -> Both:
     looks = (lambda request: request.POST["id"], lambda request: request.form["id"])
-    with Both(f"p_<{converter}:form.id>", looks=looks) as both:
-        yield both
+    return Both(f"p_<{converter}:form.id>", looks=looks)
 
 
 @pytest.fixture(scope="module")
-def body(converter: str) -> Iterator[Both]:
+def body(converter: str) -> Both:
     looks = (
         lambda request: json.loads(request.body)["order"]["id"],
         lambda request: request.get_json()["order"]["id"],
     )
-    with Both(f"p_<{converter}:json.order.id>", looks=looks) as both:
-        yield both
+    return Both(f"p_<{converter}:json.order.id>", looks=looks)
 
 
 @pytest.fixture(scope="module")
-def header(converter: str) -> Iterator[Both]:
+def header(converter: str) -> Both:
     looks = (lambda request: request.headers["X-Id"], lambda request: request.headers["X-Id"])
-    with Both(f"p_<{converter}:header.X-Id>", looks=looks) as both:
-        yield both
+    return Both(f"p_<{converter}:header.X-Id>", looks=looks)
 
 
 @given(raw=pairs() | st.binary(max_size=12))
@@ -142,7 +138,7 @@ def documents(draw: st.DrawFn) -> bytes:
     others = st.sampled_from(["true", "null", "[]", "{}", "[1]", '{"id":1}', "0x1", "'1'", '"\\ud800"', ""])
     keys = st.sampled_from(['"id"', '"id"', '"id"', '"\\u0069d"', '"ID"', "id"])
     members = st.tuples(keys, strings | numbers | others).map(":".join)
-    orders = st.lists(members, max_size=2).map(lambda made: '{"order":{%s}}' % ",".join(made))
+    orders = st.lists(members, max_size=2).map(lambda made: f'{{"order":{{{",".join(made)}}}}}')
     twice = st.tuples(orders, orders).map(lambda made: f"{made[0][:-1]},{made[1][1:]}")
     encoding = draw(st.sampled_from(["utf-8"] * 9 + ["utf-8-sig", "utf-16", "utf-32-le", "latin-1"]))
     return draw(orders | orders | twice).encode(encoding, "backslashreplace")
