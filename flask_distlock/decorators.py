@@ -1,28 +1,22 @@
-"""``@distributed_lock`` for views and for plain functions."""
+"""``@distributed_lock`` for views, their classes and methods, and for plain functions."""
 
 from __future__ import annotations
 
 import functools
-import logging
+import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
-from flask import current_app, has_request_context, request
+from flask.views import View
 
-from distlock.errors import ConfigurationError, LockError
-from distlock.web import guard
-from distlock.web.answers import log_level
-from distlock.web.decorator import Guarded, Told, explaining, guards_of
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import Guarded, Told, explaining
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
-from flask_distlock.exceptions import exception_for
-from flask_distlock.placement import remember
-from flask_distlock.request import FlaskRequest
+from flask_distlock.guarding import acall, call
+from flask_distlock.placement import remember, remember_class
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-logger = logging.getLogger("distlock")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def distributed_lock(
@@ -32,82 +26,63 @@ def distributed_lock(
     ttl: float | None = None,
     methods: Iterable[str] | None = None,
     on_contended: str = "respond",
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+) -> Callable[[F], F]:
     """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
 
     *names*: templates such as ``"product_<int:id>"`` over the arguments of the decorated function, or
     callables that return one name or several; on a view they get the request and the view's arguments, else
     the function's. All are locked, or none. *alias*: which lock service of ``app.config["DISTLOCK"]``.
     *timeout*: the longest wait, seconds; None: the alias's. *ttl*: lifetime without renewal, seconds; None:
-    the alias's. *methods*: the HTTP methods that are locked; None: all.
+    the alias's. *methods*: the HTTP methods that are locked; None: on a function all, on a class those that
+    change something. *on_contended*: ``"raise"`` lets a view raise `LockTimeout` instead of its answer.
 
-    On a view, whoever does not get the lock is answered by a Werkzeug exception. On any other function lock
-    errors are raised. Raises `ConfigurationError` at import for what can never work.
+    Decorates functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
+    returns. On a view, whoever does not get the lock is answered by a Werkzeug exception. On any other
+    function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
     told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended)
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        guarded = Guarded(function, told)
+    def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
+        if isinstance(target, type):
+            return _decorate_class(target, told)
+        remember(target)
+        return wrap(target, Guarded(target, told))
+
+    return cast(Callable[[F], F], explaining(told, decorate))
+
+
+def wrap(function: Callable[..., Any], guarded: Guarded) -> Callable[..., Any]:
+    """What stands in the place of *function* and calls it as *guarded* says."""
+    if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            if _is_view(guarded):
-                response: R = _view(guarded, args, kwargs)
-                return response
-            if told.methods is not None:
-                raise ConfigurationError(
-                    f"{guarded.where} was not called as a view, so methods= would never lock: leave it out."
-                )
-            result: R = _call(guarded, args, kwargs, ())
-            return result
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return await acall(guarded, args, kwargs)
 
-        guarded.mark(wrapper)
-        remember(function)
-        return wrapper
+    else:
 
-    return explaining(told, decorate)
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return call(guarded, args, kwargs)
+
+    guarded.mark(wrapper)
+    return wrapper
 
 
-def _view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not guarded.locks_method(request.method):
-        return guarded.function(*args, **kwargs)
-    try:
-        response = _call(guarded, args, kwargs, (request,))
-    except LockError as error:
-        exception = exception_for(error)
-        if exception is None:
-            raise
-        logger.log(log_level(error), "%s answered %s: %s", guarded.where, exception.code, error)
-        raise exception from error
-    if getattr(response, "is_streamed", False):
-        logger.warning(
-            "%s returned a streamed response: its content is made after the lock is released.", guarded.where
+def _decorate_class(cls: type[Any], told: Told) -> type[Any]:
+    where = f"{cls.__module__}.{cls.__qualname__}"
+    if not issubclass(cls, View):
+        raise ConfigurationError(
+            f"{where} is a class, and no view: decorate the function that does the work."
         )
-    return response
-
-
-def _call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any], first: tuple[Any, ...]) -> Any:
-    from flask_distlock.extension import current_state
-
-    told = guarded.told
-    state = current_state()
-    client = state.services[told.alias]
-    maximum = state.services.service(told.alias).max_names
-    parts = FlaskRequest(request, state.user) if first else None
-    names = guarded.names.of_call(args, kwargs, maximum, request=parts, first=first)
-    transactions = state.sessions.transactions(guarded.where, is_view=bool(first))
-
-    def body() -> Any:
-        result = guarded.function(*args, **kwargs)
-        transactions.settle(result)
-        return result
-
-    return guard.run(client, names, body, transactions, timeout=told.timeout, ttl=told.ttl)
-
-
-def _is_view(guarded: Guarded) -> bool:
-    """Whether this call is the current request's view, and not a function that some view calls."""
-    if not has_request_context() or request.endpoint is None:
-        return False
-    view = current_app.view_functions.get(request.endpoint)
-    return view is not None and guarded in guards_of(view)
+    if cls.dispatch_request is View.dispatch_request:
+        raise ConfigurationError(
+            f"{where} has no dispatch_request to lock: decorate the class that has one, or derive from "
+            "MethodView."
+        )
+    guarded = Guarded(cls.dispatch_request, told)
+    guarded.where = where
+    # In place: views that as_view() has made of the class before are locked, too.
+    cls.dispatch_request = wrap(cls.dispatch_request, guarded)  # type: ignore[method-assign]
+    remember_class(cls, guarded)
+    return cls

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import TYPE_CHECKING, Any
 
-from flask import current_app
+from flask import Flask, current_app, request
 from werkzeug.exceptions import HTTPException, default_exceptions
 
 from distlock.errors import LockError
-from distlock.web.answers import Answer, answer_for, render
+from distlock.web.answers import ANSWERED, Answer, answer_for, log_level, render
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
+
+logger = logging.getLogger("distlock")
 
 
 class LockAnswer(HTTPException):
@@ -43,6 +46,22 @@ def exception_for(error: LockError) -> HTTPException | None:
     exception.answer = answer
     exception.__cause__ = error
     return exception
+
+
+def answer_lock_errors(app: Flask) -> None:
+    """Let lock errors that leave a view be answered, where the site has no handler for them."""
+    handlers = app.error_handler_spec[None][None]
+    for error in ANSWERED:
+        if not any(issubclass(base, LockError) and base in handlers for base in error.__mro__):
+            handlers[error] = _answer
+
+
+def _answer(error: LockError) -> Any:
+    exception = exception_for(error)
+    assert exception is not None  # It is one of ANSWERED.
+    logger.log(log_level(error), "%s answered %s: %s", request.endpoint, exception.code, error)
+    # Through the site's handlers for its status.
+    return current_app.handle_http_exception(exception)
 
 
 @functools.cache

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from flask import Flask, current_app, has_app_context, request
+from flask import Flask
 
-from distlock.errors import ConfigurationError, LockError
+from distlock.errors import ConfigurationError
+from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
-from distlock.web.answers import ANSWERED, log_level
-from distlock.web.services import Services, without_settings
+from distlock.web.services import Services, make_client, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, read
 from distlock.web.templates import NameSource
-from flask_distlock.decorators import distributed_lock
-from flask_distlock.exceptions import exception_for
+from flask_distlock.bridge import pass_on
+from flask_distlock.decorators import F, distributed_lock
+from flask_distlock.exceptions import answer_lock_errors
+from flask_distlock.observer import SERVER_TIMING, write_timing
 from flask_distlock.placement import check_placement
 from flask_distlock.request import UserKey
-from flask_distlock.sessions import Sessions
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-KEY = "distlock"
-
-logger = logging.getLogger("distlock")
-
-
-@dataclass
-class State:
-    """What the extension keeps for one app, in ``app.extensions["distlock"]``."""
-
-    services: Services
-    #: Gives the user's key; None: Flask-Login's.
-    user: UserKey | None = None
-    sessions: Sessions = field(default_factory=Sessions)
-    mutex: threading.Lock = field(default_factory=threading.Lock)
-    checked: bool = False
+from flask_distlock.rules import RULES, with_rules
+from flask_distlock.signals import lock_lost, send
+from flask_distlock.state import KEY, State, current_state
 
 
 class DistLock:
@@ -58,19 +40,35 @@ class DistLock:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Serve *app*. Connects to nothing. Raises `ConfigurationError` if it is served already."""
+        """Serve *app*. Connects to nothing.
+
+        Raises `ConfigurationError` if it is served already, or for settings that can't work.
+        """
         if KEY in app.extensions:
             raise ConfigurationError(
                 f"DistLock serves the app {app.name!r} already: call init_app once per app."
             )
         app.config.setdefault("DISTLOCK", None)
         app.config.setdefault("DISTLOCK_CONTENDED_STATUS", 423)
-        state = State(Services(lambda: _read(app)), self._user)
+        app.config.setdefault(RULES, None)
+        app.config.setdefault(SERVER_TIMING, False)
+        if app.config["DISTLOCK"] is not None:
+            read(app.config["DISTLOCK"])
+        state = State(Services(lambda: _read(app), lambda service: _make(app, service)), self._user)
         app.extensions[KEY] = state
+        state.sessions.look_out(app)
+        pass_on(app)
         # First of all: an earlier hook might answer, and the mistake would go unseen.
         app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check_once(app, state))
-        for error in ANSWERED:
-            app.register_error_handler(error, _answer)
+        app.after_request(write_timing)
+
+    def check(self, app: Flask) -> None:
+        """Look now for what the first request would find: guards in the wrong place, rules for no route.
+
+        Call it when all routes are registered. Raises `ConfigurationError`.
+        """
+        with app.app_context():
+            _check(app, current_state())
 
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""
@@ -92,7 +90,7 @@ class DistLock:
         ttl: float | None = None,
         methods: Iterable[str] | None = None,
         on_contended: str = "respond",
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    ) -> Callable[[F], F]:
         """`flask_distlock.distributed_lock`, for those who have the extension at hand."""
         return distributed_lock(
             *names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended
@@ -103,24 +101,25 @@ class DistLock:
         current_state().services.reset()
 
 
-def current_state() -> State:
-    """What the extension keeps for the current app. Raises `ConfigurationError` where there is none."""
-    if not has_app_context():
-        raise ConfigurationError(
-            "No Flask app is current, so no lock service is known: write 'with app.app_context():'."
-        )
-    state = current_app.extensions.get(KEY)
-    if state is None:
-        raise ConfigurationError(
-            f"The app {current_app.name!r} has no DistLock: write 'DistLock(app)', or 'locks.init_app(app)'."
-        )
-    assert isinstance(state, State)
-    return state
-
-
 def _read(app: Flask) -> dict[str, Service]:
     setting = app.config["DISTLOCK"]
     return without_settings(app.debug) if setting is None else read(setting)
+
+
+def _make(app: Flask, service: Service) -> Locks:
+    def on_lost(grant: Grant, why: str) -> None:
+        send(lock_lost, app, alias=service.alias, grant=grant, why=why)
+
+    return make_client(service, on_lost)
+
+
+def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
+    """The views of *app* with its rules around them. Raises `ConfigurationError` for what can't work."""
+    contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
+    views = with_rules(app)
+    for guarded in check_placement(app, views):
+        state.services.service(guarded.told.alias)
+    return views
 
 
 def _check_once(app: Flask, state: State) -> None:
@@ -129,15 +128,7 @@ def _check_once(app: Flask, state: State) -> None:
     with state.mutex:
         if not state.checked:
             # Not marked before it has passed: a site that is set up wrongly stays loud.
-            contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
-            check_placement(app)
+            app.view_functions.update(_check(app, state))
+            answer_lock_errors(app)
             state.sessions.watch(app)
             state.checked = True
-
-
-def _answer(error: LockError) -> Any:
-    """Lock errors that leave a view: the same answers, through the site's own error handlers."""
-    exception = exception_for(error)
-    assert exception is not None  # It is one of ANSWERED.
-    logger.log(log_level(error), "%s answered %s: %s", request.endpoint, exception.code, error)
-    return current_app.handle_http_exception(exception)

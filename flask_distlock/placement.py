@@ -1,27 +1,69 @@
-"""What is seen at an app's first request, when all routes are known: decorators in the wrong place."""
+"""What is seen at an app's first request, when all routes are known: guards that could not do their work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 from weakref import WeakSet
 
 from flask import Flask
+from flask.views import MethodView, View, http_method_funcs
+from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, chain, guards_of, unused
+from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable, unused
+from flask_distlock.views import Methods, class_of, guards_at
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
 
+#: Where a class that was decorated says so.
+_CLASS_MARK = "__distlock_class__"
+
+_AS_VIEW = f"{View.as_view.__qualname__}.<locals>.view"
+
 
 def remember(function: Callable[..., Any]) -> None:
     """A guard stands on *function*."""
-    _guarded.update(chain(function))
+    for one in chain(function):
+        _guarded.add(one)
+        _guarded.update(_hidden_in(one))
 
 
-def check_placement(app: Flask) -> None:
-    """Raise `ConfigurationError` for a guard that a request would go past, or whose name can't be made."""
+def remember_class(cls: type[View], guarded: Guarded) -> None:
+    """*guarded* stands on *cls*."""
+    setattr(cls, _CLASS_MARK, guarded)
+
+
+def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list[Guarded]:
+    """The guards of *app*, whose *views* have the rules around them.
+
+    Raises `ConfigurationError` for one that a request would go past, that never locks, or whose name can't
+    be made.
+    """
+    _refuse_bypassed(app)
+    locks: dict[Guarded, bool] = {}
+    last: dict[Guarded, str] = {}
+    for route in app.url_map.iter_rules():
+        view = views.get(route.endpoint)
+        if view is None:
+            continue
+        exposed = list(_exposed(view)) if _arguments_are_known(app, route.endpoint) else []
+        for guarded, methods in guards_at(view):
+            served = _served(route, methods)
+            _refuse_generators(view, served)
+            locks[guarded] = locks.get(guarded, False) or bool(served)
+            last[guarded] = _never(guarded, methods, route)
+            if served and guarded in exposed:
+                _check_arguments(guarded, route)
+    for guarded, ever in locks.items():
+        if not ever:
+            raise ConfigurationError(last[guarded])
+    return list(locks)
+
+
+def _refuse_bypassed(app: Flask) -> None:
     covered = {
         id(inner)
         for view in app.view_functions.values()
@@ -36,31 +78,96 @@ def check_placement(app: Flask) -> None:
                 f"@distributed_lock stands above @app.route on the view {endpoint!r}, so that requests go "
                 "past it: write it below."
             )
-    for rule in app.url_map.iter_rules():
-        if rule.endpoint not in app.view_functions:
-            continue
-        view = app.view_functions[rule.endpoint]
-        for guarded in guards_of(view):
-            _check_methods(guarded, rule.rule, rule.methods or set())
-            if guarded.wrapper is view:
-                # Other decorators in between may add arguments: those are looked at when it is called.
-                _check_arguments(guarded, rule.rule, rule.arguments | set(rule.defaults or ()))
+        if (cls := class_of(view)) is not None:
+            _refuse_overridden(cls)
 
 
-def _check_methods(guarded: Guarded, rule: str, methods: set[str]) -> None:
-    wanted = guarded.methods
-    if wanted is not None and wanted.isdisjoint(methods):
+def _refuse_overridden(cls: type[View]) -> None:
+    guarded = getattr(cls, _CLASS_MARK, None)
+    if guarded is not None and guarded not in guards_of(cls.dispatch_request):
         raise ConfigurationError(
-            f"{guarded.where} locks {', '.join(sorted(wanted))}, but the route {rule!r} takes only "
-            f"{', '.join(sorted(methods))}: it would never lock."
+            f"{cls.__module__}.{cls.__qualname__} has a dispatch_request of its own, so that requests go "
+            f"past the lock of {guarded.where}: write @{guarded.told} above {cls.__name__}, too."
         )
 
 
-def _check_arguments(guarded: Guarded, rule: str, arguments: set[str]) -> None:
+def _refuse_generators(view: Callable[..., Any], methods: set[str]) -> None:
+    cls = class_of(view)
+    if cls is not None and issubclass(cls, MethodView):
+        for method in methods:
+            refuse_unguardable(getattr(cls, method.lower(), None))
+
+
+def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """What a decorator without `functools.wraps` has put *function* in the place of."""
+    code = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "__wrapped__"):
+        return
+    if not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        # A function of the site's own, which may call views of the site.
+        return
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            continue
+        if inspect.isfunction(content):
+            yield from chain(content)
+
+
+def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:
+    """Those guards of *view* that get the route's arguments: no other decorator stands above them."""
+    inner = yield from _outermost(view)
+    cls = class_of(view)
+    if cls is None or hasattr(inner, "__wrapped__") or getattr(inner, "__qualname__", "") != _AS_VIEW:
+        return
+    inner = yield from _outermost(cls.dispatch_request)
+    if inner is MethodView.dispatch_request:
+        for name in http_method_funcs & set(dir(cls)):
+            yield from _outermost(getattr(cls, name))
+
+
+def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callable[..., Any]]:
+    """The guards on *function* that nothing else stands above. Returns what is below them."""
+    while (guards := guards_of(function)) and guards[0].wrapper is function:
+        yield guards[0]
+        function = function.__wrapped__  # type: ignore[attr-defined]
+    return function
+
+
+def _arguments_are_known(app: Flask, endpoint: str) -> bool:
+    """Whether views get what the route has: a ``url_value_preprocessor`` may change it."""
+    scopes: list[str | None] = [None]
+    blueprint = endpoint
+    while (blueprint := blueprint.rpartition(".")[0]) != "":
+        scopes.append(blueprint)
+    return not any(app.url_value_preprocessors.get(scope) for scope in scopes)
+
+
+def _served(route: Route, methods: Methods) -> set[str]:
+    """Those of *methods* that reach the view through *route*."""
+    served = set(route.methods or ())
+    if getattr(route, "provide_automatic_options", False):
+        # Flask answers it by itself.
+        served.discard("OPTIONS")
+    return served if methods is None else served & methods
+
+
+def _never(guarded: Guarded, methods: Methods, route: Route) -> str:
+    served = ", ".join(sorted(_served(route, None)))
+    told = ", ".join(sorted(methods or ())) or "no method that it serves"
+    return (
+        f"{guarded.where} locks {told}, but the route {route.rule!r} takes only {served}: it would never "
+        "lock. Say which methods: methods=[…]."
+    )
+
+
+def _check_arguments(guarded: Guarded, route: Route) -> None:
+    arguments = route.arguments | set(route.defaults or ())
     for template, source in guarded.names.required():
         if source not in arguments:
             known = ", ".join(sorted(arguments)) or "none"
             raise ConfigurationError(
-                f"{guarded.where} is locked on {template.text!r}, but the route {rule!r} has no {source!r} "
-                f"(it has: {known})."
+                f"{guarded.where} is locked on {template.text!r}, but the route {route.rule!r} has no "
+                f"{source!r} (it has: {known})."
             )

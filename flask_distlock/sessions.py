@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from flask import Flask
+from flask import Flask, appcontext_pushed
 
 from distlock.errors import ConfigurationError
 from distlock.web.guard import check_held
@@ -25,8 +25,18 @@ class Sessions:
         #: Sessions that have sent writes to the database, so that they look clean and are not.
         self._wrote: WeakSet[Session] = WeakSet()
 
+    def look_out(self, app: Flask) -> None:
+        """Watch the app's session from the first app context in which it is there."""
+        # There is no use of the session before that.
+        appcontext_pushed.connect(self._pushed, app)
+
+    def _pushed(self, app: Flask, **_: Any) -> None:
+        self.watch(app)
+
     def watch(self, app: Flask) -> None:
         """Find the app's session, and follow what is written in it."""
+        if self._session is not None:
+            return
         session = getattr(app.extensions.get("sqlalchemy"), "session", None)
         orm = sys.modules.get("sqlalchemy.orm")
         if orm is None or not isinstance(session, orm.scoped_session):
@@ -76,7 +86,9 @@ class SessionTransactions:
     def __init__(self, sessions: Sessions, where: str, is_view: bool) -> None:
         self._sessions = sessions
         self._where = where
-        self._is_view = is_view
+        self.is_view = is_view
+        #: What the function returned.
+        self.result: object = None
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         session = self._sessions.current()
@@ -86,7 +98,7 @@ class SessionTransactions:
         if nested:
             raise ConfigurationError(
                 f"{self._where} would be locked on {shown} inside the transaction of the guard around it: "
-                f"name all locks in one place, @distributed_lock(…, {shown}), on the outer function."
+                f"name all locks in one place, the outer one: @distributed_lock(…, {shown}), or the rule."
             )
         if self._sessions.has_changes(session):
             raise ConfigurationError(
@@ -105,17 +117,12 @@ class SessionTransactions:
             # An after_request hook might commit what the view left behind, after the release.
             self._roll_back()
             raise
-
-    def settle(self, result: object) -> None:
-        """See that nothing is left that would be committed after the release. *result* is the function's.
-
-        What a view leaves behind when it refuses (a status of 400 or more) was not meant to stay.
-        """
-        if self._roll_back() and not (self._is_view and _status(result) >= 400):
+        # What a view leaves behind when it refuses was not meant to stay.
+        if self._roll_back() and not (self.is_view and _status(self.result) >= 400):
             raise ConfigurationError(
                 f"{self._where} returned with uncommitted changes in db.session, and a commit after its lock "
                 "is released would be seen too late by the next. They are rolled back: call "
-                "db.session.commit() inside the decorated function."
+                "db.session.commit() inside it."
             )
 
     def _roll_back(self) -> bool:

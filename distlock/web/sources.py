@@ -83,10 +83,12 @@ class BoundNames:
         *,
         request: Request | None = None,
         first: tuple[object, ...] = (),
+        is_method: bool = False,
     ) -> list[str]:
         """The names for this call, without doubles.
 
         *request*: if the call is that of a view. *first*: what callables get before the call's arguments.
+        *is_method*: the first of *args* is the instance, which they don't get.
         Raises `Malformed` for client data that can't be a name or for more than *maximum* names,
         `ConfigurationError` for what the template can never take, TypeError if the call itself is wrong.
         """
@@ -101,7 +103,7 @@ class BoundNames:
                     arguments = self._arguments(args, kwargs)
                 names = source.names(arguments, parts)
             else:
-                names = _names_from(source(*first, *args, **kwargs))
+                names = _names_from(source(*first, *args[is_method:], **kwargs))
             for name in names:
                 found[name] = None
                 if len(found) > maximum:

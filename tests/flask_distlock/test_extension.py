@@ -84,11 +84,17 @@ def test_a_view_without_the_extension_ends_in_that_error_and_no_other() -> None:
     assert caught.value.__context__ is None
 
 
-def test_wrong_settings_are_told_at_first_use(locks: DistLock, make_app: Callable[..., Flask]) -> None:
-    with (
-        make_app(DISTLOCK={"default": {"LOCATION": "memory://", "TTLL": 1}}).app_context(),
-        pytest.raises(ConfigurationError, match="Did you mean 'TTL'"),
-    ):
+WRONG = {"default": {"LOCATION": "memory://", "TTLL": 1}}
+
+
+def test_wrong_settings_are_told_at_once(make_app: Callable[..., Flask]) -> None:
+    with pytest.raises(ConfigurationError, match="Did you mean 'TTL'"):
+        make_app(DISTLOCK=WRONG)
+
+
+def test_wrong_settings_that_come_later_are_told_at_first_use(locks: DistLock, app: Flask) -> None:
+    app.config["DISTLOCK"] = WRONG
+    with app.app_context(), pytest.raises(ConfigurationError, match="Did you mean 'TTL'"):
         locks.lock("product_1")
 
 

@@ -5,7 +5,6 @@ import gc
 
 import pytest
 from flask import Flask
-from flask.views import MethodView
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
@@ -119,17 +118,3 @@ def test_without_parentheses_and_extension_it_says_what_to_write() -> None:
     app.add_url_rule("/<int:id>", view_func=distributed_lock(lambda id: "sold"))
     with pytest.raises(ConfigurationError, match="A lock needs a name"):
         app.test_client().get("/1")
-
-
-def test_on_a_class_it_says_what_to_do() -> None:
-    with pytest.raises(ConfigurationError, match=r'decorators = \[distributed_lock\("product_<id>"\)\]'):
-
-        @distributed_lock("product_<id>")
-        class Buy(MethodView): ...
-
-
-def test_on_an_async_view_it_says_what_to_do() -> None:
-    with pytest.raises(ConfigurationError, match="buy is async"):
-
-        @distributed_lock("product_<id>")
-        async def buy(id: int) -> str: ...

@@ -208,7 +208,7 @@ def test_a_new_name_in_the_transaction_of_an_outer_guard_is_refused(shop: Shop) 
         return "sold"
 
     shop.serve(view)
-    with pytest.raises(ConfigurationError, match=r"'product_2'.*, on the outer function"):
+    with pytest.raises(ConfigurationError, match=r"the outer one: @distributed_lock\(…, 'product_2'\)"):
         shop.post()
 
 

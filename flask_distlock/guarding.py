@@ -1,0 +1,161 @@
+"""One call of a guarded function: its names, its lock, its session, its answer."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from flask import current_app, has_request_context, request
+from flask.views import View
+
+from distlock.errors import ConfigurationError, LockError, LockTimeout
+from distlock.locks import Locks
+from distlock.web import guard
+from distlock.web.answers import log_level
+from distlock.web.decorator import Guarded
+from distlock.web.observer import Observer
+from flask_distlock.exceptions import exception_for
+from flask_distlock.observer import observer_of
+from flask_distlock.request import FlaskRequest
+from flask_distlock.sessions import SessionTransactions
+from flask_distlock.state import State, current_state
+from flask_distlock.views import locked_as_view
+
+logger = logging.getLogger("distlock")
+
+
+@dataclass(slots=True)
+class Ask:
+    """What one call asks for."""
+
+    guarded: Guarded
+    client: Locks
+    names: Sequence[str]
+    transactions: SessionTransactions
+    observer: Observer | None
+
+    def finish(self, result: Any) -> Any:
+        """See to the *result* of the function, while the lock is held."""
+        where = self.guarded.where
+        if inspect.iscoroutine(result):
+            result.close()
+            raise ConfigurationError(
+                f"{where} returned a coroutine, whose body would run after the lock is released: write "
+                "@distributed_lock directly above the 'async def'."
+            )
+        if self.transactions.is_view and _streams(result):
+            logger.warning(
+                "%s returned a streamed response: its content is made after the lock is released.", where
+            )
+        self.transactions.result = result
+        return result
+
+
+def call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the function of *guarded* under its lock."""
+    with _asking(guarded, args, kwargs) as ask:
+        if ask is None:
+            return guarded.function(*args, **kwargs)
+        return guard.run(
+            ask.client,
+            ask.names,
+            lambda: ask.finish(guarded.function(*args, **kwargs)),
+            ask.transactions,
+            timeout=guarded.told.timeout,
+            ttl=guarded.told.ttl,
+            observer=ask.observer,
+        )
+
+
+async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`call`, for an async function."""
+    with _asking(guarded, args, kwargs) as ask:
+        if ask is None:
+            return await guarded.function(*args, **kwargs)
+
+        async def body() -> Any:
+            return ask.finish(await guarded.function(*args, **kwargs))
+
+        return await guard.arun(
+            ask.client,
+            ask.names,
+            body,
+            ask.transactions,
+            timeout=guarded.told.timeout,
+            ttl=guarded.told.ttl,
+            observer=ask.observer,
+        )
+
+
+@contextmanager
+def _asking(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Ask | None]:
+    """What this call asks for; None: it is not locked. Out of a view, lock errors come as its answer."""
+    locked = locked_as_view(guarded)
+    if locked is None:
+        yield _plain(guarded, args, kwargs)
+    elif not locked or not _wanted(guarded, kwargs):
+        yield None
+    else:
+        try:
+            yield _view(guarded, args, kwargs)
+        except LockError as error:
+            exception = exception_for(error)
+            if exception is None or (isinstance(error, LockTimeout) and not guarded.told.responds):
+                raise
+            logger.log(log_level(error), "%s answered %s: %s", guarded.where, exception.code, error)
+            raise exception from error
+
+
+def _wanted(guarded: Guarded, kwargs: dict[str, Any]) -> bool:
+    return guarded.when is None or bool(guarded.when(request, **kwargs))
+
+
+def _view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ask:
+    state = current_state()
+    names = guarded.names.of_call(
+        args,
+        kwargs,
+        state.services.service(guarded.told.alias).max_names,
+        request=FlaskRequest(request, state.user),
+        first=(request,),
+        is_method=bool(args) and isinstance(args[0], View),
+    )
+    return _ask(state, guarded, names, is_view=True)
+
+
+def _plain(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ask:
+    if guarded.told.methods is not None:
+        raise ConfigurationError(
+            f"{guarded.where} was not called as a view, so methods= would never lock: leave it out. If it is "
+            "one, a decorator above it hides it: write @functools.wraps there."
+        )
+    state = current_state()
+    try:
+        names = guarded.names.of_call(args, kwargs, state.services.service(guarded.told.alias).max_names)
+    except (TypeError, ConfigurationError) as error:
+        if has_request_context():
+            error.add_note(
+                f"{guarded.where} was not called as a view, so its names come from its arguments alone. "
+                "If it is one, a decorator above it hides it: write @functools.wraps there."
+            )
+        raise
+    return _ask(state, guarded, names, is_view=False)
+
+
+def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) -> Ask:
+    client = state.services[guarded.told.alias]
+    state.sessions.watch(current_app)
+    transactions = state.sessions.transactions(guarded.where, is_view)
+    return Ask(guarded, client, names, transactions, observer_of(guarded.where))
+
+
+def _streams(result: Any) -> bool:
+    """Whether code of the site makes the content of *result* later. Files are not such."""
+    content = result[0] if isinstance(result, tuple) and result else result
+    if isinstance(content, Iterator):
+        return True
+    return bool(getattr(content, "is_streamed", False)) and not content.direct_passthrough

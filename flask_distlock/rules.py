@@ -1,0 +1,60 @@
+"""``DISTLOCK_RULES`` in Flask: a rule stands around the view function that is registered for its endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+from flask import Flask
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, refuse_unguardable
+from distlock.web.rules import Rule, read_rules, unknown_route
+from flask_distlock.decorators import wrap
+
+RULES = "DISTLOCK_RULES"
+
+View = Callable[..., Any]
+
+
+def with_rules(app: Flask) -> dict[str, View]:
+    """The views of *app* by endpoint, with its rules around them. Changes nothing.
+
+    Raises `ConfigurationError` for rules that can't work.
+    """
+    views: dict[str, View] = dict(app.view_functions)
+    rules = read_rules(app.config.get(RULES))
+    _refuse_overlaps(rules)
+    # The first of several rules is the outermost.
+    for rule in reversed(rules):
+        if rule.route not in views:
+            raise unknown_route(rule, views)
+        views[rule.route] = _around(views[rule.route], rule)
+    return views
+
+
+def _around(view: View, rule: Rule) -> View:
+    refuse_unguardable(view)
+
+    def with_the_routes_arguments(**arguments: Any) -> Any:
+        # Not those of the view itself: decorators in between may change them.
+        return view(**arguments)
+
+    guarded = Guarded(with_the_routes_arguments, rule.told, methods=UNSAFE_METHODS, when=rule.when)
+    guarded.where = str(rule)
+    return wrap(view, guarded)
+
+
+def _refuse_overlaps(rules: Sequence[Rule]) -> None:
+    for one, other in combinations(rules, 2):
+        both = _methods(one) & _methods(other)
+        if one.route == other.route and both and not (one.when and other.when):
+            raise ConfigurationError(
+                f"{RULES} has two rules for {one.route!r} that lock {', '.join(sorted(both))}: write one, "
+                'with "lock": [...] naming all of its locks, or give each its own "when".'
+            )
+
+
+def _methods(rule: Rule) -> frozenset[str]:
+    return UNSAFE_METHODS if rule.told.methods is None else rule.told.methods

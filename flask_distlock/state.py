@@ -1,0 +1,43 @@
+"""What the extension keeps for one app."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from flask import current_app, has_app_context
+
+from distlock.errors import ConfigurationError
+from distlock.web.services import Services
+from flask_distlock.request import UserKey
+from flask_distlock.sessions import Sessions
+
+KEY = "distlock"
+
+
+@dataclass
+class State:
+    """What stands in ``app.extensions["distlock"]``."""
+
+    services: Services
+    #: Gives the user's key; None: Flask-Login's.
+    user: UserKey | None = None
+    sessions: Sessions = field(default_factory=Sessions)
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+    #: Whether the first request has come, and found nothing wrong.
+    checked: bool = False
+
+
+def current_state() -> State:
+    """What the extension keeps for the current app. Raises `ConfigurationError` where there is none."""
+    if not has_app_context():
+        raise ConfigurationError(
+            "No Flask app is current, so no lock service is known: write 'with app.app_context():'."
+        )
+    state = current_app.extensions.get(KEY)
+    if state is None:
+        raise ConfigurationError(
+            f"The app {current_app.name!r} has no DistLock: write 'DistLock(app)', or 'locks.init_app(app)'."
+        )
+    assert isinstance(state, State)
+    return state
