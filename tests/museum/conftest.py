@@ -15,7 +15,7 @@ Services = Callable[[str], str]
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """Servers that nobody else uses, each started when first asked for: exhibits leave behind what they forget."""
+    """Servers that nobody else uses, each started when first asked for: exhibits leave things behind."""
     with ExitStack() as running:
 
         @cache

@@ -1,4 +1,4 @@
-"""The proof that the harness sees: every flawed lock is caught, three times in a row, by a test of its name."""
+"""The proof that the harness sees: each flawed lock is caught three times in a row, by a test of its name."""
 
 from __future__ import annotations
 
