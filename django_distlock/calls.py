@@ -14,6 +14,7 @@ from distlock.web import guard
 from distlock.web.answers import log_level
 from distlock.web.decorator import Guarded
 from django_distlock.conf import services, warn_without_checks
+from django_distlock.observers import observer_for
 from django_distlock.request import DjangoRequest
 from django_distlock.responses import response_for
 from django_distlock.transactions import AsyncTransactions
@@ -40,7 +41,13 @@ def run(
     maximum = services.service(told.alias).max_names
     names = guarded.names.of_call(args, kwargs, maximum, request=parts)
     return guard.run(
-        client, names, lambda: _finished(guarded, body()), transactions, timeout=told.timeout, ttl=told.ttl
+        client,
+        names,
+        lambda: _finished(guarded, body()),
+        transactions,
+        timeout=told.timeout,
+        ttl=told.ttl,
+        observer=observer_for(guarded, request),
     )
 
 
@@ -59,7 +66,15 @@ async def arun(
     maximum = services.service(told.alias).max_names
     names = guarded.names.of_call(args, kwargs, maximum, request=parts)
     transactions = await AsyncTransactions.look_around(guarded.where)
-    return await guard.arun(client, names, body, transactions, timeout=told.timeout, ttl=told.ttl)
+    return await guard.arun(
+        client,
+        names,
+        body,
+        transactions,
+        timeout=told.timeout,
+        ttl=told.ttl,
+        observer=observer_for(guarded, request),
+    )
 
 
 def answer(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:

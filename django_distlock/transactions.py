@@ -97,6 +97,10 @@ class NoTransactions:
     def begin(self) -> Iterator[bool]:
         yield False
 
+    @contextmanager
+    def unlocked(self) -> Iterator[None]:
+        yield
+
 
 class AsyncTransactions:
     """Async code opens its own, too: in the thread where `sync_to_async` runs all of its database work."""
@@ -121,7 +125,7 @@ class AsyncTransactions:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A transaction that is open where a lock is about to be taken: its COMMIT would come after the release."""
+    """A transaction that is open where a lock is to be taken: its COMMIT would come after the release."""
 
     alias: str
     #: Whether autocommit is off, so that there is always one.
@@ -169,12 +173,3 @@ def refuse_open(where: str, names: Sequence[str], nested: bool, line: str = "") 
     """Raise `ConfigurationError` if a transaction is open. *line*: what to write instead."""
     if (found := find_open()) is not None:
         raise ConfigurationError(found.message(where, names, nested, line))
-
-
-def refuse_async(where: str, every: EveryAlias, line: str) -> None:
-    """Raise `ConfigurationError` if Django would refuse this async view, as our mark keeps it from doing."""
-    for alias in every.atomic_requests():
-        raise ConfigurationError(
-            f"{where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't do for "
-            f"async views. Write {line}, and open transactions in functions that sync_to_async() runs."
-        )

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from distlock.web.decorator import Told, When
+from django_distlock.classes import guard_callback, view_class
+from django_distlock.functions import guard_function
+from django_distlock.placement import is_rest
 
 
 def guard_view(
@@ -21,6 +24,11 @@ def guard_view(
     request and the view's arguments; false: this request runs as if the guard were not there. Raises
     `ConfigurationError` for what can never work.
     """
-    from django_distlock.decorators import guard_function
+    cls = view_class(callback)
+    if cls is None:
+        return guard_function(callback, told, methods=methods, when=when)
+    if not is_rest(cls):
+        return guard_callback(callback, told, methods=methods, when=when)
+    from django_distlock import rest
 
-    return guard_function(callback, told, methods=methods, when=when)
+    return rest.guard_callback(callback, told, methods=methods, when=when)

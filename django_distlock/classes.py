@@ -1,0 +1,82 @@
+"""The guard around a class-based view, wherever it is made into a view."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from django.utils.decorators import classonlymethod
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
+from django_distlock.functions import wrap
+from django_distlock.placement import handled, is_rest, is_view_class, refuse_useless
+
+
+def guard_class(cls: type, told: Told) -> type:
+    """*cls*, whose ``as_view()`` gives guarded views; so does that of its subclasses."""
+    if not is_view_class(cls):
+        raise ConfigurationError(
+            f"{cls.__module__}.{cls.__qualname__} is a class, and no view: write @{told} above one of its "
+            "methods."
+        )
+    # Around all of the view: a subclass may have a dispatch() or a setup() of its own.
+    inherited = inspect.getattr_static(cls, "as_view")
+
+    def as_view(klass: type, *args: Any, **initkwargs: Any) -> Callable[..., Any]:
+        from django_distlock.views import guard_view
+
+        callback = inherited.__get__(None, klass)(*args, **initkwargs)
+        return guard_view(callback, told, methods=UNSAFE_METHODS)
+
+    functools.update_wrapper(as_view, inherited.__func__)
+    cls.as_view = classonlymethod(as_view)  # type: ignore[attr-defined]
+    return cls
+
+
+def guard_callback(
+    callback: Callable[..., Any],
+    told: Told,
+    *,
+    methods: frozenset[str] | None,
+    when: When | None,
+) -> Callable[..., Any]:
+    """*callback*, which ``as_view()`` gave, guarded."""
+    guarded = guarded_callback(callback, told, methods=methods, when=when)
+    return wrap(guarded, callback)
+
+
+def guarded_callback(
+    callback: Callable[..., Any],
+    told: Told,
+    *,
+    methods: frozenset[str] | None,
+    when: When | None,
+) -> Guarded:
+    """The guard of *callback*. Raises `ConfigurationError` if it would never lock."""
+    cls = view_class(callback)
+    assert cls is not None
+
+    def view(request: Any, *args: Any, **kwargs: Any) -> Any:
+        # By itself it would be bound by the signature of the dispatch() that it claims to wrap.
+        return callback(request, *args, **kwargs)
+
+    guarded = Guarded(view, told, methods=methods, when=when)
+    guarded.where = f"{cls.__module__}.{cls.__name__ if is_api_view(cls) else cls.__qualname__}"
+    actions = getattr(callback, "actions", None)
+    known = handled(cls) if actions is None else {method.upper() for method in actions} | {"HEAD"}
+    refuse_useless(guarded, cls, known, guarded.methods)
+    return guarded
+
+
+def view_class(callback: Any) -> type | None:
+    """The class behind *callback*, if ``as_view()`` gave it. REST framework's view sets say only ``cls``."""
+    cls = getattr(callback, "view_class", None) or getattr(callback, "cls", None)
+    return cls if is_view_class(cls) else None
+
+
+def is_api_view(cls: type) -> bool:
+    """Whether *cls* is what ``@api_view`` made of a function."""
+    return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"

@@ -1,0 +1,122 @@
+"""The guard around one function: a view, a method of a class-based view, or plain code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+
+from distlock.errors import LockError
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
+from django_distlock.calls import Arguments, Keywords, answer, arun, look_over, run
+from django_distlock.placement import Standing, is_method
+from django_distlock.remedies import line_for_method, refuse_async
+from django_distlock.transactions import EveryAlias, NoTransactions, ViewTransactions, take_over
+
+
+def guard_function(
+    function: Callable[..., Any],
+    told: Told,
+    *,
+    methods: frozenset[str] | None = None,
+    when: When | None = None,
+) -> Callable[..., Any]:
+    """*function*, guarded. *methods*: what is locked where *told* does not say; None: every HTTP method."""
+    return wrap(Guarded(function, told, methods=methods, when=when), function)
+
+
+def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands in the place of *function*, and is found as the guard."""
+    takes_self = is_method(guarded.function)
+    if takes_self:
+        # Callables for names, and templates, get what the caller gives.
+        caller_sees = functools.partial(guarded.function, None)
+        guarded.names = guarded.told.names.bind(functools.update_wrapper(caller_sees, guarded.function))
+
+    if iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            standing = Standing.of(guarded, args, kwargs, takes_self=takes_self)
+            return await _acall(guarded, every, standing, args, kwargs)
+
+    else:
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            standing = Standing.of(guarded, args, kwargs, takes_self=takes_self)
+            call = _acall if standing.is_async else _call
+            return call(guarded, every, standing, args, kwargs)
+
+    every = take_over(wrapper, function)
+    guarded.mark(wrapper)
+    return wrapper
+
+
+def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Arguments, kwargs: Keywords) -> Any:
+    def body() -> Any:
+        return guarded.function(*args, **kwargs)
+
+    given, request = standing.args, standing.request
+    transactions = _transactions(guarded, every, standing)
+    if standing.kind == "function":
+        return run(guarded, transactions, body, given, kwargs)
+    if standing.kind == "dispatch" and standing.is_rest:
+        from django_distlock import rest
+
+        return rest.run_dispatch(guarded, transactions, body, standing)
+    if not _locks(guarded, standing, kwargs):
+        with transactions.unlocked():
+            return body()
+    if standing.is_rest:
+        from django_distlock import rest
+
+        with rest.refusing(guarded, standing.view):
+            return run(guarded, transactions, body, given, kwargs, request)
+    try:
+        response = run(guarded, transactions, body, given, kwargs, request)
+    except LockError as error:
+        return answer(guarded, error, request)
+    return look_over(guarded, response)
+
+
+async def _acall(
+    guarded: Guarded, every: EveryAlias, standing: Standing, args: Arguments, kwargs: Keywords
+) -> Any:
+    async def body() -> Any:
+        return await guarded.function(*args, **kwargs)
+
+    given, request = standing.args, standing.request
+    if standing.kind == "function":
+        return await arun(guarded, body, given, kwargs)
+    if standing.kind != "handler":
+        refuse_async(guarded, standing.opted_out(every), standing)
+    if not _locks(guarded, standing, kwargs):
+        return await body()
+    try:
+        response = await arun(guarded, body, given, kwargs, request)
+    except LockError as error:
+        return answer(guarded, error, request)
+    return look_over(guarded, response)
+
+
+def _transactions(
+    guarded: Guarded, every: EveryAlias, standing: Standing
+) -> ViewTransactions | NoTransactions:
+    if standing.kind == "function":
+        return NoTransactions(guarded.where)
+    if standing.kind == "handler":
+        return NoTransactions(guarded.where, line_for_method(guarded, standing))
+    return ViewTransactions(standing.opted_out(every), guarded.where, guarded.function)
+
+
+def _locks(guarded: Guarded, standing: Standing, kwargs: Keywords) -> bool:
+    """Whether this request is locked."""
+    methods = guarded.methods
+    if methods is None and standing.kind == "dispatch":
+        methods = UNSAFE_METHODS
+    if methods is not None and standing.request.method not in methods:
+        return False
+    return guarded.when is None or bool(guarded.when(*standing.args, **kwargs))

@@ -1,0 +1,165 @@
+"""Where a guard stands: on a function, on a view, on a class's ``dispatch``, on one of its methods."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.http import HttpRequest
+from django.views import View
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, guards_of
+from django_distlock.transactions import EveryAlias
+
+#: Methods of a view that have returned before it does its work.
+_TOO_EARLY = {"setup", "initial", "initialize_request", "check_permissions", "check_throttles"}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What one call of a guarded function is."""
+
+    kind: Literal["function", "view", "dispatch", "handler"]
+    #: The call's arguments, without the ``self`` of a method.
+    args: tuple[Any, ...]
+    #: Django's, or that of REST framework around it.
+    request: Any = None
+    view: View | None = None
+
+    @classmethod
+    def of(
+        cls, guarded: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, takes_self: bool
+    ) -> Standing:
+        """Raises `ConfigurationError` where the guard stands too far inside, or could never lock."""
+        function = guarded.function
+        owner, given = (args[0], args[1:]) if takes_self and args else (_bound_to(function), args)
+        request = given[0] if given else kwargs.get("request")
+        if is_request(request):
+            if isinstance(owner, View):
+                name = getattr(function, "__name__", "")
+                if name in _TOO_EARLY:
+                    raise ConfigurationError(
+                        f"{guarded.where} returns before the view runs, and gives the lock back: write "
+                        f"@{guarded.told} above the class {type(owner).__name__}."
+                    )
+                if name == "dispatch":
+                    refuse_useless(guarded, type(owner), handled(owner), guarded.methods or UNSAFE_METHODS)
+                    return cls("dispatch", given, request, owner)
+                if name in handlers(owner):
+                    _refuse_useless_handler(guarded, handlers(owner)[name])
+                    return cls("handler", given, request, owner)
+            elif owner is None or _is_the_view(guarded, request):
+                if not isinstance(request, HttpRequest):
+                    raise ConfigurationError(
+                        f"@distributed_lock stands below @api_view on {guarded.where}: write it above."
+                    )
+                return cls("view", given, request)
+        if guarded.told.methods is not None:
+            raise ConfigurationError(
+                f"{guarded.where} was not called with a request, so methods= would never lock: leave it out."
+            )
+        return cls("function", given)
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it is a method of a view of REST framework."""
+        return self.view is not None and is_rest(type(self.view))
+
+    @property
+    def is_async(self) -> bool:
+        """Whether a function that is no ``async def`` gives a coroutine, as `View.dispatch` may."""
+        return self.kind == "dispatch" and self.view is not None and self.view.view_is_async
+
+    def opted_out(self, every: EveryAlias) -> EveryAlias:
+        """*every*, with what the site opted out for the class: `method_decorator` does not hand it down."""
+        if self.view is None:
+            return every
+        return EveryAlias({*every, *getattr(type(self.view).dispatch, "_non_atomic_requests", ())})
+
+
+def is_request(value: object) -> bool:
+    """Whether *value* is Django's request, or that of REST framework around it."""
+    return isinstance(value, HttpRequest) or isinstance(getattr(value, "_request", None), HttpRequest)
+
+
+def is_view_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, View)
+
+
+def is_rest(cls: type) -> bool:
+    """Whether *cls* is a view of REST framework. Imports nothing that the site does not."""
+    views = sys.modules.get("rest_framework.views")
+    return views is not None and issubclass(cls, views.APIView)
+
+
+def is_method(function: Callable[..., Any]) -> bool:
+    """Whether *function* is written as a method: its first argument is not the caller's."""
+    if isinstance(function, functools.partial):
+        return False
+    return next(iter(inspect.signature(function).parameters), "") in {"self", "cls"}
+
+
+def handlers(view: View) -> dict[str, set[str]]:
+    """The methods of *view* that answer requests: name -> HTTP methods."""
+    found = {name: {name.upper()} for name in view.http_method_names if hasattr(view, name)}
+    # Those of REST framework's view sets: {"post": "reduce_stock"}.
+    for method, action in getattr(view, "action_map", {}).items():
+        found.setdefault(action, set()).add(method.upper())
+    if "get" in found:
+        found["get"].add("HEAD")
+    return found
+
+
+def handled(view: View | type[View]) -> set[str]:
+    """The HTTP methods that *view* has a handler for."""
+    names = {name.upper() for name in view.http_method_names if hasattr(view, name)}
+    return names | {"HEAD"} if "GET" in names else names
+
+
+def refuse_useless(
+    guarded: Guarded, cls: type, handled: Collection[str], methods: Collection[str] | None
+) -> None:
+    """Raise `ConfigurationError` if none of *methods* is among the *handled*, so that it would never lock."""
+    known = set(handled) - {"OPTIONS"}
+    # A class that has no handlers at all answers in a dispatch of its own.
+    if methods is None or not known or not known.isdisjoint(methods) or "OPTIONS" in methods:
+        return
+    first = sorted(known - {"HEAD"} or known)[0]
+    raise ConfigurationError(
+        f"{cls.__module__}.{cls.__qualname__} is locked for {', '.join(sorted(methods))}, but answers only "
+        f"{', '.join(sorted(known))}: it would never be locked. Write @{with_methods(guarded.told, first)}, "
+        "or leave it out."
+    )
+
+
+def with_methods(told: Told, method: str) -> str:
+    """The guard that was *told* so, as the user would write it for one HTTP method."""
+    written = str(told)
+    if told.methods is not None:
+        written = f"{written[: written.index(', methods=[')]})"
+    return f'{written[:-1]}, methods=["{method}"])'
+
+
+def _refuse_useless_handler(guarded: Guarded, answers: set[str]) -> None:
+    methods = guarded.told.methods
+    if methods is not None and methods.isdisjoint(answers):
+        raise ConfigurationError(
+            f"{guarded.where} answers {', '.join(sorted(answers))}: with methods= for other ones it would "
+            "never lock. Leave that out."
+        )
+
+
+def _bound_to(function: Any) -> object:
+    """Whose method *function* is, if `method_decorator` has bound it: it does so for each call."""
+    return getattr(function.func, "__self__", None) if isinstance(function, functools.partial) else None
+
+
+def _is_the_view(guarded: Guarded, request: Any) -> bool:
+    """Whether the URLconf leads to this method: others that get a request are helpers of some view."""
+    match = getattr(request, "resolver_match", None)
+    return match is not None and guarded in guards_of(match.func)
