@@ -14,7 +14,9 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import guards_of, unused
 from distlock.web.services import make_client
 from distlock.web.settings import DEFAULT_ALIAS, Kind, contended_status, find_problems, read
+from django_distlock.conf import refuse_without_middleware
 from django_distlock.routes import Route, misfits, routes
+from django_distlock.rules import make_plan
 
 IDS: dict[Kind, str] = {
     "shape": "distlock.E001",
@@ -52,6 +54,19 @@ def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
             found.append(Error(problem, hint=f"The route is {route.path!r}.", id="distlock.E008"))
         found.extend(_check_aliases(route, aliases))
         found.extend(_check_route(route))
+    return found
+
+
+@register(Tags.urls)
+def check_rules(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+    """What `DistlockMiddleware` refuses when a server starts, and that it is there to do so."""
+    found: list[CheckMessage] = []
+    try:
+        refuse_without_middleware()
+    except ConfigurationError as error:
+        found.append(Error(str(error), id="distlock.E010"))
+    if (plan := make_plan()) is not None:
+        found += [Error(str(problem), id="distlock.E009") for problem in plan.problems]
     return found
 
 

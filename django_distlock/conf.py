@@ -8,7 +8,9 @@ import logging
 from django.apps import apps
 from django.conf import settings
 from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
 
+from distlock.errors import ConfigurationError
 from distlock.web.services import Services, without_settings
 from distlock.web.settings import Service, contended_status, read
 from django_distlock.clients import make
@@ -42,6 +44,28 @@ def warn_without_checks() -> None:
             "django_distlock is not in INSTALLED_APPS, so that 'manage.py check' does not look over the "
             'locked views. Add: INSTALLED_APPS += ["django_distlock"]'
         )
+
+
+#: As it stands in ``MIDDLEWARE``.
+MIDDLEWARE = "django_distlock.middleware.DistlockMiddleware"
+
+
+def refuse_without_middleware() -> None:
+    """Raise `ConfigurationError` if settings are there that only the middleware obeys, and it is not."""
+    wanted = [name for name in ("DISTLOCK_RULES", "DISTLOCK_SERVER_TIMING") if getattr(settings, name, None)]
+    if wanted and not _has_middleware():
+        raise ConfigurationError(
+            f"{wanted[0]} is set, and the middleware that obeys it is missing: add {MIDDLEWARE!r} to "
+            "MIDDLEWARE."
+        )
+
+
+def _has_middleware() -> bool:
+    if MIDDLEWARE in settings.MIDDLEWARE:
+        return True
+    ours = import_string(MIDDLEWARE)
+    others = map(import_string, settings.MIDDLEWARE)
+    return any(isinstance(other, type) and issubclass(other, ours) for other in others)
 
 
 def _forget(*, setting: str, **kwargs: object) -> None:

@@ -1,0 +1,75 @@
+"""The middleware: rules, answers for locks that views take by themselves, ``Server-Timing``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from distlock.errors import LockError
+from distlock.web.answers import log_level
+from distlock.web.sources import where_of
+from django_distlock.conf import warn_without_checks
+from django_distlock.observers import add_server_timing
+from django_distlock.responses import response_for
+from django_distlock.rules import applied, current_plan
+
+logger = logging.getLogger("distlock")
+
+
+class DistlockMiddleware:
+    """May stand anywhere in ``MIDDLEWARE``. Raises `ConfigurationError` for rules that can't be kept."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self.get_response = get_response
+        self.async_mode = iscoroutinefunction(get_response)
+        if self.async_mode:
+            markcoroutinefunction(self)
+            # Django would run a sync hook in a thread, for each request.
+            self.process_view = self._aprocess_view  # type: ignore[assignment,method-assign]
+        warn_without_checks()
+        current_plan()
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if self.async_mode:
+            return self._acall(request)
+        with applied():
+            response: HttpResponseBase = self.get_response(request)
+        add_server_timing(request, response)
+        return response
+
+    async def _acall(self, request: HttpRequest) -> HttpResponseBase:
+        with applied():
+            response: HttpResponseBase = await self.get_response(request)
+        add_server_timing(request, response)
+        return response
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: object, kwargs: object
+    ) -> None:
+        """Let no view pass that the rules should have locked."""
+        if (plan := current_plan()) is not None:
+            plan.refuse_passed(request, view)
+
+    async def _aprocess_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: object, kwargs: object
+    ) -> None:
+        self.__class__.process_view(self, request, view, args, kwargs)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Answer lock errors that leave a view, as those of guards are: ROLLBACK was before this."""
+        if not isinstance(exception, LockError):
+            return None
+        response = response_for(exception, request)
+        if response is not None:
+            match = request.resolver_match
+            where = request.path if match is None else where_of(match.func)
+            logger.log(log_level(exception), "%s answered %d: %s", where, response.status_code, exception)
+        return response
