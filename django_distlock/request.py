@@ -14,6 +14,12 @@ from distlock.web.converters import Malformed
 from distlock.web.sources import BoundNames
 
 
+def keep_body(request: HttpRequest, names: BoundNames) -> None:
+    """Read the body that *names* need, before a parser of REST framework uses it up as a stream."""
+    if names.needs_body and request.content_type != "multipart/form-data":
+        _ = request.body
+
+
 class DjangoRequest:
     """A `distlock.web.request.Request`. *request*: Django's, or that of REST framework around it."""
 
@@ -64,13 +70,14 @@ class DjangoRequest:
         return self._request.headers.get(name)
 
     def user(self) -> object:
-        user = self._user or getattr(self._outer, "user", None)
+        user = getattr(self._outer, "user", None) if self._user is None else self._user
         if user is None:
             raise ConfigurationError(
                 "<user.pk> in a lock's name needs 'django.contrib.auth.middleware.AuthenticationMiddleware' "
                 "in MIDDLEWARE."
             )
         if not user.is_authenticated:
+            # REST framework knows whether this is 401 or 403.
             if self._outer is not self._request:
                 from rest_framework.exceptions import NotAuthenticated
 

@@ -23,6 +23,7 @@ from django_distlock.calls import logger, run
 from django_distlock.classes import guarded_callback, view_class
 from django_distlock.conf import status
 from django_distlock.placement import Standing
+from django_distlock.request import keep_body
 from django_distlock.transactions import ViewTransactions, take_over
 
 #: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
@@ -138,6 +139,7 @@ def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactio
     if name not in view.http_method_names or handler is None:
         return
 
+    keep_body(request, guarded.names)
     handle = view.handle_exception
     unhandled: list[Exception] = []
 

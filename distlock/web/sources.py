@@ -67,6 +67,11 @@ class BoundNames:
         """Whether a name takes the user, who may have to be loaded: async views do that beforehand."""
         return any(placeholder.place.head == "user" for _, placeholder in self._from_request)
 
+    @property
+    def needs_body(self) -> bool:
+        """Whether a name takes something from the request's body."""
+        return any(placeholder.place.head in {"form", "json"} for _, placeholder in self._from_request)
+
     def required(self) -> list[tuple[Template, str]]:
         """Each argument that has to come with the call, with the template that names it."""
         return [
