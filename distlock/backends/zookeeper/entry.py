@@ -1,16 +1,22 @@
-"""Getting a node of one's own: made in one go with the first look at the line, found again when in doubt."""
+"""Getting a node of one's own: one transaction that also tells who is there, found again when in doubt."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
-from kazoo.protocol.serialization import Create2, Delete, Exists, GetChildren2
+from kazoo.exceptions import (
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.protocol.serialization import Create2, Delete, Exists
 
 from distlock import clock
 from distlock.backends.base import Ask
-from distlock.backends.zookeeper.failures import unavailable
-from distlock.backends.zookeeper.nodes import check_number, contender_prefix, in_line, lock_path
+from distlock.backends.zookeeper.failures import Broken, unavailable
+from distlock.backends.zookeeper.nodes import check_number, contender_prefix, lock_path
 from distlock.backends.zookeeper.parents import Parents
 from distlock.backends.zookeeper.place import Place
 from distlock.backends.zookeeper.session import Session
@@ -24,49 +30,52 @@ class Entry:
         self._strays = strays
         self._parents = parents
 
-    def enter(self, ask: Ask, began: float, deadline: float) -> tuple[Place, list[str], int]:
-        """The place, who is in line, and the last transaction that changed it."""
+    def enter(self, ask: Ask, began: float, deadline: float) -> tuple[Place, bool]:
+        """A place at the end of the line, and whether nobody was before it."""
         if self._strays.claim(ask.token) and (found := self._adopt(ask, began, deadline)) is not None:
-            return found
+            return found, False
         parent = lock_path(self._base, ask.key)
         there = self._parents.take(parent)
-        client = self._session.client
         while True:
-            requests = [
-                client.contender(f"{parent}/{contender_prefix(ask.token)}"),
-                GetChildren2(parent, None),
-            ]
+            self._session.connect(deadline)
+            client, owner = self._session.client, self._session.id
+            requests = [client.contender(parent, contender_prefix(ask.token))]
             if not there:
                 requests.insert(0, client.container(parent))
             try:
-                *made, created, listed = self._session.exchange(requests, deadline)
+                *made, answer = self._session.exchange(requests, deadline)
             except BaseException:
                 self._strays.add(ask.token, ask.key)
                 raise
-            if not isinstance(created, NoNodeError):
+            refusal = _refusal(answer)
+            if not isinstance(refusal, NoNodeError):
                 break
             if clock.now() >= deadline:
-                raise unavailable(self._session.address, created)
+                raise unavailable(self._session.address, refusal)
             # Removed since we used it last, by the server or by another process.
             there = False
             if made and isinstance(made[0], NoNodeError):
                 self._make_base(deadline)
-        for answer in (*made, created, listed):
-            if isinstance(answer, KazooException) and not isinstance(answer, NodeExistsError):
-                raise unavailable(self._session.address, answer)
-        path, stat = created
-        return self._placed(ask, path, stat, began), in_line(listed[0]), listed[1].pzxid
+        for error in (*made, refusal):
+            if isinstance(error, KazooException) and not isinstance(error, NodeExistsError):
+                raise unavailable(self._session.address, error)
+        if owner is None or owner != self._session.id:
+            # One session ended and the next began meanwhile. Which of them it belongs to, the server knows.
+            self._strays.add(ask.token, ask.key)
+            raise Broken(f"The session with ZooKeeper at {self._session.address.shown} ended.")
+        path, stat = answer
+        # Both were one transaction: it counted the children, and its number is the node's.
+        return self._placed(ask, path, owner, stat.mzxid, began), stat.numChildren == 1
 
-    def _adopt(self, ask: Ask, began: float, deadline: float) -> tuple[Place, list[str], int] | None:
+    def _adopt(self, ask: Ask, began: float, deadline: float) -> Place | None:
         """The node that an earlier attempt has made although we never heard of it."""
         try:
             for path in self._strays.find(ask.token, ask.key, deadline):
-                parent = lock_path(self._base, ask.key)
-                stat, listed = self._session.ask([Exists(path, None), GetChildren2(parent, None)], deadline)
-                if isinstance(stat, KazooException) or isinstance(listed, KazooException) or stat is None:
-                    continue
-                if stat.ephemeralOwner == self._session.id:
-                    return self._placed(ask, path, stat, began), in_line(listed[0]), listed[1].pzxid
+                (stat,) = self._session.ask([Exists(path, None)], deadline)
+                if isinstance(stat, KazooException):
+                    raise unavailable(self._session.address, stat)
+                if stat is not None and stat.ephemeralOwner == self._session.id:
+                    return self._placed(ask, path, stat.ephemeralOwner, stat.czxid, began)
                 # It lives and dies with a session that is not ours any more.
                 self._session.ask([Delete(path, -1)], deadline)
         except BaseException:
@@ -74,10 +83,10 @@ class Entry:
             raise
         return None
 
-    def _placed(self, ask: Ask, path: str, stat: Any, began: float) -> Place:
+    def _placed(self, ask: Ask, path: str, owner: int, czxid: int, began: float) -> Place:
         parent, _, name = path.rpartition("/")
         check_number(name)
-        return Place(ask, parent, name, stat.ephemeralOwner, stat.czxid, began)
+        return Place(ask, parent, name, owner, czxid, began)
 
     def _make_base(self, deadline: float) -> None:
         """Make the nodes from the root down to the folder of the locks, those that are missing."""
@@ -92,3 +101,11 @@ class Entry:
                 stat = answer
             if isinstance(stat, KazooException) and not isinstance(stat, NodeExistsError):
                 raise unavailable(self._session.address, stat)
+
+
+def _refusal(answer: Any) -> KazooException | None:
+    """Why a transaction was refused: it has an error for each of its parts, and one of them tells."""
+    parts = answer if isinstance(answer, list) else [answer]
+    errors = [part for part in parts if isinstance(part, KazooException)]
+    telling = [error for error in errors if not isinstance(error, RolledBackError | RuntimeInconsistency)]
+    return (telling or errors or [None])[0]

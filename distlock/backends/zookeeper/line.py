@@ -1,8 +1,8 @@
 """What this process has in the lines of one session: entering, looking who is before us, leaving.
 
-The node that is first has the lock. It knows so in one of two ways: the lock's node did not change since
-ours was made, so nobody was before us then; or it *acknowledged* by writing its name into the lock's node.
-Until then whoever waits behind may send it away (`distlock.backends.zookeeper.stalled`).
+The node that is first has the lock. Whoever found nobody before him when his node was made need not say so.
+Everybody else acknowledges that he is first by writing to his node. Until then who waits behind may send him
+away (`distlock.backends.zookeeper.stalled`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.serialization import (
-    CheckVersion,
     Delete,
     Exists,
-    GetChildren2,
-    GetData,
+    GetChildren,
     SetData,
     Sync,
-    Transaction,
 )
 from kazoo.protocol.states import EventType, WatchedEvent
 
@@ -46,9 +43,9 @@ class _Watcher:
     key: str
 
     def __call__(self, event: WatchedEvent) -> None:
-        # Without an event it is the connection that is gone, and who waits is told when it is back.
-        if event.type != EventType.NONE:
-            self.line.moved(self.key, event)
+        # The other event is that the connection is gone. Who waits is told when it is back.
+        if event.type == EventType.DELETED:
+            self.line.moved(self.key, event.path)
 
 
 class Line:
@@ -90,7 +87,7 @@ class Line:
             return False
         if place.held:
             return True
-        names, _ = self._look(place, deadline)
+        names = self._look(place, deadline)
         if names[:1] == [place.name] and self._acknowledge(place, deadline):
             return True
         self._leave(place, deadline)
@@ -122,10 +119,10 @@ class Line:
         return place is not None and self._leave(place, deadline) and place.held
 
     def locked(self, key: str, deadline: float) -> bool:
-        (listed,) = self.session.ask([GetChildren2(lock_path(self._base, key), None)], deadline)
+        (listed,) = self.session.ask([GetChildren(lock_path(self._base, key), None)], deadline)
         if isinstance(listed, NoNodeError):
             return False
-        return bool(in_line(self._checked(listed)[0]))
+        return bool(in_line(self._checked(listed)))
 
     # -- for the janitor -------------------------------------------------------------------------
 
@@ -148,12 +145,11 @@ class Line:
 
     # -- kazoo's thread --------------------------------------------------------------------------
 
-    def moved(self, key: str, event: WatchedEvent) -> None:
-        """Something happened to a node that we watch."""
+    def moved(self, key: str, path: str) -> None:
+        """A node that we watch is gone."""
         place = self._waiting.get(key)
-        if place is not None and place.watched == (self.session.connections, event.path):
-            place.watched = (0, "")
-            place.called = place.second and event.type == EventType.DELETED
+        if place is not None and place.watched == (self.session.connections, path):
+            place.called = place.second
         self._hint(key)
 
     # -- how it is done --------------------------------------------------------------------------
@@ -165,15 +161,12 @@ class Line:
         if place is None:
             if ask.token in self.places:
                 self.give_up()
-            place, names, changed = self._entry.enter(ask, began, deadline)
+            place, alone = self._entry.enter(ask, began, deadline)
             self.places[ask.token] = place
-            alone = place.czxid == changed
-        elif place.called:
-            # Only one was before us, and his node is gone.
-            names, alone = [place.name], False
         else:
-            names, _ = self._look(place, deadline)
             alone = False
+        # Where only one was before us and his node is gone, there is no need to look either.
+        names = [place.name] if alone or place.called else self._look(place, deadline)
         if place.name not in names or not self._keep(place, began):
             self._drop(place)
             return None
@@ -198,8 +191,9 @@ class Line:
         if place.watched != watch:
             place.watched, place.second = watch, len(before) == 1
             self._waiting[place.ask.key] = place
-            # Not Exists: that would leave a watch behind where the node is gone already.
-            request = GetData(watch[1], _Watcher(self, place.ask.key))
+            # It has no children and never will. Of all watches this is the one that acknowledging does not
+            # wake, and that is not left behind where the node is gone already.
+            request = GetChildren(watch[1], _Watcher(self, place.ask.key))
             (answer,) = self.session.exchange([request], deadline)
             if isinstance(answer, NoNodeError):
                 place.watched = (0, "")
@@ -213,26 +207,22 @@ class Line:
         self._leave(place, deadline)
         return Busy()
 
-    def _look(self, place: Place, deadline: float) -> tuple[list[str], int]:
-        """Who is in line, and the last transaction that changed it."""
-        requests = [GetChildren2(place.parent, None)]
+    def _look(self, place: Place, deadline: float) -> list[str]:
+        """Who is in line."""
+        requests = [GetChildren(place.parent, None)]
         if place.held:
             requests.insert(0, Sync(self._base))
         listed = self.session.ask(requests, deadline)[-1]
         if isinstance(listed, NoNodeError):
-            return [], 0
-        names, stat = self._checked(listed)
-        return in_line(names), stat.pzxid
+            return []
+        return in_line(self._checked(listed))
 
     def _acknowledge(self, place: Place, deadline: float) -> bool:
         """Take the lock, as the first in line. False if we were sent away. May be repeated."""
-        took = [CheckVersion(place.path, -1), SetData(place.parent, place.name.encode(), -1)]
-        (answer,) = self.session.ask([Transaction(took)], deadline)
-        refusals = answer if isinstance(answer, list) else [answer]
-        for refusal in refusals:
-            if isinstance(refusal, NoNodeError):
-                return False
-            self._checked(refusal)
+        (answer,) = self.session.ask([SetData(place.path, b"held", -1)], deadline)
+        if isinstance(answer, NoNodeError):
+            return False
+        self._checked(answer)
         place.held = True
         return True
 
@@ -279,11 +269,11 @@ class Line:
 
     def _is_first(self, ask: Ask, deadline: float) -> bool:
         """Whether another client of the same token has the lock."""
-        requests = [Sync(self._base), GetChildren2(lock_path(self._base, ask.key), None)]
+        requests = [Sync(self._base), GetChildren(lock_path(self._base, ask.key), None)]
         listed = self.session.ask(requests, deadline)[-1]
         if isinstance(listed, NoNodeError):
             return False
-        names = in_line(self._checked(listed)[0])
+        names = in_line(self._checked(listed))
         return bool(names) and names[0].startswith(contender_prefix(ask.token))
 
     def _drop(self, place: Place) -> None:

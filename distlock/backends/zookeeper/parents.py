@@ -11,7 +11,7 @@ from collections import OrderedDict
 from distlock import clock
 
 #: Seconds that the node of an unused lock is kept, and how many of them.
-_IDLE = 10.0
+_IDLE = 5.0
 _MOST = 1000
 
 

@@ -31,8 +31,8 @@ class Place:
     watched: tuple[int, str] = (0, "")
     second: bool = False
     called: bool = False
-    #: Who seems to hang at the head of the line, in which state of the lock's node, and since when.
-    suspect: tuple[str, int] = ("", 0)
+    #: Who seems to hang at the head of the line, and since when.
+    suspect: str = ""
     suspect_since: float = 0.0
 
     @property

@@ -73,7 +73,7 @@ class Session:
         Raises `Broken` where the connection broke, and `BackendUnavailable` where there was no answer until
         *deadline*. Then nothing is known of what they did.
         """
-        self._connect(deadline)
+        self.connect(deadline)
         results = [self.client.submit(request) for request in requests]
         answers: list[Any] = []
         try:
@@ -128,7 +128,8 @@ class Session:
         except Exception:
             logger.exception("The session with ZooKeeper at %s was not closed well", self.address.shown)
 
-    def _connect(self, deadline: float) -> None:
+    def connect(self, deadline: float) -> None:
+        """Wait until there is a connection. Raises `BackendUnavailable` when there is none at *deadline*."""
         if not self.connected:
             with self._guard:
                 if not self._started and not self._closing:

@@ -7,7 +7,7 @@ line for as long as the session lives, and nobody would take its turn.
 from __future__ import annotations
 
 from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.protocol.serialization import Delete, GetChildren2, Sync
+from kazoo.protocol.serialization import Delete, GetChildren, Sync
 
 from distlock.backends.zookeeper.failures import unavailable
 from distlock.backends.zookeeper.nodes import contender_prefix, lock_path
@@ -36,14 +36,14 @@ class Strays:
     def find(self, token: str, key: str, deadline: float) -> list[str]:
         """The paths of the nodes of *token*. What was sent before has been done by then, or never will be."""
         parent = lock_path(self._base, key)
-        synced, listed = self._session.ask([Sync(self._base), GetChildren2(parent, None)], deadline)
+        synced, listed = self._session.ask([Sync(self._base), GetChildren(parent, None)], deadline)
         for answer in (synced, listed):
             if isinstance(answer, KazooException) and not isinstance(answer, NoNodeError):
                 raise unavailable(self._session.address, answer)
         if isinstance(listed, NoNodeError):
             return []
         prefix = contender_prefix(token)
-        return [f"{parent}/{name}" for name in listed[0] if name.startswith(prefix)]
+        return [f"{parent}/{name}" for name in listed if name.startswith(prefix)]
 
     def sweep(self, deadline: float) -> None:
         """Look for all of them, and delete what is found."""

@@ -14,7 +14,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect, Create2
+from kazoo.protocol.serialization import Connect, Create, Create2, SetData, Transaction
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from distlock.backends.zookeeper.address import Address
@@ -103,9 +103,11 @@ class Client(KazooClient):  # type: ignore[misc]
         self._call(request, result)
         return result
 
-    def contender(self, prefix: str) -> Create2:
-        """An ephemeral node with a number; the answer is its path and its state."""
-        return Create2(prefix, b"", self.acl, _EPHEMERAL_SEQUENTIAL)
+    def contender(self, parent: str, prefix: str) -> Transaction:
+        """An ephemeral node with a number; the answer is its path, and the state of *parent* with it."""
+        node = Create(f"{parent}/{prefix}", b"", self.acl, _EPHEMERAL_SEQUENTIAL)
+        # A transaction cannot read. But writing nothing into the parent answers with its state.
+        return Transaction([node, SetData(parent, b"", -1)])
 
     def container(self, path: str) -> CreateContainer:
         return CreateContainer(path, b"", self.acl, _CONTAINER)

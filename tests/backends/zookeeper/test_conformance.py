@@ -33,7 +33,7 @@ class TestTroubles(conformance.TroubleConformance):
         self.server = zookeeper_server
 
     def residue(self) -> int:
-        # The nodes of the locks that were used just now are kept for ten seconds.
+        # The nodes of the locks that were used just now are kept for five seconds.
         eventually(lambda: not self.used(), "the nodes of unused locks are gone", patience=15.0)
         return 0
 
