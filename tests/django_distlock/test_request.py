@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient, Client
+from rest_framework.authentication import BasicAuthentication
+from rest_framework.decorators import api_view, authentication_classes, permission_classes
+from rest_framework.permissions import BasePermission
+from rest_framework.response import Response
+
+from distlock.errors import ConfigurationError
+from distlock.web.guard import held
+from django_distlock import distributed_lock
+
+Serve = Callable[..., Client]
+
+AUTH = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+]
+
+
+def names() -> str:
+    return " ".join(name for one in held() for name in one.grant.names)
+
+
+@distributed_lock("cart_<user.pk>")
+def cart(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(names())
+
+
+@pytest.fixture
+def with_users(settings: Any, db: None) -> User:
+    settings.MIDDLEWARE = AUTH
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+    return User.objects.create_user("ann", password="secret")
+
+
+def test_the_user_is_a_name(serve: Serve, with_users: User) -> None:
+    client = serve(cart, "cart")
+    client.force_login(with_users)
+    assert client.post("/cart").content.decode() == f"cart_{with_users.pk}"
+
+
+def test_nobody_is_forbidden(serve: Serve, with_users: User) -> None:
+    assert serve(cart, "cart").post("/cart").status_code == 403
+
+
+def test_without_the_middleware_it_says_what_to_write(serve: Serve) -> None:
+    with pytest.raises(ConfigurationError, match="AuthenticationMiddleware"):
+        serve(cart, "cart").post("/cart")
+
+
+def test_a_function_has_no_request_even_if_a_view_calls_it(serve: Serve) -> None:
+    @distributed_lock("product_<int:query.id>")
+    def reduce(id: int) -> None: ...
+
+    def view(request: HttpRequest) -> None:
+        reduce(1)
+
+    with pytest.raises(ConfigurationError, match=r"reduce was not called as a view: pass the value"):
+        serve(view, "").post("/?id=1")
+
+
+def sets_upload_handlers(request: HttpRequest) -> HttpResponse:
+    request.upload_handlers = []
+    return HttpResponse()
+
+
+def test_a_form_is_parsed_before_the_view_can_set_upload_handlers(serve: Serve) -> None:
+    of_json = distributed_lock("product_<int:json.id>")(sets_upload_handlers)
+    assert serve(of_json, "").post("/", {"id": 1}, content_type="application/json").status_code == 200
+    of_form = distributed_lock("product_<int:form.id>")(sets_upload_handlers)
+    with pytest.raises(AttributeError, match="cannot set the upload handlers after"):
+        serve(of_form, "").post("/", {"id": 1})
+
+
+def test_a_body_that_is_gone_says_what_to_write(serve: Serve) -> None:
+    def above(view: Any) -> Any:
+        def wrapper(request: HttpRequest) -> Any:
+            request.read(1)
+            return view(request)
+
+        return wrapper
+
+    @above
+    @distributed_lock("product_<int:json.id>")
+    def view(request: HttpRequest) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"read request\.body there"):
+        serve(view, "").post("/", {"id": 1}, content_type="application/json")
+
+
+class LooksAtTheData(BasePermission):
+    def has_permission(self, request: Any, view: Any) -> bool:
+        return bool(request.data["id"])
+
+
+@pytest.mark.parametrize("permissions", [[], [LooksAtTheData]])
+@pytest.mark.parametrize(
+    ("template", "content_type"),
+    [
+        ("p_<int:json.id>", "application/json"),
+        ("p_<int:form.id>", "application/x-www-form-urlencoded"),
+        ("p_<int:form.id>", "multipart/form-data; boundary=B"),
+    ],
+)
+def test_rest_framework_still_reads_the_body(
+    serve: Serve, permissions: list[type[BasePermission]], template: str, content_type: str
+) -> None:
+    @distributed_lock(template)
+    @api_view(["POST"])
+    @authentication_classes([])
+    @permission_classes(permissions)
+    def view(request: Any) -> Response:
+        return Response([int(request.data["id"]), names()])
+
+    body = {
+        "application/json": '{"id": 7}',
+        "application/x-www-form-urlencoded": "id=7",
+    }.get(content_type, '--B\r\nContent-Disposition: form-data; name="id"\r\n\r\n7\r\n--B--\r\n')
+    response = serve(view, "").post(
+        "/", body, content_type=content_type, headers={"accept": "application/json"}
+    )
+    assert json.loads(response.content) == [7, "p_7"]
+
+
+@pytest.mark.usefixtures("with_users")
+def test_rest_framework_says_401_where_it_knows_how_to_log_in(serve: Serve) -> None:
+    @distributed_lock("cart_<user.pk>")
+    @api_view(["POST"])
+    @authentication_classes([BasicAuthentication])
+    def view(request: Any) -> Response:
+        return Response(names())
+
+    client = serve(view, "")
+    response = client.post("/", headers={"accept": "application/json"})
+    assert (response.status_code, response["WWW-Authenticate"]) == (401, 'Basic realm="api"')
+    credentials = {"authorization": "Basic YW5uOnNlY3JldA=="}
+    assert client.post("/", headers=credentials).json().startswith("cart_")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_async_view_does_not_load_the_user_in_the_event_loop(serve: Serve, settings: Any) -> None:
+    settings.MIDDLEWARE = AUTH
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+
+    @distributed_lock("cart_<user.pk>_<int:json.id>")
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(names() + " " + request.body.decode())
+
+    serve(view, "")
+    user = User.objects.create_user("ann")
+
+    async def post() -> HttpResponse:
+        client = AsyncClient()
+        await client.aforce_login(user)
+        return await client.post("/", {"id": 7}, content_type="application/json")
+
+    assert asyncio.run(post()).content.decode() == f'cart_{user.pk}_7 {{"id": 7}}'
