@@ -1,0 +1,32 @@
+"""The museum's page shows the exhibits as they are, and the damage as it is counted."""
+
+from __future__ import annotations
+
+import re
+
+from demo_shop.museum.exhibits import EXHIBITS
+from loadtest.museum.trials import TRIALS
+from tests.test_docs import DOCS, ROOT, headings, snippets, stands_in
+
+PAGE = DOCS / "museum.md"
+CODE = ROOT / "demo_shop" / "museum"
+
+
+def test_each_exhibit_has_its_chapter_and_no_other_has() -> None:
+    assert headings(PAGE) == [*EXHIBITS, "What no lock can do", "In the shop"]
+
+
+def test_the_code_on_the_page_is_that_of_the_exhibits() -> None:
+    for exhibit, snippet in zip(EXHIBITS, snippets(PAGE), strict=True):
+        source = (CODE / f"{exhibit.replace('-', '_')}.py").read_text("utf-8")
+        assert stands_in(snippet, source), exhibit
+
+
+def test_the_table_on_the_page_is_that_of_the_runs() -> None:
+    rows = re.findall(
+        r"^\| `([^`]+)` \| (.+) \| (.+) \| (\d+) \| 0 \|$", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    assert rows == [
+        (trial.exhibit, trial.scene.__name__.replace("_", " "), trial.unit, str(trial.damage))
+        for trial in TRIALS
+    ]
