@@ -1,0 +1,65 @@
+"""A shop in either framework, which notes who comes in and who leaves. Served in test_flood.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+DISTLOCK: dict[str, dict[str, object]] = {
+    "default": {
+        "LOCATION": os.environ.get("FLOOD_LOCATION", "memory://"),
+        "TIMEOUT": 120,
+        **({"MAX_WAITERS": int(os.environ["FLOOD_WAITERS"])} if "FLOOD_WAITERS" in os.environ else {}),
+    }
+}
+
+Application = Callable[..., Iterable[bytes]]
+
+
+def noting(application: Application) -> Application:
+    """One line for each request that gets a thread, and one for each that leaves it."""
+    log = os.open(os.environ["FLOOD_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def served(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        os.write(log, f"in {path}\n".encode())
+        answer = list(application(environ, start_response))
+        os.write(log, f"out {path}\n".encode())
+        return answer
+
+    return served
+
+
+def django_site() -> Application:
+    from django.conf import settings
+
+    settings.configure(
+        ALLOWED_HOSTS=["*"],
+        DISTLOCK=DISTLOCK,
+        INSTALLED_APPS=["django_distlock"],
+        ROOT_URLCONF=__name__,
+        SECRET_KEY="tests only",
+    )
+    from django.core.wsgi import get_wsgi_application
+    from django.http import HttpResponse
+    from django.urls import path
+
+    application = get_wsgi_application()
+    from django_distlock import distributed_lock
+
+    buy = distributed_lock("product_<id>")(lambda request, id: HttpResponse("sold"))
+    globals()["urlpatterns"] = [path("buy/<int:id>", buy)]
+    return noting(application)
+
+
+def flask_site() -> Application:
+    from flask import Flask
+
+    from flask_distlock import DistLock, distributed_lock
+
+    app = Flask(__name__)
+    app.config["DISTLOCK"] = DISTLOCK
+    DistLock(app)
+    app.post("/buy/<int:id>", endpoint="buy")(distributed_lock("product_<id>")(lambda id: "sold"))
+    return noting(app.wsgi_app)

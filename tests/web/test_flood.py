@@ -1,0 +1,146 @@
+"""A rush for one product does not take the server's threads from the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.redis_server import eventually, free_port
+from tests.web.quickstart import listens, own_environment
+
+ROOT = Path(__file__).parents[2]
+THREADS = 16
+RUSH = 40
+HOLDER = """
+import sys
+import distlock
+with distlock.connect(sys.argv[1]).lock("product_1"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Server:
+    """One gunicorn process with 16 threads, and everything that was asked of it."""
+
+    def __init__(self, framework: str, folder: Path, waiters: int | None) -> None:
+        self.location = (folder / "locks").as_uri()
+        self.log = folder / "log"
+        self.answers: list[tuple[int, dict[str, str], str]] = []
+        self._port = free_port()
+        self._command = ["--threads", str(THREADS), "--bind", f"127.0.0.1:{self._port}"]
+        self._command.append(f"tests.web.flood_site:{framework}_site()")
+        self._environment = own_environment() | {"FLOOD_LOCATION": self.location, "FLOOD_LOG": str(self.log)}
+        if waiters is not None:
+            self._environment["FLOOD_WAITERS"] = str(waiters)
+        self._out = folder / "gunicorn.log"
+        self._clients: list[threading.Thread] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with self._out.open("wb") as out:
+            command = [sys.executable, "-m", "gunicorn", *self._command]
+            server = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=out, stderr=out)
+            try:
+                eventually(lambda: listens(self._port), "gunicorn listens", 30)
+                yield
+            finally:
+                server.terminate()
+                server.wait(30)
+                for client in self._clients:
+                    client.join(30)
+
+    def post(self, product: int) -> tuple[int, dict[str, str], str]:
+        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/buy/{product}", method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=120) as response:
+                return response.status, dict(response.headers), response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, dict(error.headers), error.read().decode()
+
+    def rush(self, product: int, count: int) -> list[threading.Thread]:
+        """*count* clients at once."""
+        clients = [
+            threading.Thread(target=lambda: self.answers.append(self.post(product))) for _ in range(count)
+        ]
+        self._clients += clients
+        for client in clients:
+            client.start()
+        return clients
+
+    def noted(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@contextmanager
+def held_elsewhere(location: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process holds product 1 until its stdin is closed."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, location],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+    finally:
+        holder.stdin.close()
+        holder.wait(30)
+        holder.stdout.close()
+
+
+@pytest.fixture(params=["django", "flask"])
+def framework(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_rush_for_one_product_leaves_threads_for_the_others(framework: str, tmp_path: Path) -> None:
+    server = Server(framework, tmp_path, waiters=None)
+    with server.running():
+        with held_elsewhere(server.location):
+            clients = server.rush(1, RUSH)
+            eventually(lambda: len(server.answers) == RUSH - 8, "all but 8 are refused", 60)
+            others = [server.post(2) for _ in range(20)]
+            assert len(server.answers) == RUSH - 8  # Product 1 is held still.
+        for client in clients:
+            client.join(60)
+    assert [status for status, _, _ in others] == [200] * 20
+    for status, headers, body in server.answers[: RUSH - 8]:
+        assert (status, json.loads(body)["code"]) == (503, "lock_queue_full")
+        assert int(headers["Retry-After"]) >= 1
+    assert [status for status, _, _ in server.answers[RUSH - 8 :]] == [200] * 8
+
+
+def test_the_control_with_more_waiters_than_threads_serves_nobody_else(
+    framework: str, tmp_path: Path
+) -> None:
+    server = Server(framework, tmp_path, waiters=64)
+    with server.running():
+        with held_elsewhere(server.location) as holder:
+            clients = server.rush(1, RUSH)
+            eventually(lambda: len(server.noted()) == THREADS, "every thread waits for product 1", 60)
+            clients += server.rush(2, 1)
+            # Nobody leaves, so nobody can come in, however long one looks.
+            assert server.noted() == ["in /buy/1"] * THREADS
+            assert holder.poll() is None
+        for client in clients:
+            client.join(60)
+    assert [status for status, _, _ in server.answers] == [200] * (RUSH + 1)
+    noted = server.noted()
+    assert noted.index("in /buy/2") > noted.index("out /buy/1")
