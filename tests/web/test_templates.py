@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -94,6 +96,14 @@ def test_a_value_that_can_not_stand_in_a_name_is_malformed(value: str) -> None:
 def test_what_is_no_template_gets_an_error_that_says_what_to_write(wrong: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         parse(wrong)
+
+
+def test_the_templates_of_the_page_are_templates() -> None:
+    page = Path(__file__).parents[2] / "docs" / "names.md"
+    written = re.findall(r"`([^`{}]*<[^`]*>)`", page.read_text("utf-8"))
+    assert len(written) > 10
+    for text in written:
+        parse(text)
 
 
 def test_what_is_no_text_is_no_template() -> None:
