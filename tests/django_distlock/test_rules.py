@@ -223,7 +223,7 @@ def test_a_url_configuration_that_a_middleware_chooses_is_refused(rules: Rules, 
     client = rules(buy)
     globals()["Choosing"] = Choosing
     settings.MIDDLEWARE = [f"{__name__}.Choosing", MIDDLEWARE]
-    with pytest.raises(ConfigurationError, match="'buy', and /other/1 was routed there by .*Other"):
+    with pytest.raises(ConfigurationError, match=r"'buy', and /other/1 was routed there by .*Other"):
         client.post("/other/1")
     assert client.post("/free/1").content == b"POST free"
 
