@@ -15,10 +15,11 @@ class Wire:
         self._open = threading.Event()
         self._open.set()
         self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
+        self._forwarding: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self._start(self._accept)
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def hold(self) -> None:
         self._open.clear()
@@ -28,19 +29,15 @@ class Wire:
 
     def close(self) -> None:
         self.let_go()
-        for one in [self._listener, *self._sockets]:
-            # A thread that is blocked in it wakes up by shutdown only.
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
+        end(self._listener)
+        self._accepting.join()
+        # From here on there are no new ones.
+        for one in self._sockets:
+            end(one)
+        for thread in self._forwarding:
             thread.join()
         for one in [self._listener, *self._sockets]:
             one.close()
-
-    def _start(self, target: object, *arguments: object) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -50,8 +47,9 @@ class Wire:
                 for one in (client, server):
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._sockets += [client, server]
-                self._start(self._forward, client, server, False)
-                self._start(self._forward, server, client, True)
+                for way in ((client, server, False), (server, client, True)):
+                    self._forwarding.append(threading.Thread(target=self._forward, args=way, daemon=True))
+                    self._forwarding[-1].start()
 
     def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
@@ -59,6 +57,11 @@ class Wire:
                 if answers:
                     self._open.wait()
                 target.sendall(data)
-        for one in (source, target):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        end(source)
+        end(target)
+
+
+def end(one: socket.socket) -> None:
+    """A thread that is blocked in it wakes up by shutdown only."""
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)

@@ -13,7 +13,7 @@ from loadtest.lock_services import open_lock_service
 Services = Callable[[str], str]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """Servers that nobody else uses, each started when first asked for: exhibits leave things behind."""
     with ExitStack() as running:
