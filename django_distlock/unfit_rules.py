@@ -105,8 +105,8 @@ def _async_in_transaction(where: str, view: View) -> Iterator[str]:
     for alias in _opted_out(view).atomic_requests():
         yield (
             f"{where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't do for "
-            "async views: write @transaction.non_atomic_requests above it, and open transactions in functions "
-            "that sync_to_async() runs."
+            "async views: write @transaction.non_atomic_requests above it, and open transactions in "
+            "functions that sync_to_async() runs."
         )
 
 

@@ -8,6 +8,7 @@ from django.db import connections
 from django.test import Client
 from django.urls import path
 
+from django_distlock.conf import MIDDLEWARE
 from tests.postgres import running_postgres
 
 
@@ -36,3 +37,20 @@ def serve(settings: Any) -> Callable[..., Client]:
 def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """``ATOMIC_REQUESTS = True`` on the default database."""
     monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+
+
+def rule(**words: object) -> dict[str, object]:
+    """A rule for the route ``buy``."""
+    return {"route": "buy", "lock": "product_<id>", "timeout": 0, **words}
+
+
+@pytest.fixture
+def rules(settings: Any, serve: Callable[..., Client]) -> Callable[..., Client]:
+    """Serve views under rules: `rules(buy)` has the usual one, over the route ``buy``. Gives a client."""
+
+    def under_rules(view: Any, *given: dict[str, object]) -> Client:
+        settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+        settings.DISTLOCK_RULES = given or [rule()]
+        return serve(view if isinstance(view, list) else [path("product/<int:id>", view, name="buy")])
+
+    return under_rules

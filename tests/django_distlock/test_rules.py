@@ -15,6 +15,7 @@ from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.signals import lock_acquired
+from tests.django_distlock.conftest import rule
 from tests.django_distlock.test_transactions import Log, log
 
 __all__ = ["log"]
@@ -24,22 +25,6 @@ Rules = Callable[..., Client]
 
 def buy(request: HttpRequest, id: int) -> HttpResponse:
     return HttpResponse(f"{request.method} {'locked' if locks.lock(f'product_{id}').locked() else 'free'}")
-
-
-@pytest.fixture
-def rules(settings: Any, serve: Callable[..., Client]) -> Rules:
-    """Serve views under rules: `rules(buy)` has the usual one, over the route ``buy``."""
-
-    def under_rules(view: Any, *given: dict[str, object], route: str = "product/<int:id>") -> Client:
-        settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
-        settings.DISTLOCK_RULES = given or [rule()]
-        return serve(view if isinstance(view, list) else [path(route, view, name="buy")])
-
-    return under_rules
-
-
-def rule(**words: object) -> dict[str, object]:
-    return {"route": "buy", "lock": "product_<id>", "timeout": 0, **words}
 
 
 def test_a_rule_locks_the_methods_that_change_something(rules: Rules) -> None:

@@ -72,7 +72,7 @@ def test_a_rule_that_can_lock_is_not_refused(refusal: Callable[..., str]) -> Non
         (TWICE, [rule(route="buy")], "which does not exist. Did you mean 'us:buy'?"),
         (buy, [rule(lock="product_<pk>")], "<pk> in the lock's name 'product_<pk>' is no argument"),
         (Show.as_view(), [rule(lock="product_<pk>", methods=["GET"])], "the route '<int:id>' has no 'pk'"),
-        (Show.as_view(), [rule()], "the view takes only GET, OPTIONS, so that DELETE, PATCH, POST, PUT would"),
+        (Show.as_view(), [rule()], "the view takes only GET, OPTIONS, so that DELETE, PATCH, POST, PUT wo"),
         (Show.as_view(), [rule(methods=["GET", "POST"])], 'so that POST would never be locked: write "me'),
         (buy, [rule(), rule(methods=["PUT"])], "two rules for 'buy' that lock PUT: name all locks in one"),
         (buy, [rule(alias="othr")], "DISTLOCK has no alias 'othr', only 'default'"),
