@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from flask import Blueprint, Flask
 from werkzeug.exceptions import Conflict, HTTPException, Locked, ServiceUnavailable, TooManyRequests
 
-from distlock.errors import LockLost, LockTimeout
+from distlock.errors import LockError, LockLost, LockTimeout
 from flask_distlock import DistLock, distributed_lock
 
 
@@ -92,3 +93,78 @@ def test_the_site_may_handle_lock_errors_itself(app: Flask, locks: DistLock) -> 
 
     with app.app_context(), locks.lock("product_1"):
         assert app.test_client().post("/product/1").text == "all mine"
+
+
+def test_its_handler_may_come_before_the_extension(locks: DistLock) -> None:
+    app = Flask(__name__)
+    app.config.from_mapping(DISTLOCK="memory://early", TESTING=True)
+    app.register_error_handler(LockTimeout, lambda error: "all mine")
+    locks.init_app(app)
+
+    @app.post("/product/<int:id>")
+    def buy(id: int) -> str:
+        raise LockTimeout("taken")
+
+    assert app.test_client().post("/product/1").text == "all mine"
+
+
+def test_a_handler_for_all_lock_errors_is_the_sites(app: Flask) -> None:
+    app.register_error_handler(LockError, lambda error: f"mine: {error}")
+
+    @app.post("/product/<int:id>")
+    def buy(id: int) -> str:
+        raise LockLost("gone")
+
+    assert app.test_client().post("/product/1").text == "mine: gone"
+
+
+@pytest.mark.parametrize("handled", [423, LockTimeout])
+def test_the_handler_of_a_blueprint_answers_for_a_lock_that_its_view_takes(
+    app: Flask, locks: DistLock, handled: type[Exception] | int
+) -> None:
+    shop = Blueprint("shop", __name__)
+    shop.register_error_handler(handled, lambda error: "the shop's")
+    app.register_error_handler(423, lambda error: "the site's")
+
+    @shop.post("/product/<int:id>")
+    async def buy(id: int) -> str:
+        async with locks.lock("product_1", timeout=0):
+            return "sold"
+
+    app.register_blueprint(shop)
+    with app.app_context(), locks.lock("product_1"):
+        assert app.test_client().post("/product/1").text == "the shop's"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "rule"])
+def test_a_guard_that_raises_lets_the_site_handle_the_error(app: Flask, locks: DistLock, kind: str) -> None:
+    raising = distributed_lock("product_<id>", timeout=0, on_contended="raise")
+
+    def buy(id: int) -> str:
+        return "sold"
+
+    async def abuy(id: int) -> str:
+        return "sold"
+
+    view: Any = {"sync": buy, "async": abuy, "rule": buy}[kind]
+    if kind != "rule":
+        view = raising(view)
+    else:
+        app.config["DISTLOCK_RULES"] = [
+            {"route": "buy", "lock": "product_<id>", "timeout": 0, "on_contended": "raise"}
+        ]
+    app.add_url_rule("/product/<int:id>", "buy", view, methods=["POST"])
+    app.register_error_handler(LockTimeout, lambda error: (f"all mine: {type(error).__name__}", 409))
+    app.register_error_handler(423, lambda error: "not asked")
+    with app.app_context(), locks.lock("product_1"):
+        assert app.test_client().post("/product/1").text == "all mine: LockTimeout"
+
+
+def test_a_guard_that_raises_where_nobody_handles_it_is_answered(app: Flask, locks: DistLock) -> None:
+    @app.post("/product/<int:id>")
+    @distributed_lock("product_<id>", timeout=0, on_contended="raise")
+    def buy(id: int) -> str:
+        return "sold"
+
+    with app.app_context(), locks.lock("product_1"):
+        assert app.test_client().post("/product/1").status_code == 423

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from flask import Flask, g
+
+from flask_distlock import DistLock, distributed_lock, signals
+
+
+@pytest.fixture
+def app(app: Flask) -> Flask:
+    @app.post("/<int:id>")
+    @distributed_lock("product_<id>", timeout=0)
+    def buy(id: int) -> str:
+        return "sold"
+
+    return app
+
+
+@pytest.fixture
+def told(app: Flask) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    found: list[tuple[str, dict[str, Any]]] = []
+    receivers = []
+    for signal in (signals.lock_acquired, signals.lock_refused, signals.lock_released):
+
+        def receiver(sender: Flask, signal: Any = signal, **what: Any) -> None:
+            assert sender is app
+            found.append((signal.name, what))
+
+        receivers.append(receiver)
+        signal.connect(receiver, app)
+    yield found
+    for signal, receiver in zip(
+        (signals.lock_acquired, signals.lock_refused, signals.lock_released), receivers, strict=True
+    ):
+        signal.disconnect(receiver, app)
+
+
+def test_a_guard_tells_when_it_gets_its_lock_and_gives_it_back(app: Flask, told: list[Any]) -> None:
+    app.test_client().post("/1")
+    (first, acquired), (second, released) = told
+    assert (first, second) == ("lock-acquired", "lock-released")
+    assert acquired["grant"] is released["grant"]
+    assert acquired["grant"].names == ("product_1",)
+    assert acquired["where"] == released["where"]
+    assert acquired["where"].endswith("buy")
+    assert 0 <= acquired["waited"] < 10
+    assert 0 <= released["held"] < 10
+
+
+def test_a_guard_tells_when_it_does_not_get_it(app: Flask, locks: DistLock, told: list[Any]) -> None:
+    with app.app_context(), locks.lock("product_1"):
+        app.test_client().post("/1")
+    ((name, what),) = told
+    assert (name, list(what["names"])) == ("lock-refused", ["product_1"])
+    assert isinstance(what["error"], TimeoutError)
+
+
+def test_other_apps_are_not_heard(told: list[Any], make_app: Callable[..., Flask]) -> None:
+    other = make_app()
+    other.add_url_rule("/", "buy", distributed_lock("product_1")(lambda: "sold"))
+    assert other.test_client().get("/").text == "sold"
+    assert told == []
+
+
+@pytest.mark.parametrize("name", ["lock_acquired", "lock_released"])
+def test_a_receiver_that_raises_is_logged_and_changes_nothing(
+    app: Flask, locks: DistLock, told: list[Any], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(sender: Flask, **what: Any) -> None:
+        raise ZeroDivisionError
+
+    signal = getattr(signals, name)
+    with signal.connected_to(fail, app):
+        assert app.test_client().post("/1").text == "sold"
+    assert [name for name, _ in told] == ["lock-acquired", "lock-released"]
+    (line,) = (record for record in caplog.records if "receiver of the signal" in record.message)
+    assert line.levelno == logging.ERROR
+    with app.app_context():
+        assert not locks.lock("product_1").locked()
+
+
+def test_an_async_receiver_is_awaited(app: Flask) -> None:
+    async def note(sender: Flask, **what: Any) -> None:
+        g.names = what["grant"].names
+
+    app.after_request(lambda response: response.headers.set("X-Names", str(g.names)) or response)
+    with signals.lock_acquired.connected_to(note, app):
+        assert app.test_client().post("/1").headers["X-Names"] == "('product_1',)"
+
+
+def test_nobody_is_told_where_nobody_listens(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "send", lambda *args, **what: pytest.fail("told"))
+    assert app.test_client().post("/1").text == "sold"
+
+
+def test_the_loss_of_any_lock_is_told(make_app: Callable[..., Flask], locks: DistLock) -> None:
+    # Nobody renews a holder after MAX_HOLD.
+    app = make_app(DISTLOCK={"default": {"BACKEND": "memory", "TTL": 0.6, "MAX_HOLD": 0.5, "PREFIX": "lost"}})
+    told: list[dict[str, Any]] = []
+    lost = threading.Event()
+
+    def note(sender: Flask, **what: Any) -> None:
+        told.append({"sender": sender, **what})
+        lost.set()
+
+    with signals.lock_lost.connected_to(note, app), app.app_context(), locks.lock("product_1"):
+        assert lost.wait(10)
+    assert told[0]["sender"] is app
+    assert (told[0]["alias"], told[0]["grant"].names) == ("default", ("product_1",))
+    assert told[0]["why"]
