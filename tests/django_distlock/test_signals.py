@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient, Client
+
+from distlock.errors import LockTimeout
+from distlock.web.decorator import Guarded, Told
+from django_distlock import distributed_lock, locks
+from django_distlock.clients import Client as LockClient
+from django_distlock.observers import observer_for
+from django_distlock.signals import lock_acquired, lock_lost, lock_refused, lock_released
+
+SIGNALS = {"acquired": lock_acquired, "refused": lock_refused, "released": lock_released, "lost": lock_lost}
+
+
+@distributed_lock("product_<id>", timeout=0)
+def buy(request: HttpRequest, id: int) -> HttpResponse:
+    return HttpResponse("sold")
+
+
+def plain(request: HttpRequest, id: int) -> HttpResponse:
+    return HttpResponse("sold")
+
+
+class Heard(list[tuple[str, dict[str, Any]]]):
+    """The signals that were sent, with their arguments."""
+
+    @property
+    def words(self) -> list[str]:
+        return [word for word, _ in self]
+
+    def about(self, word: str) -> dict[str, Any]:
+        (arguments,) = (arguments for heard, arguments in self if heard == word)
+        return arguments
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    heard = Heard()
+
+    def hear(word: str) -> Callable[..., None]:
+        return lambda signal, **arguments: heard.append((word, arguments))
+
+    receivers = {word: hear(word) for word in SIGNALS}
+    for word, signal in SIGNALS.items():
+        signal.connect(receivers[word])
+    yield heard
+    for word, signal in SIGNALS.items():
+        signal.disconnect(receivers[word])
+
+
+def test_a_guard_that_ran_has_acquired_and_released(serve: Callable[..., Client], heard: Heard) -> None:
+    serve(buy).post("/product/1")
+    assert heard.words == ["acquired", "released"]
+    for word, seconds in (("acquired", "waited"), ("released", "held")):
+        about = heard.about(word)
+        assert about["sender"] is buy
+        assert (about["names"], about["alias"]) == (("product_1",), "default")
+        assert about["where"].endswith("test_signals.buy")
+        assert about["request"].path == "/product/1"
+        assert about["grant"].names == ("product_1",)
+        assert about[seconds] >= 0
+    assert heard.about("released")["grant"].released
+
+
+def test_a_guard_that_was_kept_out_was_refused(serve: Callable[..., Client], heard: Heard) -> None:
+    client = serve(buy)
+    with locks.lock("product_1"):
+        client.post("/product/1")
+    assert heard.words == ["refused"]
+    about = heard.about("refused")
+    assert about["sender"] is buy
+    assert about["names"] == ("product_1",)
+    assert isinstance(about["error"], LockTimeout)
+    assert about["waited"] >= 0
+
+
+def test_a_rule_sends_for_the_view_that_the_site_knows(rules: Callable[..., Client], heard: Heard) -> None:
+    rules(plain).post("/product/1")
+    assert heard.words == ["acquired", "released"]
+    assert heard.about("acquired")["sender"] is plain
+
+
+def test_a_plain_function_has_no_request(heard: Heard) -> None:
+    sell = distributed_lock("product_<id>")(lambda id: None)
+    sell(1)
+    assert heard.words == ["acquired", "released"]
+    assert heard.about("acquired")["sender"] is sell
+    assert heard.about("acquired")["request"] is None
+
+
+def test_an_async_view_sends_them_too(serve: Callable[..., Client], heard: Heard) -> None:
+    @distributed_lock("product_<id>")
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        return HttpResponse()
+
+    serve(view)
+    async_to_sync(AsyncClient().post)("/product/1")
+    assert heard.words == ["acquired", "released"]
+
+
+def test_a_receiver_may_be_for_one_view_only(serve: Callable[..., Client]) -> None:
+    names: list[str] = []
+
+    def note(names_of: list[str] = names, **about: Any) -> None:
+        names_of.extend(about["names"])
+
+    lock_acquired.connect(note, sender=buy)
+    distributed_lock("shop")(lambda: None)()
+    serve(buy).post("/product/1")
+    lock_acquired.disconnect(note, sender=buy)
+    assert names == ["product_1"]
+
+
+def test_a_receiver_that_fails_is_logged_and_hurts_nobody(
+    serve: Callable[..., Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(**about: Any) -> None:
+        raise ZeroDivisionError
+
+    lock_acquired.connect(fail)
+    with caplog.at_level(logging.ERROR):
+        assert serve(buy).post("/product/1").content == b"sold"
+    lock_acquired.disconnect(fail)
+    assert "fail" in caplog.text
+    assert not locks.lock("product_1").locked()
+
+
+def test_an_async_receiver_is_refused() -> None:
+    async def receive(**about: Any) -> None: ...
+
+    with pytest.raises(TypeError, match="receive is async, and the signals of locks call plain functions"):
+        lock_acquired.connect(receive)
+
+
+def test_a_lost_lock_is_told_whoever_held_it(settings: Any) -> None:
+    told = threading.Event()
+    arguments: dict[str, Any] = {}
+
+    def note(**about: Any) -> None:
+        arguments.update(about)
+        told.set()
+
+    lock_lost.connect(note)
+    settings.DISTLOCK = {"default": {"LOCATION": "memory://lost", "MAX_HOLD": 0.05, "TTL": 0.1}}
+    try:
+        with locks.lock("product_1") as grant:
+            assert told.wait(10)
+    finally:
+        lock_lost.disconnect(note)
+    assert (arguments["sender"], arguments["alias"]) == (LockClient, "default")
+    assert (arguments["names"], arguments["grant"]) == (("product_1",), grant)
+    assert arguments["why"]
+
+
+def test_nobody_is_told_where_nobody_listens() -> None:
+    guarded = Guarded(plain, Told(["product_<id>"]))
+    assert observer_for(guarded, None) is None
+    assert observer_for(guarded, HttpRequest()) is None
