@@ -54,6 +54,21 @@ def overtaken() -> Refusal:
     return Refusal(503, "overtaken", "Others were quicker each time. Please try again")
 
 
+def bad_id() -> Refusal:
+    return Refusal(400, "bad_id", "This is no product: write /stock/reduce?id=1")
+
+
+def no_goods() -> Refusal:
+    return Refusal(503, "no_goods", "This shop has no Redis for /kill: set SHOP_GOODS to redis://host:port/0")
+
+
+def read_id(text: str | None) -> int:
+    """A number as anybody writes it."""
+    if not text or not text.isascii() or not text.isdecimal():
+        raise bad_id()
+    return int(text)
+
+
 def read_cart(body: bytes) -> list[Line]:
     """One line for each product, in one order: two carts then never wait for each other's rows."""
     try:

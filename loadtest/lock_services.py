@@ -51,3 +51,13 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "redis": open_redis,
     "zookeeper": open_zookeeper,
 }
+
+
+@contextlib.contextmanager
+def open_lock_service(backend: str, directory: Path) -> Iterator[str]:
+    """The URL of *backend*, which is one of `BACKENDS` or a URL already."""
+    if "://" in backend:
+        yield backend
+    else:
+        with BACKENDS[backend](directory) as url:
+            yield url

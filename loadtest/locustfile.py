@@ -1,4 +1,4 @@
-"""Fifty buyers who all start together and buy ten times each.
+"""Fifty buyers who all start together and ask ten times each.
 
 Runs alone, with its web page, against a shop that `python -m loadtest up` has opened. It imports nothing
 of this project, because the `locust` command finds it by its path.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import time
 from argparse import ArgumentParser
 from typing import Any
@@ -18,6 +19,27 @@ from locust.env import Environment
 from locust.exception import StopUser
 
 log = logging.getLogger("sale")
+
+
+def buy(products: int) -> dict[str, Any]:
+    return {"method": "POST", "url": "/products/1/reduce"}
+
+
+def fill_cart(products: int) -> dict[str, Any]:
+    """Some of the products, in any order: the order in which locks must not be taken."""
+    chosen = random.sample(range(1, products + 1), random.randint(1, products))
+    return {"method": "POST", "url": "/checkout", "json": {"lines": [{"sku": sku} for sku in chosen]}}
+
+
+def reduce_stock(products: int) -> dict[str, Any]:
+    return {"method": "GET", "url": "/stock/reduce?id=1"}
+
+
+def kill(products: int) -> dict[str, Any]:
+    return {"method": "GET", "url": "/kill"}
+
+
+VISITS = {"buy": buy, "cart": fill_cart, "reduce": reduce_stock, "kill": kill}
 
 
 class Sale:
@@ -51,7 +73,8 @@ sale = Sale()
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--purchases", type=int, default=10, help="How often each buyer buys")
-    parser.add_argument("--product", type=int, default=1, help="Which product they buy")
+    parser.add_argument("--visit", choices=VISITS, default="buy", help="What they ask the shop for")
+    parser.add_argument("--products", type=int, default=1, help="How many products there are, for carts")
     parser.add_argument("--record", default="", help="Write one row for each answer to this JSON file")
 
 
@@ -83,8 +106,8 @@ class Buyer(FastHttpUser):
     connection_timeout = network_timeout = 60.0
 
     def on_start(self) -> None:
-        self.left = self.environment.parsed_options.purchases
-        self.path = f"/products/{self.environment.parsed_options.product}/reduce"
+        options = self.environment.parsed_options
+        self.left, self.products, self.visit = options.purchases, options.products, options.visit
         sale.enter()
 
     @task
@@ -94,7 +117,8 @@ class Buyer(FastHttpUser):
             raise StopUser
         self.left -= 1
         asked = time.time()
-        with self.client.post(self.path, name="buy", catch_response=True) as answer:
+        asking = VISITS[self.visit](self.products)
+        with self.client.request(name=self.visit, catch_response=True, **asking) as answer:
             said = body(answer)
             headers = answer.headers or {}
             row = {

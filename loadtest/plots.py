@@ -17,13 +17,16 @@ FONT = {"family": 'system-ui, "DejaVu Sans", sans-serif', "size": 14, "color": "
 
 def stock_over_time(run: Run) -> go.Figure:
     """What was sold, and what the shop believed to have, from the first purchase to the last."""
-    times = [0.0] + [order.created_at.timestamp() - run.began for order in run.ledger.orders]
-    believed = [run.figures.initial] + [order.stock_seen - 1 for order in run.ledger.orders]
+    times, sold, believed = [0.0], [0], [run.figures.initial]
+    left = {product: shelf.initial for product, shelf in run.figures.shelves.items()}
+    for order in run.ledger.orders:
+        left[order.product] = order.stock_seen - order.quantity
+        times.append(order.created_at.timestamp() - run.began)
+        sold.append(sold[-1] + order.quantity)
+        believed.append(sum(left.values()))
     colour = OVER if run.verdict.outcome is Outcome.OVERSOLD else GOOD
     figure = go.Figure()
-    figure.add_scatter(
-        x=times, y=list(range(len(times))), name="Sold", line={"color": colour, "width": 3, "shape": "hv"}
-    )
+    figure.add_scatter(x=times, y=sold, name="Sold", line={"color": colour, "width": 3, "shape": "hv"})
     figure.add_scatter(
         x=times, y=believed, name="Stock in the database", line={"color": STOCK, "width": 2, "shape": "hv"}
     )
@@ -41,8 +44,8 @@ def stock_over_time(run: Run) -> go.Figure:
 def sold_against_stock(runs: Sequence[Run]) -> go.Figure:
     """For each scenario: the units that there were, and the orders beyond them."""
     titles = [run.scenario.title for run in runs]
-    honest = [min(run.figures.orders, run.figures.initial) for run in runs]
-    beyond = [max(run.figures.orders - run.figures.initial, 0) for run in runs]
+    honest = [min(run.figures.sold, run.figures.initial) for run in runs]
+    beyond = [max(run.figures.sold - run.figures.initial, 0) for run in runs]
     figure = go.Figure()
     figure.add_bar(
         y=titles,

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from loadtest import words
+from loadtest.matrix import Matrix
+from loadtest.matrix_terminal import in_all
 from loadtest.run import Run
+from loadtest.verdict import Figures
 
 
 def as_json(runs: Sequence[Run]) -> dict[str, object]:
     return {"summary": words.in_all(runs), "scenarios": [one(run) for run in runs]}
+
+
+def matrix_as_json(matrix: Matrix) -> dict[str, object]:
+    return {"summary": in_all(matrix), "cells": [one(run) for _, _, run in matrix]}
 
 
 def one(run: Run) -> dict[str, object]:
@@ -18,17 +25,23 @@ def one(run: Run) -> dict[str, object]:
         "scenario": run.scenario.slug,
         "title": run.scenario.title,
         "guard": run.scenario.guard,
+        "visit": run.visit.slug,
         "backend": run.backend,
+        "database": run.database,
         "must_be": run.scenario.must_be,
         "outcome": run.verdict.outcome,
         "conclusion": run.conclusion,
         "evidence": run.verdict.evidence,
         "doubts": run.verdict.doubts,
-        "figures": asdict(run.figures),
+        "figures": asdict(run.figures) | totals(run.figures),
         "seconds": round(run.duration, 3),
         "answer_ms": spread(words.latencies(run)),
         "lock_wait_ms": spread(words.waits(run)),
     }
+
+
+def totals(figures: Figures) -> dict[str, int]:
+    return {"initial": figures.initial, "final": figures.final, "sold": figures.sold}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -10,10 +10,13 @@ from jinja2 import Environment
 from plotly.offline import get_plotlyjs
 
 from loadtest import plots, words
+from loadtest.matrix import Matrix
+from loadtest.matrix_terminal import VISITS, cell, in_all
 from loadtest.run import Run
 from loadtest.terminal import MARKS
 
 TEMPLATE = Path(__file__).with_name("report.html")
+MATRIX_TEMPLATE = Path(__file__).with_name("matrix.html")
 
 
 def write_report(runs: Sequence[Run], file: Path) -> None:
@@ -30,6 +33,12 @@ def write_report(runs: Sequence[Run], file: Path) -> None:
             stock_over_time=[draw(plots.stock_over_time(run)) for run in runs],
         )
     )
+
+
+def write_matrix(matrix: Matrix, file: Path) -> None:
+    page = Environment(autoescape=True).from_string(MATRIX_TEMPLATE.read_text())
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(page.render(matrix=matrix, words=words, visits=VISITS, in_all=in_all(matrix), cell=cell))
 
 
 def draw(figure: go.Figure) -> str:

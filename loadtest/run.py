@@ -16,8 +16,9 @@ from demo_shop.configuration import Configuration
 from demo_shop.ledger import Ledger
 from loadtest.child import Child, StackError
 from loadtest.scenario import Scenario
-from loadtest.stack import ROOT, Stack
-from loadtest.verdict import SOLD, Conclusion, Figures, Verdict, conclude, judge
+from loadtest.stack import ROOT, Front, Stack
+from loadtest.verdict import SOLD, Conclusion, Figures, Shelf, Verdict, conclude, judge
+from loadtest.visit import Visit
 
 LONGEST_SALE = 120.0
 
@@ -39,7 +40,9 @@ class Run:
     """What one scenario did, and what it means."""
 
     scenario: Scenario
+    visit: Visit
     backend: str
+    database: str
     figures: Figures
     verdict: Verdict
     conclusion: Conclusion
@@ -56,6 +59,7 @@ class Run:
 
 def run_scenario(
     scenario: Scenario,
+    visit: Visit,
     shop: Configuration,
     crowd: Crowd,
     backend: str,
@@ -63,15 +67,31 @@ def run_scenario(
     control: Conclusion | None = None,
     progress: Callable[[Ledger], None] = lambda ledger: None,
 ) -> Run:
-    with Stack(scenario.instances, replace(shop, guard=scenario.guard), backend, database) as stack:
-        record = load(stack, crowd, progress)
-        ledger, rows = stack.ledger(), record["rows"]
-        figures = figures_of(shop.stock, crowd, stack.names, rows, ledger)
-        verdict = judge(figures)
-        logs = stack.keep_logs(scenario.slug) if verdict.doubts else None
+    """Open a shop for *scenario*, hold one sale in it, and close it."""
+    shop = replace(shop, guard=scenario.guard)
+    with Stack(scenario.instances, shop, backend, database, with_goods=visit.in_redis) as stack:
+        return hold_sale(stack, stack.front, scenario, visit, crowd, control, progress)
+
+
+def hold_sale(
+    stack: Stack,
+    front: Front,
+    scenario: Scenario,
+    visit: Visit,
+    crowd: Crowd,
+    control: Conclusion | None,
+    progress: Callable[[Ledger], None],
+) -> Run:
+    """One sale in a shop that is open."""
+    record = load(stack, front, visit, crowd, progress)
+    ledger, rows = stack.ledger(), record["rows"]
+    figures = figures_of(visit, stack.shop.stock, crowd, front.names, rows, ledger)
+    verdict = judge(figures)
     return Run(
         scenario,
-        backend,
+        visit,
+        stack.backend,
+        stack.database,
         figures,
         verdict,
         conclude(scenario.must_be, figures, verdict, control),
@@ -79,14 +99,17 @@ def run_scenario(
         record["began"],
         rows,
         ledger,
-        logs,
+        stack.keep_logs(f"{visit.slug}-{scenario.slug}") if verdict.doubts else None,
     )
 
 
-def load(stack: Stack, crowd: Crowd, progress: Callable[[Ledger], None]) -> dict[str, Any]:
+def load(
+    stack: Stack, front: Front, visit: Visit, crowd: Crowd, progress: Callable[[Ledger], None]
+) -> dict[str, Any]:
     """Let the crowd in. Locust runs as a process of its own, because it patches the one that it is in."""
     record, log = stack.directory / "record.json", stack.directory / "locust.log"
-    locust = Child("locust", locust_command(stack.url, crowd, record), log)
+    record.unlink(missing_ok=True)
+    locust = Child("locust", locust_command(front.url, visit, crowd, record), log)
     try:
         deadline = time.monotonic() + LONGEST_SALE
         while True:
@@ -106,25 +129,38 @@ def load(stack: Stack, crowd: Crowd, progress: Callable[[Ledger], None]) -> dict
         locust.stop()
 
 
-def locust_command(url: str, crowd: Crowd, record: Path) -> list[str]:
+def locust_command(url: str, visit: Visit, crowd: Crowd, record: Path) -> list[str]:
     command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest" / "locustfile.py"), "--headless"]
     command += ["--host", url, "--users", str(crowd.users), "--spawn-rate", str(crowd.users)]
+    command += ["--visit", visit.slug, "--products", str(visit.products)]
     return [*command, "--purchases", str(crowd.purchases), "--record", str(record), "--only-summary"]
 
 
 def figures_of(
-    initial: int, crowd: Crowd, instances: tuple[str, ...], rows: list[dict[str, Any]], ledger: Ledger
+    visit: Visit,
+    initial: int,
+    crowd: Crowd,
+    instances: tuple[str, ...],
+    rows: list[dict[str, Any]],
+    ledger: Ledger,
 ) -> Figures:
-    sold = [row for row in rows if row["status"] == SOLD]
+    sold = Counter[int]()
+    for order in ledger.orders:
+        sold[order.product] += order.quantity
     known = {order.number for order in ledger.orders}
+    told = [row["order"] for row in rows if row["status"] == SOLD] if visit.tells else []
     return Figures(
-        initial=initial,
-        final=ledger.stock,
-        orders=len(ledger.orders),
+        shelves={product: Shelf(initial, left, sold[product]) for product, left in ledger.left.items()},
         requests=crowd.requests,
         answers=dict(Counter(row["status"] for row in rows)),
-        refused=sum(str(row["code"]).startswith("lock_") for row in rows),
-        lost_orders=sum(row["order"] not in known for row in sold),
-        sold_by=dict(Counter(str(row["instance"]) for row in sold)),
+        refused=sum(is_refusal(row["code"]) for row in rows),
+        lost_orders=sum(number not in known for number in told),
+        sold_by=dict(Counter(order.instance for order in ledger.orders)),
+        served_by=dict(Counter(str(row["instance"]) for row in rows if row["status"])),
         instances=instances,
     )
+
+
+def is_refusal(code: str | None) -> bool:
+    """Whether the guard turned the buyer away: by distlock's codes, or by the shop's own."""
+    return code == "overtaken" or str(code).startswith("lock_")

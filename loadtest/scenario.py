@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from demo_shop.guards import DISTRIBUTED, GUARDS
+
 
 class Outcome(StrEnum):
     OVERSOLD = "oversold"
@@ -14,8 +16,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
+    #: The arrangement of the instances and the guard, by their short names.
     slug: str
-    title: str
+    #: How the arrangement is called.
+    where: str
     #: The framework of each instance.
     instances: tuple[str, ...]
     guard: str
@@ -23,65 +27,33 @@ class Scenario:
     #: The scenario that differs only in the guard. It must oversell, or this one proves nothing.
     control: str | None = None
 
-
-STORY = (
-    Scenario(
-        "one-unlocked",
-        "one instance, no lock",
-        ("django",),
-        "none",
-        Outcome.OVERSOLD,
-    ),
-    Scenario(
-        "one-process",
-        "one instance, process lock",
-        ("django",),
-        "process",
-        Outcome.EXACT,
-        control="one-unlocked",
-    ),
-    Scenario(
-        "two-process",
-        "two instances, process lock",
-        ("django", "django"),
-        "process",
-        Outcome.OVERSOLD,
-    ),
-    Scenario(
-        "two-distributed",
-        "two instances, distributed lock",
-        ("django", "django"),
-        "distributed",
-        Outcome.EXACT,
-        control="two-process",
-    ),
-    Scenario(
-        "mixed-process",
-        "a Django and a Flask instance, process lock",
-        ("django", "flask"),
-        "process",
-        Outcome.OVERSOLD,
-    ),
-    Scenario(
-        "mixed-distributed",
-        "a Django and a Flask instance, distributed lock",
-        ("django", "flask"),
-        "distributed",
-        Outcome.EXACT,
-        control="mixed-process",
-    ),
-)
-FRAMEWORKS = ("django", "flask", "mixed")
+    @property
+    def title(self) -> str:
+        return f"{self.where}, {GUARDS[self.guard].title}"
 
 
-def story(framework: str) -> tuple[Scenario, ...]:
-    """The story, its plain scenarios served by *framework*; the mixed ones stay what they are."""
-    if framework == "mixed":
-        # Two instances are then the Django and the Flask one, which have scenarios of their own.
-        return tuple(scenario for scenario in STORY if not scenario.slug.startswith("two-"))
-    return tuple(
-        scenario
-        if scenario.slug.startswith("mixed-")
-        else replace(scenario, instances=(framework,) * len(scenario.instances))
-        for scenario in STORY
+def pair(slug: str, where: str, instances: tuple[str, ...], broken: str, mended: str) -> tuple[Scenario, ...]:
+    """The scenario that oversells, and the one that differs only in the guard."""
+    control = Scenario(f"{slug}-{broken}", where, instances, broken, Outcome.OVERSOLD)
+    return control, replace(
+        control, slug=f"{slug}-{mended}", guard=mended, must_be=Outcome.EXACT, control=control.slug
     )
+
+
+FRAMEWORKS = ("django", "flask", "mixed")
+#: What each framework's name stands for where there are two instances.
+PAIRS = {"django": ("django", "django"), "flask": ("flask", "flask"), "mixed": ("django", "flask")}
+
+
+def story(framework: str, guard: str = DISTRIBUTED) -> tuple[Scenario, ...]:
+    """The story: its plain scenarios served by *framework*, and *guard* where all instances need one."""
+    plain = PAIRS[framework][:1]
+    told = pair("one", "one instance", plain, "none", "process")
+    told = (replace(told[0], slug="one-unlocked"), replace(told[1], control="one-unlocked"))
+    # In the mixed story, two instances are the Django and the Flask one: see below.
+    if framework != "mixed":
+        told += pair("two", "two instances", PAIRS[framework], "process", guard)
+    return told + pair("mixed", "a Django and a Flask instance", PAIRS["mixed"], "process", guard)
+
+
+STORY = story("django")

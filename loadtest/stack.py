@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import http.client
-import os
 import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from demo_shop import goods
 from demo_shop.configuration import VAR, Configuration
 from demo_shop.ledger import Ledger, open_sale, read_ledger
 from loadtest import nginx
 from loadtest.child import Child
 from loadtest.databases import open_database
-from loadtest.lock_services import BACKENDS
+from loadtest.lock_services import open_lock_service, open_redis
 from loadtest.ports import check_free, free_port
+from loadtest.workspace import workspace
 
 ROOT = Path(__file__).resolve().parents[1]
 APPLICATIONS = {
@@ -32,10 +32,24 @@ APPLICATIONS = {
 THREADS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Front:
+    """nginx before some of the instances."""
+
+    port: int
+    #: The instances behind it.
+    names: tuple[str, ...]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
 class Stack:
     """Started by ``with``; ended, with everything that it started, by leaving it.
 
-    *shop* configures all instances; its ``instance``, ``database`` and ``lock`` are filled in.
+    *shop* configures all instances; its ``instance``, ``database``, ``lock`` and ``goods`` are filled in.
+    *backend* and *database* are what to start, or the URL of what runs already.
     """
 
     def __init__(
@@ -45,29 +59,30 @@ class Stack:
         backend: str = "file",
         database: str = "sqlite",
         port: int = 0,
+        with_goods: bool = False,
     ) -> None:
         self.frameworks, self.backend, self.port = tuple(frameworks), backend, port
+        self.with_goods = with_goods
         self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
         self.shop, self.database = shop, database
         self.instances: list[Child] = []
         self.instance_ports: list[int] = []
+        self._fronts: dict[tuple[int, ...], Front] = {}
         self._cleanup = ExitStack()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return self.front.url
 
     def __enter__(self) -> Self:
         nginx.find_nginx()
         if self.port:
             check_free(self.port)
-        VAR.mkdir(exist_ok=True)
-        sweep(VAR, "run-")
-        sweep(Path(tempfile.gettempdir()), "distlock-run-")
         with ExitStack() as cleanup:
-            self.directory = Path(tempfile.mkdtemp(prefix=f"run-{os.getpid()}-", dir=VAR))
-            cleanup.callback(shutil.rmtree, self.directory, ignore_errors=True)
-            lock = cleanup.enter_context(BACKENDS[self.backend](self.directory))
+            self.directory = cleanup.enter_context(workspace())
+            lock = cleanup.enter_context(open_lock_service(self.backend, self.directory))
+            if self.with_goods:
+                self.shop = replace(self.shop, goods=cleanup.enter_context(open_redis(self.directory)))
             self.database = cleanup.enter_context(open_database(self.database, self.directory))
             self.shop = replace(self.shop, database=self.database, lock=lock)
             self.restock()
@@ -75,8 +90,12 @@ class Stack:
                 self._start_instance(cleanup, name, framework)
             for child, port in zip(self.instances, self.instance_ports, strict=True):
                 child.wait_until(lambda port=port: answers(port))  # type: ignore[misc]
-            self._start_nginx(cleanup)
             self._cleanup = cleanup.pop_all()
+            try:
+                self.front = self.open_front(range(len(self.names)), self.port)
+            except BaseException:
+                self._cleanup.close()
+                raise
         return self
 
     def __exit__(
@@ -86,6 +105,8 @@ class Stack:
 
     def restock(self) -> None:
         open_sale(self.database, self.shop.stock, self.shop.products)
+        if self.with_goods:
+            goods.open_sale(self.shop.goods, self.shop.stock)
 
     def keep_logs(self, name: str) -> Path:
         """Copy the servers' logs to where they outlive the stack."""
@@ -96,7 +117,30 @@ class Stack:
         return kept
 
     def ledger(self) -> Ledger:
-        return read_ledger(self.database)
+        return goods.read_ledger(self.shop.goods) if self.with_goods else read_ledger(self.database)
+
+    def front_for(self, frameworks: Sequence[str]) -> Front:
+        """nginx before the first instances of these frameworks; opened once."""
+        left, behind = list(enumerate(self.frameworks)), []
+        for framework in frameworks:
+            found = next(one for one in left if one[1] == framework)
+            left.remove(found)
+            behind.append(found[0])
+        key = tuple(behind)
+        if key not in self._fronts:
+            self._fronts[key] = self.open_front(behind)
+        return self._fronts[key]
+
+    def open_front(self, behind: Sequence[int], port: int = 0) -> Front:
+        """Put nginx before the instances with these numbers."""
+        port = port or free_port()
+        directory = self.directory / f"front-{port}"
+        directory.mkdir()
+        command = nginx.configure(directory, port, [self.instance_ports[number] for number in behind])
+        child = Child("nginx", command, self.directory / f"nginx-{port}.log")
+        self._cleanup.callback(child.stop)
+        child.wait_until(lambda: answers(port))
+        return Front(port, tuple(self.names[number] for number in behind))
 
     def _start_instance(self, cleanup: ExitStack, name: str, framework: str) -> None:
         # The socket is bound here and handed over, so that nobody can take its port in between.
@@ -115,31 +159,6 @@ class Stack:
             cleanup.callback(child.stop)
             self.instances.append(child)
             self.instance_ports.append(listener.getsockname()[1])
-
-    def _start_nginx(self, cleanup: ExitStack) -> None:
-        self.port = self.port or free_port()
-        command = nginx.configure(self.directory, self.port, self.instance_ports)
-        child = Child("nginx", command, self.directory / "nginx.log")
-        cleanup.callback(child.stop)
-        child.wait_until(lambda: answers(self.port))
-
-
-def sweep(parent: Path, prefix: str) -> None:
-    """Remove the directories of runs that were killed, and could not do it themselves."""
-    for left in parent.glob(f"{prefix}*-*"):
-        owner = left.name.removeprefix(prefix).split("-")[0]
-        if owner.isdecimal() and not is_alive(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # somebody else's, but there
-    return True
 
 
 def answers(port: int) -> bool:

@@ -11,20 +11,21 @@ from demo_shop.guards import GUARDS
 from loadtest.run import Crowd
 from loadtest.scenario import Scenario
 from loadtest.stack import Stack
+from loadtest.visit import BUY, Visit
 
 INVITATION = """
 {title}: {instances}, guarded by {guard}.
 
   The shop:    {url}/
   The buyers:  .venv/bin/locust -f loadtest/locustfile.py --host {url} --web-host 127.0.0.1 \\
-                 --users {users} --spawn-rate {users} --purchases {purchases}
+                 --users {users} --spawn-rate {users} --purchases {purchases}{visit}
                Then open http://127.0.0.1:8089/ and press Start. With --headless it needs no page.
 
 Enter fills the shelf again. Ctrl-C closes the shop.
 """
 
 
-def keep_open(scenario: Scenario, stack: Stack, crowd: Crowd) -> NoReturn:
+def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: Crowd) -> NoReturn:
     """Tell where the shop is, then tell each change of its stock, until Ctrl-C."""
     print(
         INVITATION.format(
@@ -34,12 +35,13 @@ def keep_open(scenario: Scenario, stack: Stack, crowd: Crowd) -> NoReturn:
             url=stack.url,
             users=crowd.users,
             purchases=crowd.purchases,
+            visit="" if visit.slug == BUY else f" --visit {visit.slug} --products {visit.products}",
         )
     )
-    initial, told = stack.shop.stock, (-1, -1)
+    initial, told = stack.shop.stock * visit.products, (-1, -1)
     while True:
         ledger = stack.ledger()
-        seen = len(ledger.orders), ledger.stock
+        seen = ledger.sold, ledger.stock
         if seen != told:
             excess = f"  OVERSOLD by {seen[0] - initial}" if seen[0] > initial else ""
             print(f"sold {seen[0]} of {initial}, stock {seen[1]}{excess}", flush=True)

@@ -16,14 +16,20 @@ SOLD, SOLD_OUT = 200, 409
 
 
 @dataclass(frozen=True, slots=True)
+class Shelf:
+    """One product: its units before and after, and those that the order table has."""
+
+    initial: int
+    final: int
+    sold: int
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The numbers of one run."""
 
-    #: Units on the shelf before and after.
-    initial: int
-    final: int
-    #: Rows in the order table.
-    orders: int
+    #: By product: what is missing of one does not make up for what was sold too often of another.
+    shelves: Mapping[int, Shelf]
     #: Requests that should have been sent: users x purchases.
     requests: int
     #: Answers by HTTP status; 0 stands for no answer.
@@ -32,10 +38,23 @@ class Figures:
     refused: int
     #: Orders that a buyer was told of and that the database does not have.
     lost_orders: int
-    #: Successful purchases by instance.
+    #: Orders by the instance that wrote them, and answers by the instance that gave them.
     sold_by: Mapping[str, int]
+    served_by: Mapping[str, int]
     #: The instances that stood behind nginx.
     instances: tuple[str, ...]
+
+    @property
+    def initial(self) -> int:
+        return sum(shelf.initial for shelf in self.shelves.values())
+
+    @property
+    def final(self) -> int:
+        return sum(shelf.final for shelf in self.shelves.values())
+
+    @property
+    def sold(self) -> int:
+        return sum(shelf.sold for shelf in self.shelves.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +79,8 @@ def judge(run: Figures) -> Verdict:
     evidence, doubts = tuple(evidence_of(run)), tuple(doubts_of(run))
     if evidence:
         return Verdict(Outcome.OVERSOLD, evidence, doubts)
-    if run.orders < run.initial:
-        doubts += (f"Only {run.orders} of {run.initial} units were sold.",)
+    if run.sold < run.initial:
+        doubts += (f"Only {run.sold} of {run.initial} units were sold.",)
     return Verdict(Outcome.INCONCLUSIVE if doubts else Outcome.EXACT, (), doubts)
 
 
@@ -71,7 +90,7 @@ def conclude(must_be: Outcome, run: Figures, verdict: Verdict, control: Conclusi
         return Conclusion.WRONG
     if verdict.outcome is not must_be or verdict.doubts:
         return Conclusion.INCONCLUSIVE
-    if must_be is Outcome.OVERSOLD and run.orders < run.initial * CLEAR_MARGIN:
+    if must_be is Outcome.OVERSOLD and run.sold < run.initial * CLEAR_MARGIN:
         return Conclusion.INCONCLUSIVE
     # A lock proves nothing where there was nothing to protect from.
     if control not in (None, Conclusion.SHOWN):
@@ -80,22 +99,25 @@ def conclude(must_be: Outcome, run: Figures, verdict: Verdict, control: Conclusi
 
 
 def evidence_of(run: Figures) -> Iterator[str]:
-    if run.orders > run.initial:
-        yield f"{run.orders} units were sold, and there were only {run.initial}."
-    if run.final < 0:
-        yield f"The stock fell to {run.final}."
-    taken = run.initial - run.final
-    if run.orders > taken:
-        yield f"{run.orders} orders took only {taken} units off the shelf, so some units were sold twice."
+    for which, shelf in named(run.shelves):
+        taken = shelf.initial - shelf.final
+        if shelf.sold > shelf.initial:
+            yield f"{which}{shelf.sold} units were sold, and there were only {shelf.initial}."
+        if shelf.final < 0:
+            yield f"{which}The stock fell to {shelf.final}."
+        if shelf.sold > taken:
+            yield f"{which}{shelf.sold} sales took only {taken} units off the shelf: some were sold twice."
 
 
 def doubts_of(run: Figures) -> Iterator[str]:
     answered = sum(run.answers.values())
     if answered != run.requests:
         yield f"{run.requests} requests were due, and {answered} were made."
+    # Where there are fewer units than instances, not each of them can sell one.
+    part, what = (run.sold_by, "sold") if run.initial >= len(run.instances) else (run.served_by, "answered")
     for instance in run.instances:
-        if not run.sold_by.get(instance):
-            yield f"The instance {instance} sold nothing, so it took no part."
+        if not part.get(instance):
+            yield f"The instance {instance} {what} nothing, so it took no part."
     for instance in sorted(run.sold_by.keys() - set(run.instances)):
         yield f"An unknown instance, {instance}, sold something."
     if run.refused > run.requests * REFUSALS_ALLOWED:
@@ -108,5 +130,13 @@ def doubts_of(run: Figures) -> Iterator[str]:
         yield f"Failed requests: {failed}."
     if run.lost_orders:
         yield f"{run.lost_orders} orders were confirmed to their buyers and are not in the database."
-    if run.orders < run.initial - run.final:
-        yield f"{run.initial - run.final} units left the shelf for only {run.orders} orders."
+    for which, shelf in named(run.shelves):
+        taken = shelf.initial - shelf.final
+        if shelf.sold < taken:
+            yield f"{which}{taken} units left the shelf for only {shelf.sold} sales."
+
+
+def named(shelves: Mapping[int, Shelf]) -> Iterator[tuple[str, Shelf]]:
+    """Each shelf, with the words that begin a sentence about it."""
+    for product, shelf in shelves.items():
+        yield (f"Product {product}: " if len(shelves) > 1 else ""), shelf

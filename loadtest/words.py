@@ -6,19 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import quantiles
 
+from demo_shop.guards import DISTRIBUTED, GUARDS
+from loadtest.databases import kind_of
 from loadtest.run import Run
 from loadtest.scenario import Outcome
 from loadtest.verdict import SOLD_OUT, Conclusion
 
+#: Where the guard alone does not say it.
 WHY = {
-    "one-unlocked": "Nothing makes one buyer wait for another. "
-    "Many read the same stock, and each of them writes it back minus one.",
     "one-process": "The process lock lets one buyer at a time read and write the stock. "
     "With one instance that is enough.",
     "two-process": "Each instance has a process lock of its own, and knows nothing of the other's. "
     "So two buyers are inside at once.",
-    "two-distributed": "Both instances ask the same distributed lock. "
-    "One buyer at a time is inside, whichever instance serves him.",
     "mixed-process": "Each instance has a process lock of its own, whichever framework it is written in. "
     "So two buyers are inside at once.",
     "mixed-distributed": "The distributed lock has the same name in Django and in Flask, "
@@ -26,8 +25,20 @@ WHY = {
 }
 
 
+def why(run: Run) -> str:
+    return WHY.get(run.scenario.slug) or GUARDS[run.scenario.guard].why
+
+
+def shelf(products: int, stock: int) -> str:
+    units = "1 unit" if stock == 1 else f"{stock} units"
+    return f"{units} of one product" if products == 1 else f"{units} of each of {products} products"
+
+
 def what_happened(run: Run) -> str:
     seen = run.figures
+    sold = f"{seen.sold} orders were confirmed for {seen.initial} units."
+    if len(seen.shelves) > 1:
+        sold = f"{seen.sold} units were sold, and there were {seen.initial}."
     if run.verdict.outcome is Outcome.OVERSOLD:
         unit, times = most_sold_unit(run)
         left = (
@@ -35,20 +46,11 @@ def what_happened(run: Run) -> str:
             if seen.final
             else "The shop believes that it sold out."
         )
-        return (
-            f"{seen.orders} orders were confirmed for {seen.initial} units. {left} "
-            f"Unit {unit} alone was sold {times} times."
-        )
+        return f"{sold} {left} Unit {unit} alone was sold {times} times."
     if run.verdict.outcome is Outcome.EXACT:
-        return (
-            f"{seen.orders} orders were confirmed for {seen.initial} units. "
-            f"{seen.answers.get(SOLD_OUT, 0)} purchases were told “sold out”. "
-            "No unit was sold twice, none was left."
-        )
-    return (
-        f"{seen.orders} orders were confirmed for {seen.initial} units; {seen.final} are left. "
-        "This run proves nothing."
-    )
+        told = f"{seen.answers.get(SOLD_OUT, 0)} purchases were told “sold out”. " if run.visit.tells else ""
+        return f"{sold} {told}No unit was sold twice, none was left."
+    return f"{sold} {seen.final} are left. This run proves nothing."
 
 
 def what_it_means(run: Run) -> str:
@@ -84,14 +86,18 @@ def in_all(runs: Sequence[Run]) -> str:
         return "WRONG: a shop that was locked sold units twice."
     if Conclusion.INCONCLUSIVE in conclusions:
         return "INCONCLUSIVE: at least one scenario did not go as expected, so nothing is proven."
-    return (
-        "Every scenario went as expected: a lock that all instances share keeps the shop from overselling, "
-        "and nothing less does."
-    )
+    if {run.scenario.guard for run in runs} <= {"none", "process", DISTRIBUTED}:
+        return (
+            "Every scenario went as expected: a lock that all instances share keeps the shop "
+            "from overselling, and nothing less does."
+        )
+    return "Every scenario went as expected: what all instances share keeps the shop from overselling."
 
 
 def most_sold_unit(run: Run) -> tuple[int, int]:
-    return Counter(order.stock_seen for order in run.ledger.orders).most_common(1)[0]
+    units = Counter((order.product, order.stock_seen) for order in run.ledger.orders)
+    (_, unit), times = units.most_common(1)[0]
+    return unit, times
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
@@ -106,3 +112,7 @@ def latencies(run: Run) -> list[float]:
 
 def waits(run: Run) -> list[float]:
     return [row["wait_ms"] for row in run.rows if row["wait_ms"] is not None]
+
+
+def database(run: Run) -> str:
+    return kind_of(run.database)

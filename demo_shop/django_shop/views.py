@@ -42,7 +42,7 @@ def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
 
 
 @require_POST
-@guarded(SHOP, distributed_lock(cart_names), cart_names, refuse)
+@guarded(SHOP, distributed_lock("product_<int:json.lines[].sku>"), cart_names, refuse)
 def checkout(request: HttpRequest) -> HttpResponse:
     """Sell all of a cart, or nothing."""
     return JsonResponse(words.bought(SHOP, sell(read_cart(request.body))))

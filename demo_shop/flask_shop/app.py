@@ -7,6 +7,7 @@ from pathlib import Path
 from flask import Flask, Response
 
 from demo_shop import ledger
+from demo_shop.flask_shop.article import article
 from demo_shop.flask_shop.database import SHOP, db
 from demo_shop.flask_shop.views import shop
 from flask_distlock import DistLock
@@ -18,6 +19,7 @@ app.config["SQLALCHEMY_DATABASE_URI"] = ledger.database_url(SHOP.database)
 app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64} | ledger.isolation(SHOP.database)
 db.init_app(app)
 app.register_blueprint(shop)
+app.register_blueprint(article)
 locks = DistLock(app)
 with app.app_context():
     ledger.prepare_sqlite(db.engine)

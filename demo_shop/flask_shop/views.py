@@ -40,7 +40,7 @@ def reduce_stock(id: int) -> Response:
 
 
 @shop.post("/checkout")
-@guarded(SHOP, distributed_lock(cart_names), cart_names, refuse)
+@guarded(SHOP, distributed_lock("product_<int:json.lines[].sku>"), cart_names, refuse)
 def checkout() -> Response:
     """Sell all of a cart, or nothing."""
     return jsonify(words.bought(SHOP, sell(read_cart(request.get_data()))))

@@ -167,5 +167,5 @@ def test_a_cart_with_an_unknown_product_takes_nothing(stack: Stack, port: int) -
 
 
 def test_nginx_spreads_purchases_over_both_instances(stack: Stack) -> None:
-    served = {ask(stack.port, "POST", "/products/1/reduce").headers["X-Instance"] for _ in range(3)}
+    served = {ask(stack.front.port, "POST", "/products/1/reduce").headers["X-Instance"] for _ in range(3)}
     assert served == set(stack.names)

@@ -13,7 +13,7 @@ def test_a_lock_that_does_nothing_is_reported_as_oversold() -> None:
     control, broken = json.loads(done.stdout)["scenarios"]
     assert control["conclusion"] == "shown"
     assert (broken["outcome"], broken["conclusion"]) == ("oversold", "wrong")
-    assert broken["figures"]["orders"] > 30
+    assert broken["figures"]["sold"] > 30
 
 
 def test_a_lock_that_refuses_nearly_everybody_is_inconclusive() -> None:

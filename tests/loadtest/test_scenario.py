@@ -2,19 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.scenario import FRAMEWORKS, STORY, Outcome, story
+from loadtest.scenario import FRAMEWORKS, Outcome, story
 
 
-def test_each_locked_scenario_has_a_control_that_differs_only_in_the_guard() -> None:
-    known = {scenario.slug: scenario for scenario in STORY}
-    for scenario in STORY:
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_each_locked_scenario_has_a_control_that_differs_only_in_the_guard(framework: str) -> None:
+    scenarios = story(framework, "for-update")
+    known = {scenario.slug: scenario for scenario in scenarios}
+    for scenario in scenarios:
         if scenario.must_be is Outcome.EXACT:
             assert scenario.control is not None
             control = known[scenario.control]
             assert control.must_be is Outcome.OVERSOLD
             assert control.instances == scenario.instances
             assert control.guard != scenario.guard
-            assert STORY.index(control) < STORY.index(scenario)
+            assert scenarios.index(control) < scenarios.index(scenario)
+
+
+def test_another_guard_takes_the_place_of_the_distributed_lock_and_of_nothing_else() -> None:
+    usual, other = story("django"), story("django", "conditional")
+    assert [one.slug for one in other if one not in usual] == ["two-conditional", "mixed-conditional"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from demo_shop.configuration import VAR, Configuration
 from loadtest import nginx
 from loadtest.__main__ import main
 from loadtest.child import Child, StackError
-from loadtest.stack import ROOT, Stack, sweep
+from loadtest.stack import ROOT, Stack
+from loadtest.workspace import sweep
 
 
 def test_leaving_the_stack_ends_every_process_and_removes_its_directory() -> None:

@@ -16,9 +16,9 @@ def test_a_process_lock_is_enough_for_one_instance_and_not_for_two(tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     unlocked, locked, apart = json.loads(done.stdout)["scenarios"]
     assert [unlocked["outcome"], locked["outcome"], apart["outcome"]] == ["oversold", "exact", "oversold"]
-    assert unlocked["figures"]["orders"] >= 2 * 30
-    assert locked["figures"]["orders"] == 30
-    assert apart["figures"]["orders"] >= 1.25 * 30
+    assert unlocked["figures"]["sold"] >= 2 * 30
+    assert locked["figures"]["sold"] == 30
+    assert apart["figures"]["sold"] >= 1.25 * 30
     page = report.read_text()
     assert "one instance, process lock" in page
     for explained in ("Instance", "Process lock", "Distributed lock"):

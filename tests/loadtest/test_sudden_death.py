@@ -85,7 +85,7 @@ def freeze_while_it_holds(stack: Stack, victim: Child) -> None:
 def test_the_sale_goes_on_after_the_holder_is_killed(backend: str, patience: float) -> None:
     shop = Configuration(guard="distributed", stock=STOCK, pause=PAUSE, lock_ttl=TTL)
     with Stack(("django", "flask"), shop, backend) as stack:
-        crowd = Crowd(stack.port)
+        crowd = Crowd(stack.front.port)
         assert eventually(lambda: sold(stack) >= 10, 30)
         victim = stack.instances[0]
         freeze_while_it_holds(stack, victim)

@@ -5,20 +5,24 @@ from dataclasses import replace
 import pytest
 
 from loadtest.scenario import Outcome
-from loadtest.verdict import Conclusion, Figures, conclude, judge
+from loadtest.verdict import Conclusion, Figures, Shelf, conclude, judge
+
+
+def shelf(final: int, sold: int) -> dict[int, Shelf]:
+    return {1: Shelf(100, final, sold)}
+
 
 EXACT = Figures(
-    initial=100,
-    final=0,
-    orders=100,
+    shelves=shelf(0, 100),
     requests=500,
     answers={200: 100, 409: 400},
     refused=0,
     lost_orders=0,
     sold_by={"a": 51, "b": 49},
+    served_by={"a": 250, "b": 250},
     instances=("a", "b"),
 )
-OVERSOLD = replace(EXACT, final=82, orders=500, answers={200: 500}, sold_by={"a": 250, "b": 250})
+OVERSOLD = replace(EXACT, shelves=shelf(82, 500), answers={200: 500}, sold_by={"a": 250, "b": 250})
 
 
 def test_everything_sold_once_is_exact() -> None:
@@ -35,12 +39,12 @@ def test_more_orders_than_units_is_oversold() -> None:
 
 
 def test_a_stock_below_zero_is_oversold() -> None:
-    run = replace(EXACT, final=-5, orders=105, answers={200: 105, 409: 395})
+    run = replace(EXACT, shelves=shelf(-5, 105), answers={200: 105, 409: 395})
     assert judge(run).outcome is Outcome.OVERSOLD
 
 
 def test_a_lost_update_is_oversold_even_while_units_are_left() -> None:
-    run = replace(EXACT, final=25, orders=80, answers={200: 80, 409: 420})
+    run = replace(EXACT, shelves=shelf(25, 80), answers={200: 80, 409: 420})
     assert judge(run).outcome is Outcome.OVERSOLD
 
 
@@ -57,10 +61,13 @@ def test_a_lost_update_is_oversold_even_while_units_are_left() -> None:
             replace(EXACT, lost_orders=2),
             "2 orders were confirmed to their buyers and are not in the database.",
         ),
-        (replace(EXACT, final=40, orders=60, answers={200: 60, 409: 440}), "Only 60 of 100 units were sold."),
         (
-            replace(EXACT, orders=90, answers={200: 90, 409: 410}),
-            "100 units left the shelf for only 90 orders.",
+            replace(EXACT, shelves=shelf(40, 60), answers={200: 60, 409: 440}),
+            "Only 60 of 100 units were sold.",
+        ),
+        (
+            replace(EXACT, shelves=shelf(0, 90), answers={200: 90, 409: 410}),
+            "100 units left the shelf for only 90 sales.",
         ),
     ],
     ids=[
@@ -88,7 +95,7 @@ def test_a_few_refusals_are_within_the_stated_share() -> None:
 
 def test_a_lock_that_refuses_nearly_everybody_is_inconclusive() -> None:
     run = replace(
-        EXACT, final=76, orders=24, answers={200: 24, 503: 476}, refused=476, sold_by={"a": 12, "b": 12}
+        EXACT, shelves=shelf(76, 24), answers={200: 24, 503: 476}, refused=476, sold_by={"a": 12, "b": 12}
     )
     verdict = judge(run)
     assert verdict.outcome is Outcome.INCONCLUSIVE
@@ -110,7 +117,7 @@ def test_an_unlocked_run_that_did_not_oversell_is_inconclusive() -> None:
 
 
 def test_an_unlocked_run_that_oversold_by_little_is_inconclusive() -> None:
-    run = replace(EXACT, orders=105, answers={200: 105, 409: 395})
+    run = replace(EXACT, shelves=shelf(0, 105), answers={200: 105, 409: 395})
     assert judge(run).outcome is Outcome.OVERSOLD
     assert conclude(Outcome.OVERSOLD, run, judge(run), None) is Conclusion.INCONCLUSIVE
 
@@ -131,3 +138,29 @@ def test_an_exact_run_shows_what_it_must_if_its_control_oversold() -> None:
 @pytest.mark.parametrize("control", [Conclusion.INCONCLUSIVE, Conclusion.WRONG])
 def test_an_exact_run_whose_control_showed_nothing_is_inconclusive(control: Conclusion) -> None:
     assert conclude(Outcome.EXACT, EXACT, judge(EXACT), control) is Conclusion.INCONCLUSIVE
+
+
+CART = replace(EXACT, shelves={1: Shelf(50, 0, 50), 2: Shelf(50, 0, 50)})
+
+
+def test_a_product_sold_too_often_is_not_made_up_for_by_another_that_was_left() -> None:
+    run = replace(CART, shelves={1: Shelf(50, 0, 60), 2: Shelf(50, 10, 40)})
+    verdict = judge(run)
+    assert verdict.outcome is Outcome.OVERSOLD
+    assert verdict.evidence[0] == "Product 1: 60 units were sold, and there were only 50."
+
+
+def test_a_cart_of_which_one_product_left_the_shelf_without_an_order_is_odd() -> None:
+    run = replace(CART, shelves={1: Shelf(50, 0, 50), 2: Shelf(50, 0, 49)})
+    verdict = judge(run)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "Product 2: 50 units left the shelf for only 49 sales." in verdict.doubts
+
+
+def test_where_one_unit_is_sold_each_instance_must_have_answered() -> None:
+    """Two instances can't both sell it."""
+    run = replace(EXACT, shelves={1: Shelf(1, 0, 1)}, sold_by={"a": 1})
+    assert judge(run).outcome is Outcome.EXACT
+    silent = judge(replace(run, served_by={"a": 500}))
+    assert silent.outcome is Outcome.INCONCLUSIVE
+    assert "The instance b answered nothing, so it took no part." in silent.doubts

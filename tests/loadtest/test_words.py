@@ -5,38 +5,43 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
+
+from demo_shop.guards import GUARDS
 from demo_shop.ledger import Ledger, Order
 from loadtest import words
 from loadtest.run import Run
-from loadtest.scenario import STORY
-from loadtest.verdict import Conclusion, Figures, judge
+from loadtest.scenario import FRAMEWORKS, STORY, story
+from loadtest.verdict import Conclusion, Figures, Shelf, judge
+from loadtest.visit import VISITS
 
 EXACT = Figures(
-    initial=100,
-    final=0,
-    orders=100,
+    shelves={1: Shelf(100, 0, 100)},
     requests=500,
     answers={200: 100, 409: 400},
     refused=0,
     lost_orders=0,
     sold_by={"a": 100},
+    served_by={"a": 500},
     instances=("a",),
 )
-OVERSOLD = replace(EXACT, final=94, orders=500, answers={200: 500}, sold_by={"a": 500})
+OVERSOLD = replace(EXACT, shelves={1: Shelf(100, 94, 500)}, answers={200: 500}, sold_by={"a": 500})
 
 
 def run(figures: Figures, units: list[int]) -> Run:
-    orders = tuple(Order(str(unit), "a", unit, datetime.now(UTC)) for unit in units)
+    orders = tuple(Order(str(unit), 1, 1, "a", unit, datetime.now(UTC)) for unit in units)
     return Run(
         STORY[0],
+        VISITS["buy"],
         "file",
+        "sqlite",
         figures,
         judge(figures),
         Conclusion.SHOWN,
         1.0,
         0.0,
         [],
-        Ledger(figures.final, orders),
+        Ledger({1: figures.final}, orders),
     )
 
 
@@ -54,5 +59,13 @@ def test_an_exact_run_counts_orders_and_purchases_not_buyers() -> None:
     )
 
 
-def test_each_scenario_has_its_reason() -> None:
-    assert words.WHY.keys() == {scenario.slug for scenario in STORY}
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("guard", [slug for slug in GUARDS if slug not in ("none", "process")])
+def test_each_scenario_has_its_reason(framework: str, guard: str) -> None:
+    for scenario in story(framework, guard):
+        assert words.why(replace(run(EXACT, []), scenario=scenario))
+
+
+def test_an_article_s_page_that_tells_nobody_of_an_order_is_not_said_to_have_told() -> None:
+    told = words.what_happened(replace(run(EXACT, []), visit=VISITS["reduce"]))
+    assert "sold out" not in told

@@ -1,0 +1,116 @@
+"""What can be asked of ``python -m loadtest``, and what can't, with the reason."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from demo_shop.configuration import NO_FOR_UPDATE
+from demo_shop.guards import DISTRIBUTED, GUARDS
+from loadtest.databases import DATABASES, kind_of
+from loadtest.lock_services import BACKENDS
+from loadtest.run import Crowd
+from loadtest.scenario import FRAMEWORKS, story
+from loadtest.visit import BUY, VISITS
+
+CROWD = Crowd()
+EPILOG = (
+    "Exit status: 0 every scenario went as expected, 1 a locked shop oversold, "
+    "2 inconclusive, 3 it could not be run."
+)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    options.up = options.scenarios[:1] == ["up"]
+    options.scenarios = options.scenarios[options.up :]
+    if refused := objection(options):
+        parser.error(refused)
+    options.crowd = Crowd(options.users, options.purchases)
+    if not options.matrix:
+        options.visit = VISITS[options.visit or BUY]
+        options.backend = options.backend or "file"
+        options.framework = options.framework or "django"
+        options.database = options.database or "sqlite"
+    return options
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest",
+        description="Fifty buyers, one product: does the shop sell more than it has?",
+        epilog=EPILOG,
+    )
+    add = parser.add_argument
+    add(
+        "scenarios",
+        nargs="*",
+        metavar="SCENARIO",
+        help=f"one or more of {', '.join(one.slug for one in story('django'))}; all if none is given. "
+        "'up SCENARIO' opens only the shop of one, and keeps it open.",
+    )
+    add(
+        "--matrix",
+        action="store_true",
+        help="the proof for each backend, database and framework; those options then choose some of it",
+    )
+    add("--backend", choices=BACKENDS, help="the lock service (default: file)")
+    add("--database", help=f"{', '.join(DATABASES)}, or the URL of a server of yours (default: sqlite)")
+    add(
+        "--framework",
+        choices=FRAMEWORKS,
+        help="of the shop (default: django); mixed leaves out two-…, which mixed-… are then",
+    )
+    add("--visit", choices=VISITS, help="what each buyer does (default: buy)")
+    guards = [slug for slug in GUARDS if slug not in ("none", "process")]
+    add("--guard", choices=guards, default=DISTRIBUTED, help="of two instances (default: distributed)")
+    add("--report", type=Path, metavar="FILE", help="write the report, an HTML page, here")
+    add("--json", action="store_true", help="print the results as JSON")
+    add("--users", type=int, default=CROWD.users, help="buyers (default: %(default)s)")
+    add("--purchases", type=int, default=CROWD.purchases, help="of each (default: %(default)s)")
+    stocks = ", ".join(f"{visit.stock} for {slug}" for slug, visit in VISITS.items())
+    add("--stock", type=int, help=f"units of each product (default: {stocks})")
+    add("--pause", type=float, help="between read and write, in seconds")
+    add("--port", type=int, default=0, help="of the shop, with up (default: any free one)")
+    return parser
+
+
+def objection(options: argparse.Namespace) -> str:
+    """Why this can't be run; "" if it can."""
+    if options.matrix:
+        return object_to_matrix(options)
+    slugs = [scenario.slug for scenario in story(options.framework or "django", options.guard)]
+    if unknown := sorted(set(options.scenarios) - set(slugs)):
+        return (
+            f"with --framework {options.framework or 'django'} and --guard {options.guard} "
+            f"there is no scenario {unknown[0]!r}; there are: {', '.join(slugs)}"
+        )
+    if not 0 <= options.port <= 65535:
+        return f"there is no port {options.port}: choose one up to 65535"
+    if options.up and len(options.scenarios) != 1:
+        return f"up opens one shop. Say which: {', '.join(slugs)}"
+    try:
+        kind = kind_of(options.database or "sqlite")
+    except ValueError as error:
+        return str(error)
+    if options.guard == "for-update" and kind == "sqlite":
+        return f"--guard for-update: {NO_FOR_UPDATE}"
+    if options.visit and VISITS[options.visit].in_redis and GUARDS[options.guard].way != "read_and_write":
+        return (
+            f"--visit {options.visit} has its stock in Redis, where --guard {options.guard} guards nothing: "
+            "take a guard that is a lock, such as distributed"
+        )
+    return ""
+
+
+def object_to_matrix(options: argparse.Namespace) -> str:
+    if options.up or options.scenarios:
+        return "--matrix runs scenarios of its own: name none, and choose with --backend, --database, …"
+    if options.database and options.database not in DATABASES:
+        return f"--matrix starts its own databases: choose one of {', '.join(DATABASES)}"
+    if options.visit and not VISITS[options.visit].tells:
+        return "--matrix shows the visits buy and cart"
+    if options.guard != DISTRIBUTED:
+        return "--matrix shows the distributed lock; leave out --guard"
+    return ""
