@@ -31,7 +31,13 @@ DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION be_slow();
 """
 
 
-def configure(port: int) -> None:
+RULES = {
+    "DISTLOCK_RULES": [{"route": "buy", "lock": "product_<id>"}],
+    "MIDDLEWARE": ["django_distlock.middleware.DistlockMiddleware"],
+}
+
+
+def configure(port: int, **more: object) -> None:
     settings.configure(
         ALLOWED_HOSTS=["*"],
         DATABASES={
@@ -48,6 +54,7 @@ def configure(port: int) -> None:
         INSTALLED_APPS=["django_distlock"],
         ROOT_URLCONF=__name__,
         SECRET_KEY="tests only",
+        **more,
     )
     django.setup()
 
@@ -79,7 +86,7 @@ def guarded(guard: str):
     from django_distlock import distributed_lock
 
     guards = {
-        "none": lambda view: view,
+        "rule": lambda view: view,
         "distributed": distributed_lock("product_<int:id>"),
         "control": let_go_with_the_decorator,
     }
@@ -111,8 +118,8 @@ def sell_out() -> list[int]:
 
 def main() -> None:
     global urlpatterns
-    configure(int(sys.argv[1]))
-    urlpatterns = [path("product/<int:id>/buy", guarded(sys.argv[2]))]
+    configure(int(sys.argv[1]), **(RULES if sys.argv[2] == "rule" else {}))
+    urlpatterns = [path("product/<int:id>/buy", guarded(sys.argv[2]), name="buy")]
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE IF EXISTS product, sale")
         cursor.execute("CREATE TABLE product (id int PRIMARY KEY, stock int NOT NULL)")
