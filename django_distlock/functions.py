@@ -11,9 +11,9 @@ from asgiref.sync import iscoroutinefunction
 from distlock.errors import LockError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
 from django_distlock.calls import Arguments, Keywords, answer, arun, look_over, run
-from django_distlock.placement import Standing, is_method
+from django_distlock.placement import Standing, bound_method, is_method
 from django_distlock.remedies import line_for_method, refuse_async
-from django_distlock.transactions import EveryAlias, NoTransactions, ViewTransactions, take_over
+from django_distlock.transactions import EveryAlias, NoTransactions, Opened, ViewTransactions, take_over
 
 
 def guard_function(
@@ -30,10 +30,12 @@ def guard_function(
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     """What stands in the place of *function*, and is found as the guard."""
     takes_self = is_method(guarded.function)
+    # Names are made of what the caller gives, and that is not the method's own first argument.
+    caller_sees = bound_method(guarded.function)
     if takes_self:
-        # Callables for names, and templates, get what the caller gives.
-        caller_sees = functools.partial(guarded.function, None)
-        guarded.names = guarded.told.names.bind(functools.update_wrapper(caller_sees, guarded.function))
+        caller_sees = functools.update_wrapper(functools.partial(guarded.function, None), guarded.function)
+    if caller_sees is not None:
+        guarded.names = guarded.told.names.bind(caller_sees)
 
     if iscoroutinefunction(function):
 
@@ -102,9 +104,7 @@ async def _acall(
     return look_over(guarded, response)
 
 
-def _transactions(
-    guarded: Guarded, every: EveryAlias, standing: Standing
-) -> ViewTransactions | NoTransactions:
+def _transactions(guarded: Guarded, every: EveryAlias, standing: Standing) -> Opened:
     if standing.kind == "function":
         return NoTransactions(guarded.where)
     if standing.kind == "handler":

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, guards_of
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, chain, guards_of
 from django_distlock.transactions import EveryAlias
 
 #: Methods of a view that have returned before it does its work.
@@ -37,7 +37,7 @@ class Standing:
     ) -> Standing:
         """Raises `ConfigurationError` where the guard stands too far inside, or could never lock."""
         function = guarded.function
-        owner, given = (args[0], args[1:]) if takes_self and args else (_bound_to(function), args)
+        owner, given = (args[0], args[1:]) if takes_self and args else (_owner(function), args)
         request = given[0] if given else kwargs.get("request")
         if is_request(request):
             if isinstance(owner, View):
@@ -99,9 +99,17 @@ def is_rest(cls: type) -> bool:
 
 def is_method(function: Callable[..., Any]) -> bool:
     """Whether *function* is written as a method: its first argument is not the caller's."""
-    if isinstance(function, functools.partial):
+    if bound_method(function) is not None:
         return False
     return next(iter(inspect.signature(function).parameters), "") in {"self", "cls"}
+
+
+def bound_method(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """What `method_decorator` makes of a method, for each call, if *function* wraps that."""
+    for one in chain(function):
+        if isinstance(one, functools.partial) and inspect.ismethod(one.func):
+            return one
+    return None
 
 
 def handlers(view: View) -> dict[str, set[str]]:
@@ -154,9 +162,9 @@ def _refuse_useless_handler(guarded: Guarded, answers: set[str]) -> None:
         )
 
 
-def _bound_to(function: Any) -> object:
-    """Whose method *function* is, if `method_decorator` has bound it: it does so for each call."""
-    return getattr(function.func, "__self__", None) if isinstance(function, functools.partial) else None
+def _owner(function: Callable[..., Any]) -> object:
+    bound: Any = bound_method(function)
+    return None if bound is None else bound.func.__self__
 
 
 def _is_the_view(guarded: Guarded, request: Any) -> bool:

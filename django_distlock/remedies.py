@@ -18,7 +18,7 @@ def line_for_method(guarded: Guarded, standing: Standing) -> str:
             f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {match.view_name!r}, "methods": '
             f'[{request.method!r}], "lock": …}}].'
         )
-    return f"Write @{with_methods(guarded.told, request.method)} above the class {cls.__qualname__}."
+    return f"Write @{with_methods(guarded.told, request.method)} above the class {cls.__name__}."
 
 
 def refuse_async(guarded: Guarded, every: EveryAlias, standing: Standing) -> None:

@@ -24,7 +24,7 @@ from django_distlock.classes import guarded_callback, view_class
 from django_distlock.conf import status
 from django_distlock.placement import Standing
 from django_distlock.request import keep_body
-from django_distlock.transactions import ViewTransactions, take_over
+from django_distlock.transactions import Opened, ViewTransactions, take_over
 
 #: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
 _GUARDS = "_distlock_guards"
@@ -33,7 +33,7 @@ _GUARDS = "_distlock_guards"
 _LOOKS = "_distlock_looks"
 
 
-class Refused(APIException):
+class Refused(APIException):  # type: ignore[misc]  # REST framework has no types
     """A lock kept the request out. The site's ``EXCEPTION_HANDLER`` gets it as it gets any other."""
 
     def __init__(self, answer: Answer) -> None:
@@ -103,9 +103,7 @@ def guard_callback(
     return wrapper
 
 
-def run_dispatch(
-    guarded: Guarded, transactions: ViewTransactions, body: Callable[[], Any], standing: Standing
-) -> Any:
+def run_dispatch(guarded: Guarded, transactions: Opened, body: Callable[[], Any], standing: Standing) -> Any:
     """Run *body*, the dispatch of a view that is guarded there."""
     if standing.request.method not in (guarded.methods or UNSAFE_METHODS):
         with transactions.unlocked():
@@ -132,7 +130,7 @@ def _let_dispatch_look(cls: Any) -> None:
     cls.dispatch = dispatch
 
 
-def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactions: ViewTransactions) -> None:
+def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactions: Opened) -> None:
     """Let *view*, which serves this *request* only, take the lock when its handler is called."""
     name = (request.method or "").lower()
     handler = getattr(view, name, None)

@@ -42,7 +42,7 @@ class EveryAlias(set[str]):
 
 def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAlias:
     """Mark *wrapper* so that Django leaves the transactions of *view* to us."""
-    every = getattr(view, "_non_atomic_requests", set())
+    every: set[str] = getattr(view, "_non_atomic_requests", set())
     if not isinstance(every, EveryAlias):
         # `wraps` has copied the very set of the view: `add` on it must not reach the view's other users.
         every = EveryAlias(every)
@@ -100,6 +100,10 @@ class NoTransactions:
     @contextmanager
     def unlocked(self) -> Iterator[None]:
         yield
+
+
+#: What opens the transactions of a call that is not async.
+Opened = ViewTransactions | NoTransactions
 
 
 class AsyncTransactions:

@@ -151,7 +151,7 @@ def explaining(
     """
 
     def only_functions(*args: Any, **kwargs: Any) -> Callable[P, R]:
-        if len(args) == 1 and not kwargs and callable(args[0]):
+        if len(args) == 1 and not kwargs and (callable(args[0]) or isinstance(args[0], classmethod)):
             return decorate(args[0])
         raise ConfigurationError(told.unused)
 
@@ -169,7 +169,12 @@ def unused(view: object) -> str | None:
 
 
 def refuse_unguardable(function: Any) -> None:
-    """Raise `ConfigurationError` for what would run after its lock was released."""
+    """Raise `ConfigurationError` for what would run after its lock was released, or can't be called."""
+    if isinstance(function, staticmethod | classmethod):
+        word, where = type(function).__name__, where_of(function.__func__)
+        raise ConfigurationError(
+            f"@distributed_lock stands above @{word} on {where}: write @{word} above it."
+        )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
             f"{where_of(function)} is a generator: its body would run after the lock is released. Decorate a "

@@ -15,34 +15,64 @@ from django_distlock import distributed_lock, locks
 
 Serve = Callable[..., Client]
 
-LINE_FOR_CLASSES = r'@method_decorator\(distributed_lock\("product_<id>"\), name="dispatch"\)'
-
 
 @distributed_lock("product_<id>", timeout=0)
 def buy(request: HttpRequest, id: int) -> HttpResponse: ...
 
 
-def test_on_an_async_view_it_says_what_to_do() -> None:
-    with pytest.raises(ConfigurationError, match=r"Write 'def .*view'"):
+def test_on_a_class_that_is_no_view_it_says_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match=r"Shop is a class, and no view: .*above one of its methods"):
 
         @distributed_lock("product_<id>")
-        async def view(request: HttpRequest, id: int) -> HttpResponse: ...
+        class Shop: ...
 
 
-def test_on_a_class_it_says_what_to_do() -> None:
-    with pytest.raises(ConfigurationError, match=LINE_FOR_CLASSES):
+@pytest.mark.parametrize("methods", [None, ["PUT"]])
+def test_a_class_that_would_never_be_locked_is_refused_when_it_becomes_a_view(methods: list[str]) -> None:
+    @distributed_lock("product_<id>", methods=methods)
+    class Base(View): ...
 
-        @distributed_lock("product_<id>")
-        class Buy(View): ...
+    class Show(Base):
+        def get(self, request: HttpRequest, id: int) -> HttpResponse: ...
+
+    with pytest.raises(ConfigurationError, match=r'answers only GET, HEAD: .*methods=\["GET"\]\)'):
+        Show.as_view()
 
 
-def test_on_a_method_it_says_what_to_do(serve: Serve) -> None:
+def test_a_dispatch_that_would_never_be_locked_is_refused(serve: Serve) -> None:
+    @method_decorator(distributed_lock("product_<id>"), name="dispatch")
+    class Show(View):
+        def get(self, request: HttpRequest, id: int) -> HttpResponse: ...
+
+    with pytest.raises(ConfigurationError, match="would never be locked"):
+        serve(Show.as_view()).get("/product/1")
+
+
+def test_a_method_that_would_never_be_locked_is_refused(serve: Serve) -> None:
     class Buy(View):
-        @distributed_lock("product_<id>")
+        @distributed_lock("product_<id>", methods=["PUT"])
         def post(self, request: HttpRequest, id: int) -> HttpResponse: ...
 
-    with pytest.raises(ConfigurationError, match=LINE_FOR_CLASSES):
+    with pytest.raises(ConfigurationError, match="would never lock"):
         serve(Buy.as_view()).post("/product/1")
+
+
+def test_above_staticmethod_it_says_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match="write @staticmethod above it"):
+
+        class Shop:
+            @distributed_lock("product_<id>")
+            @staticmethod
+            def view(request: HttpRequest, id: int) -> HttpResponse: ...
+
+
+def test_above_classmethod_it_says_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match="write @classmethod above it"):
+
+        class Shop:
+            @distributed_lock("product_<id>")
+            @classmethod
+            def view(cls, request: HttpRequest, id: int) -> HttpResponse: ...
 
 
 def test_below_api_view_it_says_what_to_do() -> None:

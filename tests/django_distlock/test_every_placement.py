@@ -1,0 +1,67 @@
+"""Wherever a guard stands, requests see the one order, or an error that names the line to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.urls import path
+
+from distlock.errors import ConfigurationError
+from tests.django_distlock.placements import on_async_views, on_classes, on_functions, on_rest_views
+from tests.django_distlock.placements.table import PLACEMENTS, Placement
+from tests.django_distlock.watching import Events, by_asgi, by_wsgi, watched
+
+MODULES = (on_async_views, on_classes, on_functions, on_rest_views)
+
+
+@pytest.fixture
+def database(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[dict[str, Any]]:
+    """The default database in a file, which each thread has a connection of its own to."""
+    usual = connections["default"]
+    monkeypatch.setitem(connections.settings["default"], "NAME", str(tmp_path / "shop.sqlite3"))
+    del connections["default"]
+    yield connections.settings["default"]
+    connections["default"].close()
+    connections["default"] = usual
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "ATOMIC_REQUESTS"])
+@pytest.mark.parametrize("ask", [by_wsgi, by_asgi])
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda placement: placement.name)
+def test_the_one_order_or_the_line_to_change(
+    placement: Placement,
+    ask: Callable[[str, str], int],
+    atomic: bool,
+    database: dict[str, Any],
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(database, "ATOMIC_REQUESTS", atomic)
+    expected = placement.atomic if atomic else placement.autocommit
+    events = Events()
+
+    view = placement.make(events)
+    routed = isinstance(view, tuple)
+
+    class Urls:
+        # REST framework's routers make the routes by themselves.
+        urlpatterns = [path("", view) if routed else path("product/<int:id>", view)]
+
+    settings.ROOT_URLCONF = Urls
+    with watched(events):
+        status = ask("POST", "/product/1/sell" if routed else "/product/1")
+    if isinstance(expected, str):
+        assert status == 500
+        assert re.search(expected, str(events.error)), events.error
+        assert expected == on_async_views.DJANGO or isinstance(events.error, ConfigurationError)
+        assert not {"view", "view without lock", "COMMIT"} & set(events)
+    else:
+        assert events == expected, events.error
+        assert status in {200, 302}
