@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
 from django.urls import path
@@ -65,6 +68,19 @@ class Got:
     body: str = field(default="", compare=False)
 
 
+@contextmanager
+def databases_left_alone() -> Iterator[None]:
+    """Django's handler closes connections, which may be those of the tests; its test client does this, too."""
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
+    try:
+        yield
+    finally:
+        for signal in signals:
+            signal.connect(close_old_connections)
+
+
 class Both:
     """A view behind *names* in either framework. *looks*: what it reads of Django's and Flask's request."""
 
@@ -97,7 +113,10 @@ class Both:
 
     def django(self, sent: Sent) -> Got:
         # Some tests have several of these, and Django has one ROOT_URLCONF.
-        with override_settings(ROOT_URLCONF=self._urls, DISTLOCK="dummy://", DEBUG=True):
+        with (
+            override_settings(ROOT_URLCONF=self._urls, DISTLOCK="dummy://", DEBUG=True),
+            databases_left_alone(),
+        ):
             return self._run(WSGIHandler(), sent)
 
     def flask(self, sent: Sent) -> Got:
