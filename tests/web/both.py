@@ -70,7 +70,7 @@ class Got:
 
 @contextmanager
 def databases_left_alone() -> Iterator[None]:
-    """Django's handler closes connections, which may be those of the tests; its test client does this, too."""
+    """Django's handler would close the connections of other tests; its test client prevents that so, too."""
     signals = (request_started, request_finished)
     for signal in signals:
         signal.disconnect(close_old_connections)
