@@ -37,14 +37,15 @@ CHROOT = "/tests"
 
 
 class ZooKeeperServer:
-    """One server. What it saved survives `restart`."""
+    """One server. What it saved survives `restart`. *properties* are Java's: ``-Dname=value``."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *properties: str, **settings: object) -> None:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="distlock-zookeeper-"))
         lines = "".join(f"{name}={value}\n" for name, value in settings.items())
         text = SETTINGS.format(folder=self.folder, port=self.port) + lines
         (self.folder / "zoo.cfg").write_text(text, encoding="ascii")
+        self._properties = properties
         self._process: subprocess.Popen[bytes] | None = None
         #: Looks at the server from outside. Its first use connects.
         self.admin = KazooClient(f"127.0.0.1:{self.port}", timeout=60.0)
@@ -54,7 +55,14 @@ class ZooKeeperServer:
         return f"zookeeper://127.0.0.1:{self.port}{CHROOT}"
 
     def start(self) -> None:
-        command = [*JAVA, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", ":".join(JARS), SERVER]
+        command = [
+            *JAVA,
+            *self._properties,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-cp",
+            ":".join(JARS),
+            SERVER,
+        ]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen([*command, str(self.folder / "zoo.cfg")], stdout=log, stderr=log)
         eventually(self._answers, f"ZooKeeper answers on port {self.port}")
@@ -81,16 +89,10 @@ class ZooKeeperServer:
         names: list[str] = self.admin.get_children(path) if self.admin.exists(path) else []
         return names
 
-    def watches(self) -> dict[str, int]:
-        """Watched path -> how many watch it."""
-        watched: dict[str, int] = {}
-        path = ""
-        for line in self.tell("wchp").splitlines():
-            if line.startswith("/"):
-                path, watched[line] = line, 0
-            elif line.strip():
-                watched[path] += 1
-        return watched
+    def watches(self) -> int:
+        """How many watches there are, of all kinds and clients."""
+        counts = dict(line.split("\t", 1) for line in self.tell("mntr").splitlines() if "\t" in line)
+        return int(counts["zk_watch_count"])
 
     def pause(self) -> None:
         """Let it hang: it accepts connections and answers nothing."""
@@ -111,16 +113,17 @@ class ZooKeeperServer:
 
     def forget(self) -> None:
         """Kill it, and start it without what it saved."""
-        self.kill()
-        shutil.rmtree(self.folder / "data")
         self.admin.stop()
         self.admin.close()
+        self.kill()
+        shutil.rmtree(self.folder / "data")
         self.start()
 
     def close(self) -> None:
-        self.kill()
+        # In this order: it would wait for a server that is gone.
         self.admin.stop()
         self.admin.close()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self) -> bool:
@@ -138,11 +141,11 @@ class ZooKeeperServer:
         self._process.send_signal(number)
 
 
-def running(**settings: object) -> Generator[ZooKeeperServer]:
+def running(*properties: str, **settings: object) -> Generator[ZooKeeperServer]:
     """For fixtures: ``yield from running()``."""
     if not all(Path(jar).exists() for jar in JARS):
         pytest.fail("ZooKeeper is not installed: apt-get install zookeeper")
-    server = ZooKeeperServer(**settings)
+    server = ZooKeeperServer(*properties, **settings)
     try:
         server.start()
         yield server

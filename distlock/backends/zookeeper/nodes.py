@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.names import encode
@@ -27,6 +28,7 @@ _CONTENDER = re.compile(r".*lock-(\d{10})", re.DOTALL)
 _OURS = re.compile(r"_c_[0-9a-f]{32}-lock-\d{10}")
 
 
+@lru_cache(maxsize=4096)
 def lock_path(base: str, key: str) -> str:
     """The node of the lock *key*: client data gets into it as text only."""
     return f"{base}/{encode(key)}"

@@ -130,7 +130,7 @@ class Session:
 
     def connect(self, deadline: float) -> None:
         """Wait until there is a connection. Raises `BackendUnavailable` when there is none at *deadline*."""
-        if not self.connected:
+        if not self.client.connected:
             with self._guard:
                 if not self._started and not self._closing:
                     self._away_since = clock.now()
@@ -140,8 +140,7 @@ class Session:
                 raise unavailable(self.address, AuthFailedError("the server refused the login"))
             if not self.client._live.wait(max(0.0, deadline - clock.now())):
                 raise no_session(self.address, self.io_timeout, self.client.memo.last)
-        granted = self.client.session_timeout
-        if granted < self.ttl:
+        if (granted := self.client.session_timeout) < self.ttl:
             raise ConfigurationError(
                 f"ZooKeeper at {self.address.shown} grants sessions of at most {granted:g} s, which is less "
                 f"than ttl={self.ttl:g}. Take a smaller ttl, or raise maxSessionTimeout on the server."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import MutableMapping
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -18,6 +17,8 @@ from kazoo.protocol.serialization import Connect, Create, Create2, SetData, Tran
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from distlock.backends.zookeeper.address import Address
+
+logger = logging.getLogger(__name__)
 
 #: Seconds between attempts to connect at most. kazoo would let it grow to a minute.
 _BACKOFF = 0.5
@@ -53,26 +54,39 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return answer
 
 
-class _Memo(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """Keeps what kazoo says of its troubles. We tell it when it matters to somebody, and then once."""
+class _Memo:
+    """kazoo's logger. Keeps what it says of its troubles: we tell it when it matters to somebody, and once.
 
-    last = ""
+    kazoo logs four times for each request, so what nobody reads has to be thrown away quickly.
+    """
 
-    def log(self, level: int, msg: object, *args: object, **more: Any) -> None:
-        if level == logging.WARNING:
-            self.last = str(msg) % args if args else str(msg)
-            level = logging.DEBUG
-        super().log(level, msg, *args, **more)
+    def __init__(self) -> None:
+        self.last = ""
 
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        return msg, kwargs
+    def log(self, level: int, message: str, *args: object, **more: Any) -> None:
+        if logger.isEnabledFor(level):
+            logger.log(level, message, *args, **more)
+
+    def debug(self, message: str, *args: object) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(message, *args)
+
+    def warning(self, message: str, *args: object) -> None:
+        self.last = message % args if args else message
+        self.debug(message, *args)
+
+    info = debug
+    warn = warning
+
+    def exception(self, message: str, *args: object) -> None:
+        logger.error(message, *args, exc_info=True)
 
 
 class Client(KazooClient):  # type: ignore[misc]
     """One session. `submit` sends what kazoo would send, without the thread hops of its own methods."""
 
     def __init__(self, address: Address, session_timeout: float, io_timeout: float) -> None:
-        self.memo = _Memo(logging.getLogger("kazoo.client"))
+        self.memo = _Memo()
         super().__init__(
             hosts=address.hosts,
             timeout=session_timeout,

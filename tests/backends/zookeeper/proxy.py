@@ -1,0 +1,82 @@
+"""A way to the server that loses what it is told to lose."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.zookeeper_server import CHROOT, ZooKeeperServer
+
+
+class Proxy:
+    """Forwards every connection to *port*. `lose_reply` swallows one reply, and breaks its connection."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._losing = threading.Event()
+        self._apart = threading.Event()
+        self.lost = threading.Event()
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"zookeeper://127.0.0.1:{self.port}{CHROOT}"
+
+    def lose_reply(self) -> None:
+        self.lost.clear()
+        self._losing.set()
+
+    def part(self) -> None:
+        """Break all connections and take no new ones, until `join`."""
+        self._apart.set()
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def join(self) -> None:
+        self._apart.clear()
+
+    def close(self) -> None:
+        for one in [self._listener, *self._sockets]:
+            # A thread that is blocked in it wakes up by shutdown only.
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self._apart.is_set():
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self._sockets += [client, server]
+                threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
+                threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, replies: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if replies and self._losing.is_set():
+                    self._losing.clear()
+                    self.lost.set()
+                    break
+                target.sendall(data)
+        for one in (source, target):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def proxy(zookeeper_server: ZooKeeperServer) -> Iterator[Proxy]:
+    made = Proxy(zookeeper_server.port)
+    yield made
+    made.close()

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from distlock.backends.zookeeper.address import Address
+from distlock.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "chroot"),
+    [
+        ("zookeeper://zk1", "zk1:2181", ""),
+        ("zookeeper://zk1/", "zk1:2181", ""),
+        (
+            "zookeeper://zk1:2182,zk-2.example,[::1]:2183/shop",
+            "zk1:2182,zk-2.example:2181,[::1]:2183",
+            "/shop",
+        ),
+        ("zookeeper://127.0.0.1/a/b%20c/", "127.0.0.1:2181", "/a/b c"),
+    ],
+)
+def test_hosts_and_path(url: str, hosts: str, chroot: str) -> None:
+    address = Address(url)
+    assert (address.hosts, address.chroot, address.auth) == (hosts, chroot, [])
+    assert address.shown == hosts + chroot
+
+
+def test_a_login_is_used_and_never_shown() -> None:
+    address = Address("zookeeper://shop:p%40ss@zk1/shop")
+    assert address.auth == [("digest", "shop:p@ss")]
+    assert "p@ss" not in repr(address)
+    assert address.shown == "zk1:2181/shop"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "zookeeper://",
+        "zookeeper://,zk1",
+        "zookeeper://zk1:0",
+        "zookeeper://zk1:99999",
+        "zookeeper://s3cr3t word@",
+        "zookeeper://user@zk1",
+        "zookeeper://zk1/a/../b",
+        "zookeeper://zk1/a//b",
+        "zookeeper://zk1/%00",
+        "zookeeper://zk1/zookeeper/config",
+        "zookeeper://zk1/shop?timeout=3",
+        "zookeeper://shop:s3cr3t@[::1/shop",
+    ],
+)
+def test_what_cannot_be_read_is_refused_without_quoting_it(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Address(url)
+    assert "s3cr3t" not in str(caught.value)

@@ -1,0 +1,125 @@
+"""Replies that are lost or late: no node is left of which nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from distlock.errors import BackendUnavailable
+from tests.backends.zookeeper.contender import MakeContender, ask, some_key
+from tests.backends.zookeeper.proxy import Proxy
+from tests.redis_server import eventually
+from tests.zookeeper_server import ZooKeeperServer
+
+
+def test_a_node_whose_reply_was_lost_is_found_again(
+    zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender
+) -> None:
+    one, mine = contender(proxy.url), ask()
+    assert not one.locked(mine.key)
+    assert not one.line().places
+    proxy.lose_reply()
+    held = one.hold(mine)
+    assert proxy.lost.is_set()
+    assert len(zookeeper_server.children(mine.key)) == 1
+    assert one.hold(mine) == held
+    assert one.release(mine)
+    assert not zookeeper_server.children(mine.key)
+
+
+def test_a_place_in_the_line_whose_reply_was_lost_is_kept(
+    zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two, three = contender(zookeeper_server.url), contender(proxy.url), contender(zookeeper_server.url)
+    first, second, third = ask(key), ask(key), ask(key)
+    one.hold(first)
+    two.locked(key)
+    proxy.lose_reply()
+    two.queue(second)
+    assert proxy.lost.is_set()
+    three.queue(third)
+    assert len(zookeeper_server.children(key)) == 3
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    two.hold(second)
+
+
+def test_a_release_whose_reply_was_lost_has_released(
+    zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender
+) -> None:
+    one, mine = contender(proxy.url), ask()
+    one.hold(mine)
+    proxy.lose_reply()
+    assert one.release(mine) is True
+    assert proxy.lost.is_set()
+    assert not zookeeper_server.children(mine.key)
+
+
+def test_a_taking_whose_reply_was_lost_has_taken(
+    zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(zookeeper_server.url), contender(proxy.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    proxy.lose_reply()
+    two.hold(second)
+    assert proxy.lost.is_set()
+    assert two.release(second)
+
+
+def test_a_node_that_was_made_too_late_is_removed(
+    own_zookeeper: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(own_zookeeper.url, io_timeout=0.2), ask(ttl=3.0)
+    one.locked(mine.key)
+    own_zookeeper.pause()
+    with pytest.raises(BackendUnavailable, match="io_timeout=0.2"):
+        one.request(mine)
+    own_zookeeper.resume()
+    # It is made now that nobody wants it any more, and the session lives on.
+    eventually(lambda: not len(one.line(3.0).strays), "the janitor has looked for it")
+    eventually(lambda: not own_zookeeper.children(mine.key), "there is no node")
+    one.hold(ask(mine.key, ttl=3.0))
+
+
+def test_who_asks_again_for_what_came_too_late_gets_that_place(
+    own_zookeeper: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(own_zookeeper.url, io_timeout=0.2), ask()
+    one.hold(ask())
+    own_zookeeper.pause()
+    with pytest.raises(BackendUnavailable):
+        one.request(mine)
+    own_zookeeper.resume()
+    one.hold(mine)
+    assert len(own_zookeeper.children(mine.key)) == 1
+
+
+def test_a_hold_that_could_not_be_given_back_is_given_back_later(
+    own_zookeeper: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(own_zookeeper.url, io_timeout=0.2), ask(ttl=3.0)
+    one.hold(mine)
+    own_zookeeper.pause()
+    with pytest.raises(BackendUnavailable):
+        one.release(mine)
+    own_zookeeper.resume()
+    eventually(lambda: not own_zookeeper.children(mine.key), "there is no node")
+
+
+def test_who_gives_up_an_ask_without_an_answer_leaves_no_node(
+    own_zookeeper: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(own_zookeeper.url, io_timeout=0.2), ask()
+    one.locked(mine.key)
+    own_zookeeper.pause()
+    with pytest.raises(BackendUnavailable):
+        one.request(mine)
+    own_zookeeper.resume()
+    eventually(lambda: one.locked(mine.key) is not None, "it answers again")
+    assert one.cancel(mine) is False
+    assert not own_zookeeper.children(mine.key)
+    assert not len(one.line().strays)

@@ -1,0 +1,204 @@
+"""Sessions that end, connections that break, servers that restart: who believes what, and since when."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import distlock
+from distlock import clock
+from distlock.testing.fixtures import engine_of, wait_for_waiters
+from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
+from tests.backends.zookeeper.proxy import Proxy
+from tests.redis_server import eventually
+from tests.zookeeper_server import ZooKeeperServer
+
+
+def end_session(server: ZooKeeperServer, one: Contender) -> None:
+    before = one.line().session.id
+    one.expire(f"127.0.0.1:{server.port}")
+    eventually(lambda: one.line().session.id not in (None, before), "it has a new session")
+
+
+def test_a_hold_of_an_ended_session_is_not_ours(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(zookeeper_server.url), contender(zookeeper_server.url)
+    first, second = ask(key), ask(key)
+    fence = one.hold(first).fence
+    end_session(zookeeper_server, one)
+    assert one.sink.doubts
+    assert one.renew([first]) == [False]
+    assert two.hold(second).fence > fence
+    assert one.release(first) is False
+    assert two.renew([second]) == [True]
+
+
+def test_the_same_token_in_a_new_session_is_a_new_ask(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(zookeeper_server.url), contender(zookeeper_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    end_session(zookeeper_server, one)
+    one.queue(first)
+    two.hold(second)
+
+
+def test_a_waiter_whose_session_ended_stands_in_line_again(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(zookeeper_server.url), contender(zookeeper_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    end_session(zookeeper_server, two)
+    two.queue(second)
+    assert len(zookeeper_server.children(key)) == 2
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    two.hold(second)
+
+
+def test_a_waiter_whose_connection_broke_watches_again(
+    zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(zookeeper_server.url), contender(proxy.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    proxy.part()
+    proxy.join()
+    eventually(lambda: two.sink.doubts, "it is told to look again")
+    two.queue(second)
+    assert len(zookeeper_server.children(key)) == 2
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    two.hold(second)
+
+
+def test_a_holder_is_told_before_the_lock_is_anybody_elses(
+    zookeeper_server: ZooKeeperServer, proxy: Proxy
+) -> None:
+    told: list[float] = []
+    ours = distlock.connect(
+        proxy.url,
+        prefix="apart",
+        ttl=1.0,
+        io_timeout=0.3,
+        on_lost=lambda grant, why: told.append(clock.now()),
+    )
+    theirs = distlock.connect(zookeeper_server.url, prefix="apart", ttl=1.0, timeout=20)
+    try:
+        grant = ours.lock("product_1").acquire()
+        assert grant is not None
+        proxy.part()
+        second = theirs.lock("product_1").acquire()
+        assert second is not None
+        at = clock.now()
+        assert told
+        assert told[0] < at
+        assert grant.lost
+        with pytest.raises(distlock.LockLost):
+            grant.check()
+        assert second.fence > grant.fence
+        proxy.join()
+        grant.release()
+        second.check()
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_a_restart_of_the_server_takes_no_lock_away(own_zookeeper: ZooKeeperServer) -> None:
+    one = distlock.connect(own_zookeeper.url, prefix="restart", ttl=10, timeout=20, io_timeout=10)
+    two = distlock.connect(own_zookeeper.url, prefix="restart", ttl=10, timeout=20, io_timeout=10)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            first = one.lock("product_1").acquire()
+            assert first is not None
+            waiting = pool.submit(two.lock("product_1").acquire)
+            wait_for_waiters(two, 1)
+            eventually(lambda: len(own_zookeeper.children("restart:product_1")) == 2, "it stands in line")
+            own_zookeeper.restart()
+            first.check()
+            assert not waiting.done()
+            first.release()
+            second = waiting.result(20)
+            assert second is not None
+            assert second.fence > first.fence
+    finally:
+        one.close()
+        two.close()
+
+
+def test_fences_grow_through_restarts(own_zookeeper: ZooKeeperServer, contender: MakeContender) -> None:
+    one, key, fences = contender(own_zookeeper.url, io_timeout=10.0), some_key(), []
+    for _ in range(3):
+        mine = ask(key)
+        fences.append(one.hold(mine).fence)
+        assert one.release(mine)
+        own_zookeeper.restart()
+    assert all(later - earlier >= 64 for earlier, later in zip(fences, fences[1:], strict=False))
+
+
+def test_a_server_that_lost_its_data_is_used_again(
+    own_zookeeper: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(own_zookeeper.url, io_timeout=1.0), ask(ttl=0.5)
+    one.hold(mine)
+    own_zookeeper.forget()
+    # It lets nobody in who has seen more than it knows.
+    one.until_held(ask(ttl=0.5))
+    assert one.release(mine) is False
+
+
+def test_there_is_a_session_for_each_ttl_and_not_for_any_number_of_them(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one = contender(zookeeper_server.url)
+    for ttl in range(3, 11):
+        one.hold(ask(ttl=float(ttl)))
+    assert one.line(3.0).session.client.session_timeout == pytest.approx(3.3)
+    with pytest.raises(distlock.ConfigurationError, match="8 different ttls"):
+        one.request(ask(ttl=11.0))
+
+
+def test_a_ttl_that_the_server_does_not_grant_is_refused(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one = contender(zookeeper_server.url)
+    with pytest.raises(distlock.ConfigurationError, match="maxSessionTimeout"):
+        one.request(ask(ttl=1000.0))
+    one.hold(ask())
+
+
+def test_a_client_can_be_closed_in_mid_wait_and_used_again(zookeeper_server: ZooKeeperServer) -> None:
+    locks = distlock.connect(zookeeper_server.url, prefix="again", timeout=20)
+    other = distlock.connect(zookeeper_server.url, prefix="again", timeout=20)
+    failed = threading.Event()
+
+    def wait() -> None:
+        with pytest.raises(distlock.BackendUnavailable):
+            other.lock("product_1").acquire()
+        failed.set()
+
+    try:
+        with locks.lock("product_1"):
+            thread = threading.Thread(target=wait)
+            thread.start()
+            wait_for_waiters(other, 1)
+            eventually(lambda: len(zookeeper_server.children("again:product_1")) == 2, "it stands in line")
+            other.close()
+            thread.join(20)
+            assert failed.is_set()
+            eventually(lambda: len(zookeeper_server.children("again:product_1")) == 1, "it left the line")
+        with other.lock("product_1") as grant:
+            grant.check()
+        assert engine_of(other).rooms.by_key == {}
+    finally:
+        locks.close()
+        other.close()
