@@ -15,6 +15,7 @@ from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
 from flask_distlock.guarding import acall, call
 from flask_distlock.placement import remember, remember_class
+from flask_distlock.views import is_as_view
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,7 +47,10 @@ def distributed_lock(
         if isinstance(target, type):
             return _decorate_class(target, told)
         remember(target)
-        return wrap(target, Guarded(target, told))
+        guarded = Guarded(target, told)
+        if is_as_view(target):
+            guarded.where = f"{target.__module__}.{target.__name__}"
+        return wrap(target, guarded)
 
     return cast(Callable[[F], F], explaining(told, decorate))
 

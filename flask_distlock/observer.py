@@ -23,9 +23,8 @@ def observer_of(where: str) -> Observer | None:
     if current_app.config.get(SERVER_TIMING) and has_request_context():
         stopwatch = Stopwatch()
         g.setdefault(_STOPWATCHES, []).append(stopwatch)
-    if not signals.connected():
-        return stopwatch
-    return Teller(current_app._get_current_object(), where, stopwatch)  # type: ignore[attr-defined]
+    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+    return Teller(app, where, stopwatch) if signals.heard(app) else stopwatch
 
 
 def write_timing(response: Response) -> Response:

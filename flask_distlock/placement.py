@@ -13,15 +13,13 @@ from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable, unused
-from flask_distlock.views import Methods, class_of, guards_at
+from flask_distlock.views import Methods, class_of, guards_at, is_as_view
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
 
 #: Where a class that was decorated says so.
 _CLASS_MARK = "__distlock_class__"
-
-_AS_VIEW = f"{View.as_view.__qualname__}.<locals>.view"
 
 
 def remember(function: Callable[..., Any]) -> None:
@@ -119,7 +117,7 @@ def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:
     """Those guards of *view* that get the route's arguments: no other decorator stands above them."""
     inner = yield from _outermost(view)
     cls = class_of(view)
-    if cls is None or hasattr(inner, "__wrapped__") or getattr(inner, "__qualname__", "") != _AS_VIEW:
+    if cls is None or not is_as_view(inner):
         return
     inner = yield from _outermost(cls.dispatch_request)
     if inner is MethodView.dispatch_request:

@@ -1,11 +1,13 @@
 """Signals about locks. Their sender is the app.
 
-Receivers are called where it happens: `lock_acquired` under the lock, `lock_lost` in the keeper's thread.
+Receivers are plain functions, called where it happens: those of `lock_acquired` under the lock, those of
+`lock_lost` in the keeper's thread.
 One that raises is logged, and changes nothing.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import Any
 
@@ -29,16 +31,18 @@ lock_released = _signals.signal("lock-released")
 lock_lost = _signals.signal("lock-lost")
 
 
-def connected() -> bool:
-    """Whether anybody is told by guards."""
-    return bool(lock_acquired.receivers or lock_refused.receivers or lock_released.receivers)
+def heard(app: Flask) -> bool:
+    """Whether anybody listens to the guards of *app*."""
+    return any(signal.has_receivers_for(app) for signal in (lock_acquired, lock_refused, lock_released))
 
 
 def send(signal: NamedSignal, app: Flask, **what: Any) -> None:
     """Tell the receivers of *signal*. Never raises."""
     for receiver in signal.receivers_for(app):
         try:
-            app.ensure_sync(receiver)(app, **what)
+            if inspect.iscoroutine(answer := receiver(app, **what)):
+                answer.close()
+                raise TypeError("It is async, and nobody can await it here: connect a plain function.")
         except Exception:
             # The lock has to be released, and the others have to be told.
             logger.exception("A receiver of the signal %r failed.", signal.name)

@@ -13,6 +13,8 @@ from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
 #: None: every HTTP method.
 Methods = frozenset[str] | None
 
+_AS_VIEW = f"{View.as_view.__qualname__}.<locals>.view"
+
 
 def guards_at(view: Callable[..., Any]) -> Iterator[tuple[Guarded, Methods]]:
     """The guards of *view* and of its class, each with what it locks there, the outermost first."""
@@ -35,6 +37,11 @@ def class_of(view: Callable[..., Any]) -> type[View] | None:
     """The class whose ``as_view()`` made *view*."""
     cls = getattr(view, "view_class", None)
     return cls if isinstance(cls, type) and issubclass(cls, View) else None
+
+
+def is_as_view(function: Callable[..., Any]) -> bool:
+    """Whether *function* is what ``as_view()`` makes of a class, before its ``decorators``."""
+    return getattr(function, "__qualname__", "") == _AS_VIEW and not hasattr(function, "__wrapped__")
 
 
 def locked_as_view(guarded: Guarded) -> bool | None:

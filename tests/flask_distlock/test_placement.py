@@ -5,6 +5,7 @@ import gc
 
 import pytest
 from flask import Flask
+from flask.views import MethodView
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
@@ -118,3 +119,75 @@ def test_without_parentheses_and_extension_it_says_what_to_write() -> None:
     app.add_url_rule("/<int:id>", view_func=distributed_lock(lambda id: "sold"))
     with pytest.raises(ConfigurationError, match="A lock needs a name"):
         app.test_client().get("/1")
+
+
+def test_a_view_for_several_routes_locks_where_it_can(app: Flask) -> None:
+    @app.get("/look/<int:id>")
+    @app.post("/buy/<int:id>")
+    @distributed_lock("product_<id>", methods=["POST"])
+    def product(id: int) -> str:
+        return "sold"
+
+    assert app.test_client().post("/buy/1").text == app.test_client().get("/look/1").text == "sold"
+
+
+def test_a_name_has_to_be_made_only_where_it_is_locked(app: Flask) -> None:
+    @distributed_lock("product_<id>")
+    class Product(MethodView):
+        def get(self) -> str:
+            return "all"
+
+        def put(self, id: int) -> str:
+            return "one"
+
+    view = Product.as_view("product")
+    app.add_url_rule("/product", view_func=view, methods=["GET"])
+    app.add_url_rule("/product/<int:id>", view_func=view, methods=["PUT"])
+    assert (app.test_client().get("/product").text, app.test_client().put("/product/1").text) == (
+        "all",
+        "one",
+    )
+
+
+@pytest.mark.parametrize("where", ["class", "decorators", "method"])
+def test_a_name_that_the_route_of_a_class_does_not_have_is_found(app: Flask, where: str) -> None:
+    lock = distributed_lock("product_<id>")
+
+    class Product(MethodView):
+        decorators = [lock] if where == "decorators" else []
+
+        def post(self, id: int) -> str: ...
+
+        if where == "method":
+            post = lock(post)
+
+    if where == "class":
+        lock(Product)
+    app.add_url_rule("/<int:product>", view_func=Product.as_view("product"))
+    refused(app, r"the route '/<int:product>' has no 'id' \(it has: product\)")
+
+
+def test_options_are_answered_by_flask_itself(app: Flask) -> None:
+    app.add_url_rule("/", "buy", distributed_lock("stock", methods=["OPTIONS"])(lambda: "sold"))
+    refused(app, "would never lock")
+
+
+def test_an_alias_that_is_not_configured_is_found(app: Flask) -> None:
+    app.add_url_rule("/", "buy", distributed_lock("stock", alias="other")(lambda: "sold"))
+    refused(app, "has no alias 'other'")
+
+
+def test_a_check_finds_it_before_the_first_request(app: Flask, locks: DistLock) -> None:
+    distributed_lock("stock")(app.get("/")(lambda: "sold"))
+    with pytest.raises(ConfigurationError, match="above @app"):
+        locks.check(app)
+
+
+def test_a_locked_function_may_call_a_view(app: Flask) -> None:
+    @app.get("/")
+    def index() -> str:
+        return "hello"
+
+    sell = distributed_lock("stock")(lambda: index())
+    app.add_url_rule("/sell", "sell", lambda: sell())
+    assert app.test_client().get("/sell").text == "hello"

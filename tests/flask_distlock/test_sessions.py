@@ -199,6 +199,48 @@ def test_a_plain_function_is_held_to_the_same(shop: Shop) -> None:
             sell()
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_script_loses_no_changes_to_its_first_guard(shop: Shop, flushed: bool) -> None:
+    sell = distributed_lock("product_1")(lambda: pytest.fail("ran"))
+    with shop.app.app_context():
+        shop.product().stock = 5
+        if flushed:
+            shop.db.session.flush()
+        with pytest.raises(ConfigurationError, match="changes that are not committed"):
+            sell()
+
+
+def test_an_extension_that_comes_late_is_watched(locks: DistLock, tmp_path: Path) -> None:
+    app = Flask(__name__)
+    app.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{tmp_path}/late.db"
+    app.config["DISTLOCK"] = "memory://late_session"
+    locks.init_app(app)
+    db = SQLAlchemy()
+    sell = distributed_lock("stock")(lambda: db.session.execute(text("CREATE TABLE sale (id INTEGER)")))
+    with app.app_context():
+        # The context came first.
+        db.init_app(app)
+        with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
+            sell()
+        db.engine.dispose()
+
+
+def test_a_guard_inside_one_on_the_same_name_leaves_the_commit_to_it(shop: Shop) -> None:
+    def reduce() -> None:
+        shop.product().stock -= 1
+
+    inner = distributed_lock("product_1", timeout=0)(reduce)
+
+    def view() -> str:
+        inner()
+        shop.db.session.commit()
+        return "sold"
+
+    shop.serve(view)
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["commit+"], 9)
+
+
 def test_a_new_name_in_the_transaction_of_an_outer_guard_is_refused(shop: Shop) -> None:
     inner = distributed_lock("product_2")(lambda: pytest.fail("ran"))
 
