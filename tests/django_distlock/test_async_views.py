@@ -1,0 +1,298 @@
+"""Async views through Django's ASGI handler: one at a time, and nothing stays behind when a client goes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.test import Client
+from django.views import View
+
+from distlock.current import current_grant
+from distlock.errors import ConfigurationError, LockTimeout
+from distlock.web.decorator import Told
+from django_distlock import distributed_lock, locks
+from django_distlock.views import guard_view
+from tests.django_distlock.watching import asgi
+from tests.redis_server import eventually
+
+Serve = Callable[..., Client]
+
+lock = distributed_lock("product_<id>")
+
+
+@pytest.fixture(autouse=True)
+def patient(settings: Any) -> None:
+    settings.DISTLOCK = {"default": {"LOCATION": "memory://async", "MAX_WAITERS": 32, "TIMEOUT": 60}}
+
+
+def waiting() -> int:
+    return locks["default"]._engine.rooms.waiting
+
+
+@contextmanager
+def held_by_somebody_else(name: str = "product_1") -> Iterator[None]:
+    """The lock is held by another thread."""
+    taken, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks.lock(name):
+            taken.set()
+            go.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert taken.wait(10)
+    try:
+        yield
+    finally:
+        go.set()
+        thread.join()
+
+
+async def soon(seen: Callable[[], bool]) -> None:
+    """Let the loop run until it is seen."""
+    async with asyncio.timeout(10):
+        while not seen():
+            await asyncio.sleep(0)
+
+
+class Counter:
+    """How many are inside at once."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = self.served = 0
+
+    def enter(self) -> None:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+
+    def leave(self) -> None:
+        self.inside -= 1
+        self.served += 1
+
+    async def view(self, request: HttpRequest, id: int) -> HttpResponse:
+        self.enter()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.leave()
+        return HttpResponse("sold")
+
+
+async def together(number: int) -> list[int]:
+    return await asyncio.gather(*(asgi("POST", "/product/1") for _ in range(number)))
+
+
+def test_it_is_an_async_view_itself() -> None:
+    assert iscoroutinefunction(lock(Counter().view))
+
+
+@pytest.mark.parametrize("guard", [lock, lambda view: guard_view(view, Told(["product_<id>"]))])
+def test_requests_of_one_event_loop_exclude_one_another(serve: Serve, guard: Callable[..., Any]) -> None:
+    guarded, control = Counter(), Counter()
+    serve(guard(guarded.view))
+    assert asyncio.run(together(20)) == [200] * 20
+    serve(control.view)
+    asyncio.run(together(20))
+    assert (guarded.served, guarded.most) == (20, 1)
+    assert control.most > 1
+
+
+def test_sync_views_under_asgi_exclude_one_another(serve: Serve) -> None:
+    counter = Counter()
+
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        counter.enter()
+        counter.leave()
+        return HttpResponse()
+
+    serve(lock(view))
+    assert asyncio.run(together(20)) == [200] * 20
+    assert (counter.served, counter.most) == (20, 1)
+
+
+def test_a_request_that_does_not_get_the_lock_is_answered(serve: Serve) -> None:
+    serve(distributed_lock("product_<id>", timeout=0)(Counter().view))
+    with held_by_somebody_else():
+        assert asyncio.run(asgi("POST", "/product/1")) == 423
+    assert asyncio.run(asgi("POST", "/product/1")) == 200
+
+
+def test_a_client_that_goes_while_it_waits_leaves_the_queue(serve: Serve) -> None:
+    serve(distributed_lock("product_<id>", timeout=600)(Counter().view))
+
+    async def go_away() -> int:
+        gone = asyncio.Event()
+        request = asyncio.create_task(asgi("POST", "/product/1", gone))
+        await soon(lambda: waiting() == 1)
+        gone.set()
+        return await asyncio.wait_for(request, 10)
+
+    with held_by_somebody_else():
+        assert asyncio.run(go_away()) == 0
+        assert waiting() == 0
+    assert not locks.lock("product_1").locked()
+
+
+def test_a_client_that_goes_while_its_view_runs_gives_the_lock_back(serve: Serve) -> None:
+    inside: list[str] = []
+
+    @distributed_lock("product_<id>", timeout=600)
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        inside.append(current_grant().names[0])
+        await asyncio.Event().wait()
+        return HttpResponse()
+
+    serve(view)
+
+    async def go_away() -> None:
+        gone = asyncio.Event()
+        first = asyncio.create_task(asgi("POST", "/product/1", gone))
+        await soon(lambda: len(inside) == 1)
+        second = asyncio.create_task(asgi("POST", "/product/1", gone_too := asyncio.Event()))
+        await soon(lambda: waiting() == 1)
+        gone.set()
+        await asyncio.wait_for(first, 10)
+        # The lock goes on to the next one at once.
+        await soon(lambda: len(inside) == 2)
+        gone_too.set()
+        await asyncio.wait_for(second, 10)
+
+    asyncio.run(go_away())
+    assert waiting() == 0
+    assert not locks.lock("product_1").locked()
+
+
+def test_a_sync_view_goes_on_without_its_client_and_then_gives_the_lock_back(serve: Serve) -> None:
+    inside, finish = threading.Event(), threading.Event()
+
+    @lock
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        inside.set()
+        assert finish.wait(30)
+        return HttpResponse()
+
+    serve(view)
+
+    async def go_away() -> None:
+        gone = asyncio.Event()
+        request = asyncio.create_task(asgi("POST", "/product/1", gone))
+        await soon(inside.is_set)
+        gone.set()
+        assert locks.lock("product_1").locked()
+        finish.set()
+        await asyncio.wait_for(request, 10)
+
+    asyncio.run(go_away())
+    eventually(lambda: not locks.lock("product_1").locked(), "the lock is given back")
+
+
+def test_a_guard_inside_a_guard_on_one_name_enters_at_once(serve: Serve) -> None:
+    same: list[bool] = []
+
+    @distributed_lock("product_<id>", timeout=0)
+    async def sell(id: int) -> None:
+        same.append(current_grant() is outer[0])
+
+    outer: list[Any] = []
+
+    @lock
+    class Buy(View):
+        async def post(self, request: HttpRequest, id: int) -> HttpResponse:
+            outer.append(current_grant())
+            await sell(1)
+            return HttpResponse()
+
+    serve(Buy.as_view())
+    assert asyncio.run(asgi("POST", "/product/1")) == 200
+    assert same == [True]
+
+
+def test_a_plain_async_function_raises() -> None:
+    @distributed_lock("product_<id>", timeout=0)
+    async def sell(id: int) -> str:
+        return current_grant().names[0]
+
+    assert asyncio.run(sell(1)) == "product_1"
+    with held_by_somebody_else(), pytest.raises(LockTimeout):
+        asyncio.run(sell(id=1))
+
+
+def test_plain_async_functions_exclude_one_another() -> None:
+    counter = Counter()
+
+    @lock
+    async def sell(id: int) -> None:
+        await counter.view(HttpRequest(), id)
+
+    async def many() -> None:
+        await asyncio.gather(*(sell(1) for _ in range(20)))
+
+    asyncio.run(many())
+    assert (counter.served, counter.most) == (20, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_async_function_inside_the_transaction_of_a_view_is_refused(
+    serve: Serve, atomic_requests: None
+) -> None:
+    @lock
+    async def sell(id: int) -> None:
+        pytest.fail("ran")
+
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        async_to_sync(sell)(id)
+        return HttpResponse()
+
+    with pytest.raises(ConfigurationError, match="inside a transaction of the database 'default'"):
+        serve(view).post("/product/1")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_async_view_commits_its_own_transactions_under_the_lock(serve: Serve) -> None:
+    @transaction.atomic
+    def save() -> str:
+        User.objects.create(username="alice")
+        return "product_1"
+
+    @lock
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        name = await sync_to_async(save)()
+        return HttpResponse(str(await sync_to_async(locks.lock(name).locked)()))
+
+    assert serve(view).post("/product/1").content == b"True"
+    assert User.objects.count() == 1
+
+
+def test_methods_and_predicates_count_for_async_views(serve: Serve) -> None:
+    def never(request: HttpRequest, id: int) -> bool:
+        return request.method == "PUT"
+
+    told = Told(["product_<id>"], methods=["POST", "PUT"], timeout=0)
+    serve(guard_view(Counter().view, told, when=never))
+    with held_by_somebody_else():
+        answers = [asyncio.run(asgi(method, "/product/1")) for method in ("GET", "POST", "PUT")]
+    assert answers == [200, 200, 423]
+
+
+def test_a_streaming_response_is_warned_about(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    async def content() -> Any:
+        yield b"sold"
+
+    @lock
+    async def view(request: HttpRequest, id: int) -> StreamingHttpResponse:
+        return StreamingHttpResponse(content())
+
+    serve(view)
+    with caplog.at_level(logging.WARNING, "distlock"):
+        assert asyncio.run(asgi("POST", "/product/1")) == 200
+    assert "after the lock is released" in caplog.text
