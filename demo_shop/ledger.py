@@ -17,7 +17,12 @@ from demo_shop.tables import Base, LockRow, Product, Purchase
 
 PRODUCT_ID = 1
 #: The first is the article's; a cart needs more than one.
-CATALOGUE = ("ECS:1C2048M", "ECS:2C4096M", "ECS:4C8192M", "ECS:8C16384M")
+CATALOGUE = {
+    "ECS:1C2048M": "A small cloud server: 1 CPU, 2 GB of memory",
+    "ECS:2C4096M": "A medium one: 2 CPUs, 4 GB of memory",
+    "ECS:4C8192M": "A large one: 4 CPUs, 8 GB of memory",
+    "ECS:8C16384M": "A huge one: 8 CPUs, 16 GB of memory",
+}
 DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
@@ -103,7 +108,7 @@ def open_sale(database: str, stock: int, products: int = 1) -> None:
         Base.metadata.create_all(shop.connection())
         for table in (Purchase, Product, LockRow):
             shop.execute(delete(table))
-        for number, name in enumerate(CATALOGUE[:products], PRODUCT_ID):
+        for number, name in enumerate(list(CATALOGUE)[:products], PRODUCT_ID):
             shop.add(Product(id=number, product_name=name, stock=stock))
 
 

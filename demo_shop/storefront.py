@@ -8,6 +8,7 @@ from typing import Protocol
 
 from demo_shop.configuration import Configuration
 from demo_shop.guards import GUARDS
+from demo_shop.ledger import CATALOGUE
 from demo_shop.sale import Receipt
 
 RECENT = 8
@@ -20,7 +21,7 @@ class ProductRow(Protocol):
 
 
 class PurchaseRow(Protocol):
-    id: int
+    product_id: int
     order_number: str
     instance: str
     stock_seen: int
@@ -28,10 +29,17 @@ class PurchaseRow(Protocol):
 
 
 def describe(
-    shop: Configuration, product: ProductRow, sold: int, recent: Iterable[PurchaseRow]
+    shop: Configuration,
+    product: ProductRow,
+    shelf: Iterable[ProductRow],
+    sold: int,
+    recent: Iterable[PurchaseRow],
 ) -> dict[str, object]:
+    shelf = list(shelf)
+    names = {one.id: one.product_name for one in shelf}
     return {
         "id": product.id,
+        "plain": CATALOGUE[product.product_name],
         "product_name": product.product_name,
         "stock": product.stock,
         "initial_stock": shop.stock,
@@ -39,9 +47,14 @@ def describe(
         "oversold": sold > shop.stock,
         "instance": shop.instance,
         "guard": GUARDS[shop.guard].title,
+        "shelf": [
+            {"id": one.id, "name": one.product_name, "plain": CATALOGUE[one.product_name], "stock": one.stock}
+            for one in shelf
+        ],
         "recent_orders": [
             {
                 "number": order.order_number,
+                "product": names[order.product_id],
                 "instance": order.instance,
                 "unit": order.stock_seen,
                 "time": order.created_at.strftime("%H:%M:%S"),

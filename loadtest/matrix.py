@@ -40,6 +40,10 @@ class Matrix:
     def __len__(self) -> int:
         return len(self.rows) * (1 + len(self.backends))
 
+    def runs(self, row: Row) -> list[Run | None]:
+        """The control, and the cell of each lock service; None where it was not run."""
+        return [self.controls.get(row), *(self.cells.get((row, backend)) for backend in self.backends)]
+
     def __iter__(self) -> Iterator[tuple[Row, str | None, Run]]:
         """Every cell that was run, row by row, each control first."""
         for row in self.rows:

@@ -11,6 +11,8 @@ from loadtest.terminal import Teller, aligned
 from loadtest.verdict import Conclusion
 from loadtest.words import why_not
 
+#: How many doubts the terminal is told: where all is odd, there are hundreds.
+DOUBTS = 20
 VISITS = {"buy": "one unit", "cart": "a cart"}
 
 
@@ -59,9 +61,10 @@ def cell(run: Run | None) -> str:
 
 def table(matrix: Matrix) -> str:
     rows = [("a buyer takes", "database", "framework", "control", *matrix.backends)]
-    for row in matrix.rows:
-        runs = [matrix.controls.get(row), *(matrix.cells.get((row, backend)) for backend in matrix.backends)]
-        rows.append((VISITS[row.visit.slug], row.database, row.framework, *map(cell, runs)))
+    rows += [
+        (VISITS[row.visit.slug], row.database, row.framework, *map(cell, matrix.runs(row)))
+        for row in matrix.rows
+    ]
     return aligned(rows, "<" * len(rows[0]))
 
 
@@ -77,10 +80,17 @@ def in_all(matrix: Matrix) -> str:
     )
 
 
-def summary(matrix: Matrix) -> str:
-    doubts = [
-        f"  {row.visit.slug}, {row.database}, {row.framework}, {backend or 'control'}: {reason}"
+def doubts(matrix: Matrix) -> list[str]:
+    """Why a cell is not what it must be."""
+    return [
+        f"{row.database}, {row.framework}, {VISITS[row.visit.slug]}, {backend or 'control'}: {reason}"
         for row, backend, run in matrix
         for reason in why_not(run)
     ]
-    return "\n".join([table(matrix), "", in_all(matrix), *doubts])
+
+
+def summary(matrix: Matrix) -> str:
+    odd = [f"  {doubt}" for doubt in doubts(matrix)]
+    if len(odd) > DOUBTS:
+        odd[DOUBTS:] = [f"  … and {len(odd) - DOUBTS} more: the report has them all."]
+    return "\n".join([table(matrix), "", in_all(matrix), *odd])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from demo_shop.configuration import NO_FOR_UPDATE
 from demo_shop.guards import DISTRIBUTED, GUARDS
+from demo_shop.museum.exhibits import EXHIBITS
 from loadtest.databases import DATABASES, kind_of
 from loadtest.lock_services import BACKENDS
 from loadtest.run import Crowd
@@ -96,6 +97,9 @@ def objection(options: argparse.Namespace) -> str:
         return str(error)
     if options.guard == "for-update" and kind == "sqlite":
         return f"--guard for-update: {NO_FOR_UPDATE}"
+    service = options.guard.partition("-")[0]
+    if options.guard in EXHIBITS and service in BACKENDS and service != options.backend:
+        return f"--guard {options.guard} keeps its lock in {service}: add --backend {service}"
     if options.visit and VISITS[options.visit].in_redis and GUARDS[options.guard].way != "read_and_write":
         return (
             f"--visit {options.visit} has its stock in Redis, where --guard {options.guard} guards nothing: "

@@ -11,7 +11,7 @@ from plotly.offline import get_plotlyjs
 
 from loadtest import plots, words
 from loadtest.matrix import Matrix
-from loadtest.matrix_terminal import VISITS, cell, in_all
+from loadtest.matrix_terminal import cell, doubts, in_all
 from loadtest.run import Run
 from loadtest.terminal import MARKS
 
@@ -38,7 +38,7 @@ def write_report(runs: Sequence[Run], file: Path) -> None:
 def write_matrix(matrix: Matrix, file: Path) -> None:
     page = Environment(autoescape=True).from_string(MATRIX_TEMPLATE.read_text())
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page.render(matrix=matrix, words=words, visits=VISITS, in_all=in_all(matrix), cell=cell))
+    file.write_text(page.render(matrix=matrix, in_all=in_all(matrix), cell=cell, doubts=doubts(matrix)))
 
 
 def draw(figure: go.Figure) -> str:

@@ -61,5 +61,7 @@ def storefront(request: HttpRequest) -> HttpResponse:
 
 
 def describe(product: Product) -> dict[str, object]:
-    orders = Purchase.objects.filter(product=product)
-    return words.describe(SHOP, product, orders.count(), orders.order_by("-id")[: words.RECENT])
+    shelf = Product.objects.order_by("pk")
+    sold = Purchase.objects.filter(product=product).count()
+    recent = Purchase.objects.order_by("-id")[: words.RECENT]
+    return words.describe(SHOP, product, shelf, sold, recent)

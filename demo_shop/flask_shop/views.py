@@ -59,7 +59,7 @@ def storefront() -> str:
 
 
 def describe(product: Product) -> dict[str, object]:
-    orders = select(Purchase).where(Purchase.product_id == product.id)
-    sold = db.session.scalar(select(func.count()).select_from(orders.subquery()))
-    recent = db.session.scalars(orders.order_by(Purchase.id.desc()).limit(words.RECENT))
-    return words.describe(SHOP, product, sold or 0, recent)
+    shelf = db.session.scalars(select(Product).order_by(Product.id))
+    sold = db.session.scalar(select(func.count(Purchase.id)).where(Purchase.product_id == product.id))
+    recent = db.session.scalars(select(Purchase).order_by(Purchase.id.desc()).limit(words.RECENT))
+    return words.describe(SHOP, product, shelf, sold or 0, recent)

@@ -120,7 +120,7 @@ def test_the_storefront_shows_the_stock_and_the_orders(stack: Stack, port: int) 
 
 
 def test_the_storefront_says_what_is_sold_and_offers_it_only_while_there_is_some(port: int) -> None:
-    assert "A small cloud server: 1 CPU, 2048 MB of memory." in ask(port, "GET", "/").text
+    assert "A small cloud server: 1 CPU, 2 GB of memory" in ask(port, "GET", "/").text
     for _ in range(3):
         assert "<button>Buy one</button>" in ask(port, "GET", "/").text
         ask(port, "POST", "/products/1/reduce")

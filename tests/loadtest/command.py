@@ -13,7 +13,7 @@ SMALL = ["--users", "20", "--purchases", "5", "--stock", "30"]
 
 def loadtest(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "loadtest", *arguments, *SMALL],
+        [sys.executable, "-m", "loadtest", *SMALL, *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,

@@ -1,0 +1,112 @@
+"""A real Chromium without a window, driven by its own DevTools protocol."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websocket
+
+PATIENCE = 20.0
+
+
+class Page:
+    """The one tab of the browser."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = websocket.create_connection(address, timeout=PATIENCE, suppress_origin=True)
+        self.number = 0
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def tell(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send one command and wait for its answer; events in between are nobody's."""
+        self.number += 1
+        self.socket.send(json.dumps({"id": self.number, "method": method, "params": parameters}))
+        while (said := json.loads(self.socket.recv())).get("id") != self.number:
+            pass
+        assert "error" not in said, said
+        result: dict[str, Any] = said["result"]
+        return result
+
+    def evaluate(self, script: str) -> Any:
+        said = self.tell("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in said, said
+        return said["result"].get("value")
+
+    def open(self, url: str) -> None:
+        self.tell("Page.navigate", url=url)
+        self.wait_for(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
+
+    def wait_for(self, script: str) -> None:
+        """Ask the page until *script* is true."""
+        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+        while not self.evaluate(script):
+            assert time.monotonic() < deadline, f"not within {PATIENCE:.0f} s: {script}"
+            pause.wait(0.02)
+
+    def wait_for_text(self, selector: str, text: str) -> None:
+        self.wait_for(f"document.querySelector({json.dumps(selector)}).innerText === {json.dumps(text)}")
+
+    def text(self, selector: str) -> str:
+        said: str = self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+        return said
+
+    def click(self, selector: str) -> None:
+        """Press and release the mouse in the middle of it, as a hand does."""
+        script = f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})"
+        self.evaluate(script)
+        where = self.evaluate(
+            f"(box => ({{x: box.x + box.width / 2, y: box.y + box.height / 2}}))"
+            f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        )
+        for what in ("mousePressed", "mouseReleased"):
+            self.tell("Input.dispatchMouseEvent", type=what, button="left", clickCount=1, **where)
+
+    def photograph(self, file: Path) -> None:
+        shot = self.tell("Page.captureScreenshot", captureBeyondViewport=True)
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+
+@contextlib.contextmanager
+def open_browser(width: int = 900, height: int = 1100) -> Iterator[Page]:
+    command = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not command:
+        pytest.fail("Chromium is not installed: apt-get install chromium")
+    with tempfile.TemporaryDirectory(prefix="distlock-chromium-", ignore_cleanup_errors=True) as home:
+        # Its sandbox refuses to run as root, and the only page that it opens is ours.
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+        options += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        options += [f"--user-data-dir={home}", "--remote-debugging-port=0", f"--window-size={width},{height}"]
+        with subprocess.Popen(
+            [command, *options, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                with contextlib.closing(find_page(Path(home), process)) as page:
+                    yield page
+            finally:
+                process.kill()
+
+
+def find_page(home: Path, process: subprocess.Popen[bytes]) -> Page:
+    """The tab, at the port that the browser has chosen and written down."""
+    written, deadline, pause = home / "DevToolsActivePort", time.monotonic() + PATIENCE, threading.Event()
+    while not written.exists() or len(written.read_text().split()) < 2:
+        assert process.poll() is None, "Chromium did not start."
+        assert time.monotonic() < deadline, f"Chromium is not ready after {PATIENCE:.0f} s."
+        pause.wait(0.02)
+    port, path = written.read_text().split()
+    with contextlib.closing(Page(f"ws://127.0.0.1:{port}{path}")) as browser:
+        target = browser.tell("Target.createTarget", url="about:blank")["targetId"]
+    return Page(f"ws://127.0.0.1:{port}/devtools/page/{target}")
