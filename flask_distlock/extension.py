@@ -108,7 +108,7 @@ def _read(app: Flask) -> dict[str, Service]:
 
 def _make(app: Flask, service: Service) -> Locks:
     def on_lost(grant: Grant, why: str) -> None:
-        send(lock_lost, app, alias=service.alias, grant=grant, why=why)
+        send(lock_lost, app, alias=service.alias, names=grant.names, grant=grant, why=why)
 
     return make_client(service, on_lost)
 

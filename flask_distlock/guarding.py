@@ -150,7 +150,7 @@ def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) ->
     client = state.services[guarded.told.alias]
     state.sessions.watch(current_app)
     transactions = state.sessions.transactions(guarded.where, is_view)
-    return Ask(guarded, client, names, transactions, observer_of(guarded.where))
+    return Ask(guarded, client, names, transactions, observer_of(guarded))
 
 
 def _streams(result: Any) -> bool:

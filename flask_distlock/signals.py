@@ -1,34 +1,51 @@
-"""Signals about locks. Their sender is the app.
+"""Signals about locks. Their sender is the app. A receiver that raises is logged, and changes nothing.
 
-Receivers are plain functions, called where it happens: those of `lock_acquired` under the lock, those of
-`lock_lost` in the keeper's thread.
-One that raises is logged, and changes nothing.
+The first three are about guards: decorators and rules. All of their receivers get ``where``, the module and
+name of the guarded function or the rule; ``alias``, which lock service; and ``names``, what is locked.
+
+Receivers are plain functions and run where the guard runs, the first of them while the lock is held: they
+should return soon.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from blinker import NamedSignal, Namespace
+from blinker import ANY, NamedSignal
 from flask import Flask
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 logger = logging.getLogger("distlock")
 
-_signals = Namespace()
 
-#: A guard got its lock: ``grant``, ``waited`` (seconds), ``where`` (the guarded function).
-lock_acquired = _signals.signal("lock-acquired")
+class LockSignal(NamedSignal):
+    """A signal that takes no async receivers: a guard in the event loop could not wait for them."""
 
-#: A guard did not get it: ``names``, ``error`` (a `LockError`), ``waited``, ``where``.
-lock_refused = _signals.signal("lock-refused")
+    def connect(self, receiver: F, sender: Any = ANY, weak: bool = True) -> F:
+        if inspect.iscoroutinefunction(receiver):
+            raise TypeError(
+                f"{receiver.__qualname__} is async, and the signals of locks call plain functions: write "
+                "'def', and start a task in it where you have to."
+            )
+        return super().connect(receiver, sender, weak)
 
-#: A guard gave it back, after COMMIT or ROLLBACK: ``grant``, ``held`` (seconds), ``where``.
-lock_released = _signals.signal("lock-released")
 
-#: Any lock of the app's clients was lost: ``alias``, ``grant``, ``why``.
-lock_lost = _signals.signal("lock-lost")
+#: Also ``grant``, and ``waited``, seconds.
+lock_acquired = LockSignal("lock-acquired")
+
+#: Nobody got in. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
+lock_refused = LockSignal("lock-refused")
+
+#: After COMMIT or ROLLBACK. Also ``grant``, and ``held``, seconds.
+lock_released = LockSignal("lock-released")
+
+#: A lock was lost while it was held, by a guard or by anybody else: ``alias``, ``names``, ``grant``, and
+#: ``why``, as text. Sent as soon as it is known, from another thread.
+lock_lost = LockSignal("lock-lost")
 
 
 def heard(app: Flask) -> bool:
@@ -40,9 +57,7 @@ def send(signal: NamedSignal, app: Flask, **what: Any) -> None:
     """Tell the receivers of *signal*. Never raises."""
     for receiver in signal.receivers_for(app):
         try:
-            if inspect.iscoroutine(answer := receiver(app, **what)):
-                answer.close()
-                raise TypeError("It is async, and nobody can await it here: connect a plain function.")
+            receiver(app, **what)
         except Exception:
             # The lock has to be released, and the others have to be told.
             logger.exception("A receiver of the signal %r failed.", signal.name)
