@@ -25,10 +25,12 @@ def database(
 ) -> Iterator[dict[str, Any]]:
     """The default database in a file, which each thread has a connection of its own to."""
     usual = connections["default"]
-    monkeypatch.setitem(connections.settings["default"], "NAME", str(tmp_path / "shop.sqlite3"))
-    del connections["default"]
-    yield connections.settings["default"]
-    connections["default"].close()
+    # Undone here: what is closed under that name afterwards would be the usual one, which is in memory only.
+    with monkeypatch.context() as patch:
+        patch.setitem(connections.settings["default"], "NAME", str(tmp_path / "shop.sqlite3"))
+        del connections["default"]
+        yield connections.settings["default"]
+        connections["default"].close()
     connections["default"] = usual
 
 
