@@ -12,7 +12,7 @@ from django.utils.decorators import classonlymethod
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
 from django_distlock.functions import wrap
-from django_distlock.placement import handled, is_rest, is_view_class, refuse_useless
+from django_distlock.viewclasses import is_api_view, is_view_class, methods_of, refuse_useless, view_class
 
 
 def guard_class(cls: type, told: Told) -> type:
@@ -28,7 +28,12 @@ def guard_class(cls: type, told: Told) -> type:
     def as_view(klass: type, *args: Any, **initkwargs: Any) -> Callable[..., Any]:
         from django_distlock.views import guard_view
 
-        callback = inherited.__get__(None, klass)(*args, **initkwargs)
+        callback: Callable[..., Any] = inherited.__get__(None, klass)(*args, **initkwargs)
+        if hasattr(callback, "actions") and (methods_of(callback) or set()).isdisjoint(
+            told.methods or UNSAFE_METHODS
+        ):
+            # A view set has many routes, and some only read.
+            return callback
         return guard_view(callback, told, methods=UNSAFE_METHODS)
 
     functools.update_wrapper(as_view, inherited.__func__)
@@ -57,7 +62,6 @@ def guarded_callback(
 ) -> Guarded:
     """The guard of *callback*. Raises `ConfigurationError` if it would never lock."""
     cls = view_class(callback)
-    assert cls is not None
 
     def view(request: Any, *args: Any, **kwargs: Any) -> Any:
         # By itself it would be bound by the signature of the dispatch() that it claims to wrap.
@@ -65,18 +69,5 @@ def guarded_callback(
 
     guarded = Guarded(view, told, methods=methods, when=when)
     guarded.where = f"{cls.__module__}.{cls.__name__ if is_api_view(cls) else cls.__qualname__}"
-    actions = getattr(callback, "actions", None)
-    known = handled(cls) if actions is None else {method.upper() for method in actions} | {"HEAD"}
-    refuse_useless(guarded, cls, known, guarded.methods)
+    refuse_useless(guarded, cls, methods_of(callback), None)
     return guarded
-
-
-def view_class(callback: Any) -> type | None:
-    """The class behind *callback*, if ``as_view()`` gave it. REST framework's view sets say only ``cls``."""
-    cls = getattr(callback, "view_class", None) or getattr(callback, "cls", None)
-    return cls if is_view_class(cls) else None
-
-
-def is_api_view(cls: type) -> bool:
-    """Whether *cls* is what ``@api_view`` made of a function."""
-    return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"

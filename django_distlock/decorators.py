@@ -8,8 +8,9 @@ from typing import ParamSpec, TypeVar
 from distlock.web.decorator import UNSAFE_METHODS, Told, explaining
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.templates import NameSource
-from django_distlock.classes import guard_class, is_api_view, view_class
+from django_distlock.classes import guard_class
 from django_distlock.functions import guard_function
+from django_distlock.viewclasses import is_api_view, view_class
 from django_distlock.views import guard_view
 
 P = ParamSpec("P")

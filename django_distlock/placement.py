@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,8 +12,15 @@ from django.http import HttpRequest
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, chain, guards_of
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, chain, guards_of
 from django_distlock.transactions import EveryAlias
+from django_distlock.viewclasses import (
+    handlers,
+    is_rest,
+    methods_of_view,
+    refuse_useless,
+    refuse_useless_method,
+)
 
 #: Methods of a view that have returned before it does its work.
 _TOO_EARLY = {"setup", "initial", "initialize_request", "check_permissions", "check_throttles"}
@@ -48,10 +54,10 @@ class Standing:
                         f"@{guarded.told} above the class {type(owner).__name__}."
                     )
                 if name == "dispatch":
-                    refuse_useless(guarded, type(owner), handled(owner), guarded.methods or UNSAFE_METHODS)
+                    refuse_useless(guarded, type(owner), methods_of_view(owner), UNSAFE_METHODS)
                     return cls("dispatch", given, request, owner)
                 if name in handlers(owner):
-                    _refuse_useless_handler(guarded, handlers(owner)[name])
+                    refuse_useless_method(guarded, handlers(owner)[name])
                     return cls("handler", given, request, owner)
             elif owner is None or _is_the_view(guarded, request):
                 if not isinstance(request, HttpRequest):
@@ -87,16 +93,6 @@ def is_request(value: object) -> bool:
     return isinstance(value, HttpRequest) or isinstance(getattr(value, "_request", None), HttpRequest)
 
 
-def is_view_class(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, View)
-
-
-def is_rest(cls: type) -> bool:
-    """Whether *cls* is a view of REST framework. Imports nothing that the site does not."""
-    views = sys.modules.get("rest_framework.views")
-    return views is not None and issubclass(cls, views.APIView)
-
-
 def is_method(function: Callable[..., Any]) -> bool:
     """Whether *function* is written as a method: its first argument is not the caller's."""
     if bound_method(function) is not None:
@@ -110,56 +106,6 @@ def bound_method(function: Callable[..., Any]) -> Callable[..., Any] | None:
         if isinstance(one, functools.partial) and inspect.ismethod(one.func):
             return one
     return None
-
-
-def handlers(view: View) -> dict[str, set[str]]:
-    """The methods of *view* that answer requests: name -> HTTP methods."""
-    found = {name: {name.upper()} for name in view.http_method_names if hasattr(view, name)}
-    # Those of REST framework's view sets: {"post": "reduce_stock"}.
-    for method, action in getattr(view, "action_map", {}).items():
-        found.setdefault(action, set()).add(method.upper())
-    if "get" in found:
-        found["get"].add("HEAD")
-    return found
-
-
-def handled(view: View | type[View]) -> set[str]:
-    """The HTTP methods that *view* has a handler for."""
-    names = {name.upper() for name in view.http_method_names if hasattr(view, name)}
-    return names | {"HEAD"} if "GET" in names else names
-
-
-def refuse_useless(
-    guarded: Guarded, cls: type, handled: Collection[str], methods: Collection[str] | None
-) -> None:
-    """Raise `ConfigurationError` if none of *methods* is among the *handled*, so that it would never lock."""
-    known = set(handled) - {"OPTIONS"}
-    # A class that has no handlers at all answers in a dispatch of its own.
-    if methods is None or not known or not known.isdisjoint(methods) or "OPTIONS" in methods:
-        return
-    first = sorted(known - {"HEAD"} or known)[0]
-    raise ConfigurationError(
-        f"{cls.__module__}.{cls.__qualname__} is locked for {', '.join(sorted(methods))}, but answers only "
-        f"{', '.join(sorted(known))}: it would never be locked. Write @{with_methods(guarded.told, first)}, "
-        "or leave it out."
-    )
-
-
-def with_methods(told: Told, method: str) -> str:
-    """The guard that was *told* so, as the user would write it for one HTTP method."""
-    written = str(told)
-    if told.methods is not None:
-        written = f"{written[: written.index(', methods=[')]})"
-    return f'{written[:-1]}, methods=["{method}"])'
-
-
-def _refuse_useless_handler(guarded: Guarded, answers: set[str]) -> None:
-    methods = guarded.told.methods
-    if methods is not None and methods.isdisjoint(answers):
-        raise ConfigurationError(
-            f"{guarded.where} answers {', '.join(sorted(answers))}: with methods= for other ones it would "
-            "never lock. Leave that out."
-        )
 
 
 def _owner(function: Callable[..., Any]) -> object:

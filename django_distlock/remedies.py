@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded
-from django_distlock.placement import Standing, with_methods
+from django_distlock.placement import Standing
 from django_distlock.transactions import EveryAlias
+from django_distlock.viewclasses import with_methods
 
 
 def line_for_method(guarded: Guarded, standing: Standing) -> str:

@@ -20,11 +20,12 @@ from distlock.errors import ConfigurationError, LockError, LockTimeout
 from distlock.web.answers import Answer, answer_for, log_level
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
 from django_distlock.calls import logger, run
-from django_distlock.classes import guarded_callback, view_class
+from django_distlock.classes import guarded_callback
 from django_distlock.conf import status
 from django_distlock.placement import Standing
 from django_distlock.request import keep_body
 from django_distlock.transactions import Opened, ViewTransactions, take_over
+from django_distlock.viewclasses import view_class
 
 #: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
 _GUARDS = "_distlock_guards"

@@ -16,6 +16,7 @@ from distlock.web.templates import Template
 from django_distlock.conf import services
 from django_distlock.routes import Route, misfits
 from django_distlock.transactions import EveryAlias
+from django_distlock.viewclasses import methods_of
 
 View = Callable[..., Any]
 
@@ -85,20 +86,6 @@ def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
             f"the view takes only {', '.join(sorted(taken))}, so that {', '.join(sorted(useless))} would "
             f'never be locked: write "methods": {sorted(taken - {"HEAD", "OPTIONS"})}, or leave the rule out.'
         )
-
-
-def methods_of(view: View) -> set[str] | None:
-    """The HTTP methods that *view* takes; None where it does not say."""
-    cls = getattr(view, "view_class", None) or getattr(view, "cls", None)
-    if cls is None:
-        return None
-    initkwargs = getattr(view, "view_initkwargs", None) or getattr(view, "initkwargs", None) or {}
-    known = initkwargs.get("http_method_names", cls.http_method_names)
-    # REST framework's view sets: {"post": "reduce_stock"}.
-    handled = getattr(view, "actions", None) or [name for name in known if hasattr(cls, name)]
-    taken = {name.upper() for name in handled if name in known}
-    # A class with a `dispatch` of its own may have no methods by these names.
-    return taken if taken - {"OPTIONS", "HEAD"} else None
 
 
 def _async_in_transaction(where: str, view: View) -> Iterator[str]:

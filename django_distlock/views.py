@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from distlock.web.decorator import Told, When
-from django_distlock.classes import guard_callback, view_class
+from django_distlock.classes import guard_callback
 from django_distlock.functions import guard_function
-from django_distlock.placement import is_rest
+from django_distlock.viewclasses import is_rest, view_class
 
 
 def guard_view(

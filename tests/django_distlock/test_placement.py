@@ -35,8 +35,17 @@ def test_a_class_that_would_never_be_locked_is_refused_when_it_becomes_a_view(me
     class Show(Base):
         def get(self, request: HttpRequest, id: int) -> HttpResponse: ...
 
-    with pytest.raises(ConfigurationError, match=r'answers only GET, HEAD: .*methods=\["GET"\]\)'):
+    with pytest.raises(ConfigurationError, match=r'answers only GET: .*methods=\["GET"\]\)'):
         Show.as_view()
+
+
+def test_a_class_that_answers_no_get_is_not_locked_for_it() -> None:
+    @distributed_lock("product_<id>", methods=["GET"])
+    class Buy(View):
+        def post(self, request: HttpRequest, id: int) -> HttpResponse: ...
+
+    with pytest.raises(ConfigurationError, match=r'answers only POST: .*methods=\["POST"\]\)'):
+        Buy.as_view()
 
 
 def test_a_dispatch_that_would_never_be_locked_is_refused(serve: Serve) -> None:

@@ -1,0 +1,103 @@
+"""What is known of a class-based view: its kind, and which HTTP methods it answers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from typing import Any
+
+from django.views import View
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import Guarded, Told
+
+
+def view_class(callback: Any) -> Any:
+    """The class behind *callback*, if ``as_view()`` gave it. REST framework's view sets say only ``cls``."""
+    cls = getattr(callback, "view_class", None) or getattr(callback, "cls", None)
+    return cls if is_view_class(cls) else None
+
+
+def is_view_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, View)
+
+
+def is_rest(cls: type) -> bool:
+    """Whether *cls* is a view of REST framework. Imports nothing that the site does not."""
+    views = sys.modules.get("rest_framework.views")
+    return views is not None and issubclass(cls, views.APIView)
+
+
+def is_api_view(cls: type) -> bool:
+    """Whether *cls* is what ``@api_view`` made of a function."""
+    return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
+
+
+def methods_of(view: Callable[..., Any]) -> set[str] | None:
+    """The HTTP methods that *view* takes; None where it does not say."""
+    cls = view_class(view)
+    if cls is None:
+        return None
+    initkwargs = getattr(view, "view_initkwargs", None) or getattr(view, "initkwargs", None) or {}
+    known = initkwargs.get("http_method_names", cls.http_method_names)
+    # REST framework's view sets: {"post": "reduce_stock"}.
+    handled = getattr(view, "actions", None) or [name for name in known if hasattr(cls, name)]
+    return _said({name.upper() for name in handled if name in known})
+
+
+def methods_of_view(view: View) -> set[str] | None:
+    """The HTTP methods that the class of *view* takes; None where it does not say, as view sets."""
+    if hasattr(view, "action_map"):
+        return None
+    return _said({name.upper() for name in view.http_method_names if hasattr(view, name)})
+
+
+def handlers(view: View) -> dict[str, set[str]]:
+    """The methods of *view* that answer requests: name -> HTTP methods."""
+    found = {name: {name.upper()} for name in view.http_method_names if hasattr(view, name)}
+    for method, action in getattr(view, "action_map", {}).items():
+        found.setdefault(action, set()).add(method.upper())
+    if "get" in found:
+        found["get"].add("HEAD")
+    return found
+
+
+def refuse_useless(
+    guarded: Guarded, cls: type, taken: Collection[str] | None, default: Collection[str] | None
+) -> None:
+    """Raise `ConfigurationError` if nothing that *cls* takes is locked. *default*: where it was not told."""
+    methods = guarded.methods or default
+    if taken is None or methods is None:
+        return
+    # HEAD runs what GET runs.
+    if not (set(taken) | {"HEAD"} if "GET" in taken else set(taken)).isdisjoint(methods):
+        return
+    known = sorted(set(taken) - {"HEAD", "OPTIONS"})
+    raise ConfigurationError(
+        f"{cls.__module__}.{cls.__qualname__} is locked for {', '.join(sorted(methods))}, but answers only "
+        f"{', '.join(known)}: it would never be locked. Write @{with_methods(guarded.told, known[0])}, or "
+        "leave it out."
+    )
+
+
+def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
+    """Raise `ConfigurationError` if *guarded*, a method that *answers* these, is told to lock others."""
+    methods = guarded.told.methods
+    if methods is not None and methods.isdisjoint(answers):
+        raise ConfigurationError(
+            f"{guarded.where} answers {', '.join(sorted(answers))}: with methods= for other ones it would "
+            "never lock. Leave that out."
+        )
+
+
+def with_methods(told: Told, method: str) -> str:
+    """The guard that was *told* so, as the user would write it for one HTTP method."""
+    written = str(told)
+    if told.methods is not None:
+        written = f"{written[: written.index(', methods=[')]})"
+    return f'{written[:-1]}, methods=["{method}"])'
+
+
+def _said(methods: set[str]) -> set[str] | None:
+    # A class with a `dispatch` of its own may have no methods by these names.
+    return methods if methods - {"OPTIONS", "HEAD"} else None
