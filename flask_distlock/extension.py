@@ -18,7 +18,7 @@ from distlock.web.templates import NameSource
 from flask_distlock.bridge import pass_on
 from flask_distlock.decorators import F, distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
-from flask_distlock.observer import SERVER_TIMING, write_timing
+from flask_distlock.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.placement import check_placement
 from flask_distlock.request import UserKey
 from flask_distlock.rules import RULES, with_rules
@@ -60,7 +60,7 @@ class DistLock:
         pass_on(app)
         # First of all: an earlier hook might answer, and the mistake would go unseen.
         app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check_once(app, state))
-        app.after_request(write_timing)
+        app.after_request(add_server_timing)
 
     def check(self, app: Flask) -> None:
         """Look now for what the first request would find: guards in the wrong place, rules for no route.

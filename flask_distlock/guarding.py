@@ -19,7 +19,7 @@ from distlock.web.answers import log_level
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer
 from flask_distlock.exceptions import exception_for
-from flask_distlock.observer import observer_of
+from flask_distlock.observers import observer_for
 from flask_distlock.request import FlaskRequest
 from flask_distlock.sessions import SessionTransactions
 from flask_distlock.state import State, current_state
@@ -150,7 +150,7 @@ def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) ->
     client = state.services[guarded.told.alias]
     state.sessions.watch(current_app)
     transactions = state.sessions.transactions(guarded.where, is_view)
-    return Ask(guarded, client, names, transactions, observer_of(guarded))
+    return Ask(guarded, client, names, transactions, observer_for(guarded))
 
 
 def _streams(result: Any) -> bool:
