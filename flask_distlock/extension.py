@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +25,8 @@ from flask_distlock.request import UserKey
 from flask_distlock.rules import RULES, with_rules
 from flask_distlock.signals import lock_lost, send
 from flask_distlock.state import KEY, State, current_state
+
+logger = logging.getLogger("distlock")
 
 
 class DistLock:
@@ -128,7 +131,13 @@ def _check_once(app: Flask, state: State) -> None:
     with state.mutex:
         if not state.checked:
             # Not marked before it has passed: a site that is set up wrongly stays loud.
-            app.view_functions.update(_check(app, state))
+            try:
+                views = _check(app, state)
+            except ConfigurationError as error:
+                # A site that handles all errors would make an everyday answer of it.
+                logger.critical("%s answers no request: %s", app.name, error)
+                raise
+            app.view_functions.update(views)
             answer_lock_errors(app)
             state.sessions.watch(app)
             state.checked = True

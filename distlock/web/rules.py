@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -89,19 +90,25 @@ def _names(lock: object) -> list[NameSource]:
 
 
 def _predicate(when: object) -> When | None:
-    if when is None or callable(when):
-        return when
-    if not isinstance(when, str):
+    if when is None:
+        return None
+    if not isinstance(when, str) and not callable(when):
         raise ConfigurationError(f"'when' is a {type(when).__name__}: write a dotted path or a callable.")
-    module, _, attribute = when.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"'when' is {when!r}, which can't be imported: {error}") from error
+    found = _imported(when) if isinstance(when, str) else when
     if not callable(found):
         raise ConfigurationError(f"'when' is {when!r}, which is a {type(found).__name__} and no callable.")
+    if inspect.iscoroutinefunction(found):
+        raise ConfigurationError(f"'when' is {when!r}, which is async: nobody could await it. Write 'def'.")
     predicate: When = found
     return predicate
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"'when' is {path!r}, which can't be imported: {error}") from error
 
 
 def _refuse_unknown_keys(where: str, given: Mapping[Any, Any]) -> None:

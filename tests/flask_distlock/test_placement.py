@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 
 import pytest
 from flask import Flask
@@ -191,3 +192,13 @@ def test_a_locked_function_may_call_a_view(app: Flask) -> None:
     sell = distributed_lock("stock")(lambda: index())
     app.add_url_rule("/sell", "sell", lambda: sell())
     assert app.test_client().get("/sell").text == "hello"
+
+
+def test_a_site_that_handles_all_errors_is_told_in_the_log(
+    app: Flask, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.register_error_handler(Exception, lambda error: "never mind")
+    distributed_lock("stock")(app.get("/")(lambda: "sold"))
+    assert app.test_client().get("/").text == "never mind"
+    (line,) = (record for record in caplog.records if "answers no request" in record.message)
+    assert line.levelno == logging.CRITICAL

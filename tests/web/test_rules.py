@@ -54,6 +54,7 @@ def test_no_rules_are_no_rules() -> None:
         ([rule(when=7)], "'when' is a int: write a dotted path or a callable"),
         ([rule(when="no.such.thing")], "'when' is 'no.such.thing', which can't be imported"),
         ([rule(when="thing")], "'when' is 'thing', which can't be imported"),
+        ([rule(when="asyncio.sleep")], "'when' is 'asyncio.sleep', which is async"),
         ([rule(when="os.sep")], "'when' is 'os.sep', which is a str and no callable"),
     ],
 )
