@@ -24,8 +24,10 @@ class Route:
     name: str | None
     #: As written in the URLconf, for messages.
     path: str
-    #: What the view gets besides the request.
+    #: What the view gets besides the request, by name.
     arguments: Arguments
+    #: Whether it gets the groups of a regular expression by their order, and nothing by name.
+    unnamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,25 @@ def routes(
     prefix: str = "",
     arguments: Arguments | None = None,
     namespaces: tuple[str, ...] = (),
+    unnamed: bool = False,
 ) -> Iterator[Route]:
     """The routes of *patterns* and of what they include."""
     for pattern in patterns:
         path = prefix + str(pattern.pattern)
         own = {**(arguments or {}), **_arguments(pattern)}
+        groups = unnamed or _has_groups(pattern)
         if isinstance(pattern, URLResolver):
             inside = (*namespaces, pattern.namespace) if pattern.namespace else namespaces
-            yield from routes(pattern.url_patterns, path, own, inside)
+            yield from routes(pattern.url_patterns, path, own, inside, groups)
         elif pattern.callback is not None:
             name = ":".join((*namespaces, pattern.name)) if pattern.name else None
-            yield Route(pattern, name, path, own)
+            yield Route(pattern, name, path, own, unnamed=groups and not own)
 
 
 def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({})") -> Iterator[Misfit]:
     """What is wrong with the names of *guarded* at *route*. *written*: how a name is given to the guard."""
     for template, source in guarded.names.required():
-        if source not in route.arguments:
+        if source not in route.arguments and not route.unnamed:
             yield Misfit(
                 "missing",
                 f"{guarded.where} is locked on {template.text!r}, but the route '{route.path}' has no "
@@ -88,6 +92,11 @@ def _arguments(pattern: URLPattern | URLResolver) -> Arguments:
     groups = getattr(getattr(pattern.pattern, "regex", None), "groupindex", ())
     text = StringConverter()
     return {**dict.fromkeys(groups, text), **pattern.pattern.converters, **dict.fromkeys(given)}
+
+
+def _has_groups(pattern: URLPattern | URLResolver) -> bool:
+    regex = getattr(pattern.pattern, "regex", None)
+    return regex is not None and regex.groups > 0
 
 
 def _gives_text(converter: object) -> bool:

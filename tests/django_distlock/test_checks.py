@@ -129,6 +129,14 @@ class TestNames:
         assert found() == ["distlock.E006"]
 
     @staticmethod
+    def test_groups_without_names_fill_in_what_the_view_calls_them(serve: Serve) -> None:
+        by_order = distributed_lock("product_<int:id>")(buy.__wrapped__)
+        serve([re_path(r"^(\d+)/$", include([re_path(r"^(\d+)$", by_order)])), re_path(r"^(\d+)$", by_order)])
+        assert found() == []
+        serve([path("<slug:shop>/", include([re_path(r"^(\d+)$", by_order)]))])
+        assert found() == ["distlock.E005"]
+
+    @staticmethod
     @pytest.mark.parametrize("route", ["buy/<int:id>", "buy/<uuid:id>"])
     def test_what_has_one_spelling_passes(serve: Serve, route: str) -> None:
         serve(buy, route)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.conf.urls.i18n import i18n_patterns
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, override_settings
@@ -90,6 +91,11 @@ def test_several_rules_of_one_route_lock_methods_of_their_own(
         assert client.post("/product/1").status_code == 423
 
 
+def in_a_thread(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """A middleware that is not async: under ASGI what is below it is called from a thread."""
+    return lambda request: get_response(request)
+
+
 @pytest.mark.django_db(transaction=True)
 class TestOrder:
     @pytest.fixture(params=["wsgi", "asgi"])
@@ -106,6 +112,7 @@ class TestOrder:
         def served(view: Any, *given: dict[str, object]) -> None:
             rules(view, *given)
             others = [name for name in settings.MIDDLEWARE if name != MIDDLEWARE]
+            others.append(f"{__name__}.in_a_thread")
             settings.MIDDLEWARE = [MIDDLEWARE, *others] if request.param else [*others, MIDDLEWARE]
 
         return served
@@ -193,7 +200,11 @@ class TestSettings:
         assert client.post("/product/1").content == Client().post("/product/1").content == b"POST locked"
 
 
-def test_a_url_configuration_that_a_middleware_chooses_is_refused(rules: Rules, settings: Any) -> None:
+@pytest.mark.parametrize("ours", [0, 1])
+@pytest.mark.parametrize("how", ["wsgi", "asgi"])
+def test_a_url_configuration_that_a_middleware_chooses_is_refused(
+    rules: Rules, settings: Any, how: str, ours: int
+) -> None:
     class Other:
         urlpatterns = [path("other/<int:id>", buy, name="buy"), path("free/<int:id>", buy, name="free")]
 
@@ -205,12 +216,19 @@ def test_a_url_configuration_that_a_middleware_chooses_is_refused(rules: Rules, 
             request.urlconf = Other
             return self.get_response(request)
 
-    client = rules(buy)
+    rules(buy)
     globals()["Choosing"] = Choosing
-    settings.MIDDLEWARE = [f"{__name__}.Choosing", MIDDLEWARE]
+    settings.MIDDLEWARE = [f"{__name__}.Choosing"]
+    settings.MIDDLEWARE.insert(ours, MIDDLEWARE)
+    post = Client().post if how == "wsgi" else async_to_sync(AsyncClient().post)
     with pytest.raises(ConfigurationError, match=r"'buy', and /other/1 was routed there by .*Other"):
-        client.post("/other/1")
-    assert client.post("/free/1").content == b"POST free"
+        post("/other/1")
+    assert post("/free/1").content == b"POST free"
+
+
+def test_routes_below_a_language_are_locked(rules: Rules) -> None:
+    client = rules(i18n_patterns(path("product/<int:id>", buy, name="buy")))
+    assert client.post("/en-us/product/1").content == b"POST locked"
 
 
 def test_an_included_pattern_is_reached_by_every_url_configuration_that_includes_it(
