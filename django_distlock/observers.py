@@ -14,6 +14,7 @@ from distlock.web.observer import Observer, together
 from distlock.web.timing import Stopwatch
 from django_distlock import conf
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
+from django_distlock.viewclasses import is_api_view, view_class
 
 #: Where a rule's wrapper keeps the view that it stands around: the site knows no other.
 BEHIND_RULE = "__distlock_view__"
@@ -26,7 +27,7 @@ class Signals:
     """Sends the signals of one guard in one call."""
 
     def __init__(self, guarded: Guarded, request: HttpRequest | None) -> None:
-        self._sender = getattr(guarded.wrapper, BEHIND_RULE, guarded.wrapper)
+        self._sender = sender_of(guarded)
         self._about = {"where": guarded.where, "alias": guarded.told.alias, "request": request}
 
     def acquired(self, grant: Grant, waited: float) -> None:
@@ -37,6 +38,14 @@ class Signals:
 
     def released(self, grant: Grant, held: float) -> None:
         lock_released.send_robust(self._sender, names=grant.names, grant=grant, held=held, **self._about)
+
+
+def sender_of(guarded: Guarded) -> object:
+    """What *guarded* stands on, as the modules of the site name it: a function, or the class of a view."""
+    view = getattr(guarded.wrapper, BEHIND_RULE, guarded.wrapper)
+    cls = view_class(view)
+    # Nobody can name the class that @api_view makes.
+    return view if cls is None or is_api_view(cls) else cls
 
 
 def observer_for(guarded: Guarded, request: Any) -> Observer | None:

@@ -2,7 +2,7 @@
 
 The first three are about guards: decorators and rules. All of their receivers get
 
-* ``sender``: the view, or the function, as the URLconf or its module names it;
+* ``sender``: the function, or the class of the view, as the modules of the site name it;
 * ``where``: its module and name, as text;
 * ``alias``: which lock service; ``names``: what is locked;
 * ``request``: of the view; None for a plain function.

@@ -9,6 +9,8 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
+from django.views import View
+from rest_framework.decorators import api_view
 
 from distlock.errors import LockTimeout
 from distlock.web.decorator import Guarded, Told
@@ -86,6 +88,33 @@ def test_a_rule_sends_for_the_view_that_the_site_knows(rules: Callable[..., Clie
     rules(plain).post("/product/1")
     assert heard.words == ["acquired", "released"]
     assert heard.about("acquired")["sender"] is plain
+
+
+class Show(View):
+    def post(self, request: HttpRequest, id: int) -> HttpResponse:
+        return HttpResponse("sold")
+
+
+@distributed_lock("product_<id>")
+class Buy(Show): ...
+
+
+@distributed_lock("product_<id>")
+@api_view(["POST"])
+def buy_by_api(request: Any, id: int) -> HttpResponse:
+    return HttpResponse("sold")
+
+
+@pytest.mark.parametrize("cls", [Buy, Show])
+def test_for_a_class_it_is_the_class(cls: type[View], rules: Callable[..., Client], heard: Heard) -> None:
+    rules(cls.as_view()).post("/product/1")
+    assert heard.words == ["acquired", "released"]
+    assert heard.about("acquired")["sender"] is cls
+
+
+def test_for_an_api_view_it_is_the_function(serve: Callable[..., Client], heard: Heard) -> None:
+    assert serve(buy_by_api).post("/product/1").content == b"sold"
+    assert heard.about("acquired")["sender"] is buy_by_api
 
 
 def test_a_plain_function_has_no_request(heard: Heard) -> None:
