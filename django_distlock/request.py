@@ -15,7 +15,7 @@ from distlock.web.sources import BoundNames
 
 
 def keep_body(request: HttpRequest, names: BoundNames) -> None:
-    """Read the body that *names* need, before a parser of REST framework uses it up as a stream."""
+    """Read the body that *names* need, which parsers of REST framework before 3.18 use up as a stream."""
     if names.needs_body and request.content_type != "multipart/form-data":
         _ = request.body
 

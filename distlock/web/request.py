@@ -72,6 +72,9 @@ class Parts:
     def _query(self, place: Place) -> Sequence[str]:
         (name,) = place.path
         found = _read(self._request.query_string, name)
+        if not all(map(str.isascii, found)):
+            # Django reads the query, too, as the Content-Type says.
+            self._media()
         if found != list(self._request.query(name)):
             raise Malformed("is something else to the view")
         return _counted(found, place)

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.test import AsyncClient, Client
 from rest_framework.authentication import BasicAuthentication
 from rest_framework.decorators import api_view, authentication_classes, permission_classes
@@ -17,6 +19,7 @@ from rest_framework.response import Response
 from distlock.errors import ConfigurationError
 from distlock.web.guard import held
 from django_distlock import distributed_lock
+from django_distlock.request import DjangoRequest
 
 Serve = Callable[..., Client]
 
@@ -79,6 +82,32 @@ def test_a_form_is_parsed_before_the_view_can_set_upload_handlers(serve: Serve) 
     of_form = distributed_lock("product_<int:form.id>")(sets_upload_handlers)
     with pytest.raises(AttributeError, match="cannot set the upload handlers after"):
         serve(of_form, "").post("/", {"id": 1})
+
+
+@pytest.mark.parametrize(("template", "part"), [("<int:query.id>", "GET"), ("<int:form.id>", "POST")])
+def test_what_the_view_would_read_otherwise_is_a_400(serve: Serve, template: str, part: str) -> None:
+    guarded = distributed_lock(template)(lambda request: HttpResponse(names()))
+
+    def view(request: HttpRequest) -> Any:
+        if "change" in request.GET:
+            setattr(request, part, QueryDict("id=8"))
+        return guarded(request)
+
+    client, form = serve(view, ""), "application/x-www-form-urlencoded"
+    assert client.post("/?id=7", "id=7", content_type=form).content == b"7"
+    assert client.post("/?id=7&change", "id=7", content_type=form).status_code == 400
+
+
+def test_asgi_hands_the_query_over_as_text() -> None:
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "query_string": "id=\u00e9".encode(),
+        "headers": [],
+    }
+    request = DjangoRequest(ASGIRequest(scope, io.BytesIO()))
+    assert (request.query_string, request.query("id")) == (b"id=\xc3\xa9", ["\u00e9"])
 
 
 def test_a_body_that_is_gone_says_what_to_write(serve: Serve) -> None:
