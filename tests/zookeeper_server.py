@@ -47,8 +47,9 @@ class ZooKeeperServer:
         (self.folder / "zoo.cfg").write_text(text, encoding="ascii")
         self._properties = properties
         self._process: subprocess.Popen[bytes] | None = None
-        #: Looks at the server from outside. Its first use connects.
-        self.admin = KazooClient(f"127.0.0.1:{self.port}", timeout=60.0)
+        self._started = False
+        #: Looks at the server from outside.
+        self.admin = self._new_admin()
 
     @property
     def url(self) -> str:
@@ -66,8 +67,10 @@ class ZooKeeperServer:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen([*command, str(self.folder / "zoo.cfg")], stdout=log, stderr=log)
         eventually(self._answers, f"ZooKeeper answers on port {self.port}")
-        if not self.admin.connected:
-            self.admin.start(PATIENCE)
+        if not self._started:
+            self._started = True
+            self.admin.start_async()
+        eventually(lambda: self.admin.connected, "the test is connected")
 
     def tell(self, word: str, patience: float = PATIENCE) -> str:
         """The answer to one of the four-letter words."""
@@ -109,6 +112,7 @@ class ZooKeeperServer:
 
     def restart(self) -> None:
         self.kill()
+        eventually(lambda: not self.admin.connected, "the test has noticed")
         self.start()
 
     def forget(self) -> None:
@@ -117,6 +121,7 @@ class ZooKeeperServer:
         self.admin.close()
         self.kill()
         shutil.rmtree(self.folder / "data")
+        self.admin, self._started = self._new_admin(), False
         self.start()
 
     def close(self) -> None:
@@ -125,6 +130,10 @@ class ZooKeeperServer:
         self.admin.close()
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _new_admin(self) -> KazooClient:
+        retry = {"max_tries": -1, "max_delay": 0.1}
+        return KazooClient(f"127.0.0.1:{self.port}", timeout=60.0, connection_retry=retry)
 
     def _answers(self) -> bool:
         assert self._process is not None

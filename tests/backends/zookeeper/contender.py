@@ -51,6 +51,10 @@ class Contender(ZooKeeperBackend):
     def line(self, ttl: float = LONG) -> Line:
         return self._line(ttl)
 
+    def connect(self, ttl: float = LONG) -> None:
+        line = self.line(ttl)
+        line.session.connect(self._deadline())
+
     def expire(self, server_hosts: str, ttl: float = LONG) -> None:
         """Have the server end our session, as if we had not been heard of for too long."""
         client = self.line(ttl).session.client

@@ -15,8 +15,7 @@ def test_a_node_whose_reply_was_lost_is_found_again(
     zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender
 ) -> None:
     one, mine = contender(proxy.url), ask()
-    assert not one.locked(mine.key)
-    assert not one.line().places
+    one.connect()
     proxy.lose_reply()
     held = one.hold(mine)
     assert proxy.lost.is_set()
@@ -33,7 +32,7 @@ def test_a_place_in_the_line_whose_reply_was_lost_is_kept(
     one, two, three = contender(zookeeper_server.url), contender(proxy.url), contender(zookeeper_server.url)
     first, second, third = ask(key), ask(key), ask(key)
     one.hold(first)
-    two.locked(key)
+    two.connect()
     proxy.lose_reply()
     two.queue(second)
     assert proxy.lost.is_set()
@@ -74,9 +73,9 @@ def test_a_node_that_was_made_too_late_is_removed(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:
     one, mine = contender(own_zookeeper.url, io_timeout=0.2), ask(ttl=3.0)
-    one.locked(mine.key)
+    one.connect(3.0)
     own_zookeeper.pause()
-    with pytest.raises(BackendUnavailable, match="io_timeout=0.2"):
+    with pytest.raises(BackendUnavailable, match=r"io_timeout=0\.2"):
         one.request(mine)
     own_zookeeper.resume()
     # It is made now that nobody wants it any more, and the session lives on.
@@ -89,7 +88,7 @@ def test_who_asks_again_for_what_came_too_late_gets_that_place(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:
     one, mine = contender(own_zookeeper.url, io_timeout=0.2), ask()
-    one.hold(ask())
+    one.connect()
     own_zookeeper.pause()
     with pytest.raises(BackendUnavailable):
         one.request(mine)
@@ -114,7 +113,7 @@ def test_who_gives_up_an_ask_without_an_answer_leaves_no_node(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:
     one, mine = contender(own_zookeeper.url, io_timeout=0.2), ask()
-    one.locked(mine.key)
+    one.connect()
     own_zookeeper.pause()
     with pytest.raises(BackendUnavailable):
         one.request(mine)
