@@ -11,9 +11,10 @@ from django.core.checks import Warning as Caution
 from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import guards_of, unused
+from distlock.web.decorator import unused
 from distlock.web.services import make_client
 from distlock.web.settings import DEFAULT_ALIAS, Kind, contended_status, find_problems, read
+from django_distlock.audit import Found, guards_at, misplaced, passed_by, reads_early
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.routes import Route, misfits, routes
 from django_distlock.rules import make_plan
@@ -44,7 +45,7 @@ def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
 
 @register(Tags.urls)
 def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """The names of locked views against the routes that lead to them."""
+    """The guards of locked views: where they stand, and their names against the routes that lead to them."""
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
     aliases = _aliases()
@@ -52,8 +53,14 @@ def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
     for route in routes(get_resolver().url_patterns):
         if (problem := unused(route.pattern.callback)) is not None:
             found.append(Error(problem, hint=f"The route is {route.path!r}.", id="distlock.E008"))
-        found.extend(_check_aliases(route, aliases))
-        found.extend(_check_route(route))
+        try:
+            guards = list(guards_at(route))
+        except ConfigurationError as error:
+            found.append(Error(str(error), hint=f"The route is {route.path!r}.", id="distlock.E005"))
+            continue
+        found.extend(_check_aliases(route, guards, aliases))
+        found.extend(_check_names(route, guards))
+        found.extend(_check_placement(route))
     return found
 
 
@@ -80,27 +87,40 @@ def _aliases() -> list[str] | None:
         return None  # `check_settings` says so.
 
 
-def _check_aliases(route: Route, aliases: list[str] | None) -> Iterator[CheckMessage]:
-    for guarded in guards_of(route.pattern.callback):
-        alias = guarded.told.alias
+def _check_aliases(
+    route: Route, guards: Sequence[Found], aliases: list[str] | None
+) -> Iterator[CheckMessage]:
+    for found in guards:
+        alias = found.guarded.told.alias
         if aliases is not None and alias not in aliases:
             yield Error(
-                f"{guarded.where} at the route {route.path!r} has the alias {alias!r}, and DISTLOCK has not.",
+                f"{found.guarded.where} at the route {route.path!r} has the alias {alias!r}, and DISTLOCK "
+                "has not.",
                 hint=f"Known are {', '.join(map(repr, aliases))}. Add it to DISTLOCK, or name one of these.",
                 id="distlock.E007",
             )
 
 
-def _check_route(route: Route) -> Iterator[CheckMessage]:
-    for guarded in guards_of(route.pattern.callback):
-        for misfit in misfits(guarded, route):
+def _check_names(route: Route, guards: Sequence[Found]) -> Iterator[CheckMessage]:
+    for found in guards:
+        for misfit in misfits(found.guarded, route):
             if misfit.kind == "text":
                 yield Error(misfit.message, hint=misfit.hint, id="distlock.E006")
-            elif guarded.wrapper is route.pattern.callback:
+            elif found.direct:
                 yield Error(misfit.message, hint=misfit.hint, id="distlock.E005")
             else:
                 # A decorator in between may add the argument.
                 yield Caution(misfit.message, hint=misfit.hint, id="distlock.W003")
+
+
+def _check_placement(route: Route) -> Iterator[CheckMessage]:
+    hint = f"The route is {route.path!r}."
+    for problem in misplaced(route):
+        yield Error(problem, hint=hint, id="distlock.E011")
+    for problem in passed_by(route):
+        yield Error(problem, hint=hint, id="distlock.E012")
+    for problem in reads_early(route):
+        yield Caution(problem, hint=hint, id="distlock.W004")
 
 
 def _check_services(setting: object) -> Iterator[CheckMessage]:

@@ -8,12 +8,13 @@ from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 
-from distlock.errors import LockError
+from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
 from django_distlock.calls import Arguments, Keywords, answer, arun, look_over, run
 from django_distlock.placement import Standing, bound_method, is_method
-from django_distlock.remedies import line_for_method, refuse_async
+from django_distlock.remedies import async_in_transaction
 from django_distlock.transactions import EveryAlias, NoTransactions, Opened, ViewTransactions, take_over
+from django_distlock.viewclasses import view_class
 
 
 def guard_function(
@@ -94,7 +95,9 @@ async def _acall(
     if standing.kind == "function":
         return await arun(guarded, body, given, kwargs)
     if standing.kind != "handler":
-        refuse_async(guarded, standing.opted_out(every), standing)
+        on_class = view_class(guarded.wrapper) is not None or standing.view is not None
+        for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):
+            raise ConfigurationError(problem)
     if not _locks(guarded, standing, kwargs):
         return await body()
     try:
@@ -108,7 +111,7 @@ def _transactions(guarded: Guarded, every: EveryAlias, standing: Standing) -> Op
     if standing.kind == "function":
         return NoTransactions(guarded.where)
     if standing.kind == "handler":
-        return NoTransactions(guarded.where, line_for_method(guarded, standing))
+        return NoTransactions(guarded.where, standing.line(guarded))
     return ViewTransactions(standing.opted_out(every), guarded.where, guarded.function)
 
 

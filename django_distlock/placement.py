@@ -13,17 +13,16 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, chain, guards_of
+from django_distlock.remedies import above_the_class, below_api_view, too_early
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import (
+    TOO_EARLY,
     handlers,
     is_rest,
     methods_of_view,
     refuse_useless,
     refuse_useless_method,
 )
-
-#: Methods of a view that have returned before it does its work.
-_TOO_EARLY = {"setup", "initial", "initialize_request", "check_permissions", "check_throttles"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +47,8 @@ class Standing:
         if is_request(request):
             if isinstance(owner, View):
                 name = getattr(function, "__name__", "")
-                if name in _TOO_EARLY:
-                    raise ConfigurationError(
-                        f"{guarded.where} returns before the view runs, and gives the lock back: write "
-                        f"@{guarded.told} above the class {type(owner).__name__}."
-                    )
+                if name in TOO_EARLY:
+                    raise ConfigurationError(too_early(guarded, type(owner)))
                 if name == "dispatch":
                     refuse_useless(guarded, type(owner), methods_of_view(owner), UNSAFE_METHODS)
                     return cls("dispatch", given, request, owner)
@@ -61,15 +57,19 @@ class Standing:
                     return cls("handler", given, request, owner)
             elif owner is None or _is_the_view(guarded, request):
                 if not isinstance(request, HttpRequest):
-                    raise ConfigurationError(
-                        f"@distributed_lock stands below @api_view on {guarded.where}: write it above."
-                    )
+                    raise ConfigurationError(below_api_view(guarded))
                 return cls("view", given, request)
         if guarded.told.methods is not None:
             raise ConfigurationError(
                 f"{guarded.where} was not called with a request, so methods= would never lock: leave it out."
             )
         return cls("function", given)
+
+    def line(self, guarded: Guarded) -> str:
+        """What to write where one method is called inside the transaction of ``ATOMIC_REQUESTS``."""
+        match = getattr(self.request, "resolver_match", None)
+        route = match.view_name if match is not None and hasattr(self.view, "action_map") else None
+        return above_the_class(guarded.told, type(self.view), self.request.method, route)
 
     @property
     def is_rest(self) -> bool:

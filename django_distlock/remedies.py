@@ -1,34 +1,44 @@
-"""What to write instead, for guards that stand where they can't hold what they promise."""
+"""What to say, and the line to write, where a guard can't hold what it promises."""
 
 from __future__ import annotations
 
-from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded
-from django_distlock.placement import Standing
+from collections.abc import Iterator
+
+from distlock.web.decorator import Guarded, Told
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import with_methods
 
 
-def line_for_method(guarded: Guarded, standing: Standing) -> str:
-    """For one method of a class, which is called inside the transaction of ``ATOMIC_REQUESTS``."""
-    request, cls = standing.request, type(standing.view)
-    match = getattr(request, "resolver_match", None)
-    if getattr(standing.view, "action_map", None) and match is not None and match.view_name:
+def above_the_class(told: Told, cls: type, method: str, route: str | None) -> str:
+    """Instead of on one of its methods. *route*: the name of the route to a view set."""
+    if route:
         # Above the class it would lock the other actions, too, and their routes may not have the arguments.
         return (
-            f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {match.view_name!r}, "methods": '
-            f'[{request.method!r}], "lock": …}}].'
+            f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, "methods": '
+            f'[{method!r}], "lock": …}}].'
         )
-    return f"Write @{with_methods(guarded.told, request.method)} above the class {cls.__name__}."
+    return f"Write @{with_methods(told, method)} above the class {cls.__name__}."
 
 
-def refuse_async(guarded: Guarded, every: EveryAlias, standing: Standing) -> None:
-    """Raise `ConfigurationError` for the async view that Django would refuse, did our mark not keep it."""
+def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
+    """For the async view that Django would refuse under ``ATOMIC_REQUESTS``, did our mark not keep it."""
+    line = "@transaction.non_atomic_requests above it"
+    if on_class:
+        line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
     for alias in every.atomic_requests():
-        line = "@transaction.non_atomic_requests above it"
-        if standing.view is not None or hasattr(guarded.wrapper, "view_class"):
-            line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
-        raise ConfigurationError(
+        yield (
             f"{guarded.where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't "
             f"do for async views. Write {line}, and open transactions in functions that sync_to_async() runs."
         )
+
+
+def below_api_view(guarded: Guarded) -> str:
+    return f"@distributed_lock stands below @api_view on {guarded.where}: write it above."
+
+
+def too_early(guarded: Guarded, cls: type) -> str:
+    """For a method that has returned before the view does its work."""
+    return (
+        f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.told} above "
+        f"the class {cls.__name__}."
+    )

@@ -11,6 +11,9 @@ from django.views import View
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, Told
 
+#: Methods of a view that have returned before it does its work.
+TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "check_throttles")
+
 
 def view_class(callback: Any) -> Any:
     """The class behind *callback*, if ``as_view()`` gave it. REST framework's view sets say only ``cls``."""
