@@ -17,7 +17,7 @@ from loadtest.museum.benches import Bench
 from loadtest.museum.shop import Shop, Visit
 
 #: Seconds that the lock of a buyer lives who thinks longer than that.
-SHORT = 0.6
+SHORT = 0.5
 #: Seconds that a lock lives which is renewed ten times, and a body that is longer than all of them.
 RENEWED, LONGER = 0.3, 1.8
 
