@@ -21,6 +21,8 @@ class Held:
     grant: Grant
     #: Threads and tasks that inherit the context did not inherit the lock.
     owner: Owner
+    #: The database whose transaction is fenced with the grant.
+    fence: str | None = None
 
 
 _held: ContextVar[tuple[Held, ...]] = ContextVar("distlock_held", default=())
@@ -51,9 +53,9 @@ def held() -> tuple[Held, ...]:
 
 
 @contextmanager
-def holding(client: object, grant: Grant) -> Iterator[None]:
+def holding(client: object, grant: Grant, fence: str | None = None) -> Iterator[None]:
     """A guard holds *grant* while the block runs."""
-    token = _held.set((*held(), Held(client, grant, current_owner())))
+    token = _held.set((*held(), Held(client, grant, current_owner(), fence)))
     try:
         yield
     finally:

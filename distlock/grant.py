@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,6 +31,16 @@ class Grant(ABC):
     @abstractmethod
     def fences(self) -> Mapping[str, Fence]:
         """The fence of each name. Later grants of a name have larger fences, in all processes."""
+
+    @property
+    @abstractmethod
+    def domain(self) -> str:
+        """The prefix of the lock service: one name under two prefixes is two locks."""
+
+    @property
+    @abstractmethod
+    def seals(self) -> Mapping[str, str]:
+        """For each name a text that no other holder has, not even one with the same fence. No secret."""
 
     @property
     @abstractmethod
@@ -103,6 +114,15 @@ class NameGrant(Grant):
         return {self.name: self._fence}
 
     @property
+    def domain(self) -> str:
+        return self._hold.ask.key.partition(":")[0]
+
+    @property
+    def seals(self) -> Mapping[str, str]:
+        # The token itself stays here: whoever has it can give the lock away.
+        return {self.name: hashlib.blake2b(self._hold.ask.token.encode(), digest_size=16).hexdigest()}
+
+    @property
     def released(self) -> bool:
         return self._lost_at_end is not None
 
@@ -149,6 +169,14 @@ class NamesGrant(Grant):
     @property
     def fences(self) -> Mapping[str, Fence]:
         return {grant.name: grant.fence for grant in self._grants}
+
+    @property
+    def domain(self) -> str:
+        return self._grants[0].domain
+
+    @property
+    def seals(self) -> Mapping[str, str]:
+        return {name: seal for grant in self._grants for name, seal in grant.seals.items()}
 
     @property
     def released(self) -> bool:

@@ -14,6 +14,7 @@ from distlock.web import guard
 from distlock.web.answers import log_level
 from distlock.web.decorator import Guarded
 from django_distlock.conf import services, warn_without_checks
+from django_distlock.fence import database_of
 from django_distlock.observers import observer_for
 from django_distlock.request import DjangoRequest
 from django_distlock.responses import response_for
@@ -47,6 +48,7 @@ def run(
         transactions,
         timeout=told.timeout,
         ttl=told.ttl,
+        fence=fence_of(guarded),
         observer=observer_for(guarded, request),
     )
 
@@ -62,6 +64,11 @@ async def arun(
     warn_without_checks()
     parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
     told = guarded.told
+    if fence_of(guarded) is not None:
+        raise ConfigurationError(
+            f"{guarded.where} is async and has a fence, and Django opens no transactions around async code. "
+            "Write a plain 'def', or fence the function that sync_to_async() runs."
+        )
     client = services[told.alias]
     maximum = services.service(told.alias).max_names
     names = guarded.names.of_call(args, kwargs, maximum, request=parts)
@@ -75,6 +82,12 @@ async def arun(
         ttl=told.ttl,
         observer=observer_for(guarded, request),
     )
+
+
+def fence_of(guarded: Guarded) -> str | None:
+    """The database that *guarded* fences: as it was told, or else as its alias is set. None: none."""
+    told = guarded.told
+    return database_of(services.service(told.alias).fence if told.fence is None else told.fence)
 
 
 def answer(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:

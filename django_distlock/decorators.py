@@ -23,6 +23,7 @@ def distributed_lock(
     timeout: float | None = None,
     ttl: float | None = None,
     methods: Iterable[str] | None = None,
+    fence: bool | str | None = None,
     on_contended: str = "respond",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let one call at a time run on all servers, for each value of *names*.
@@ -39,7 +40,15 @@ def distributed_lock(
     is taken and are committed before it is released, and whoever does not get the lock is answered. On any
     other function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
-    told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended)
+    told = Told(
+        names,
+        alias=alias,
+        timeout=timeout,
+        ttl=ttl,
+        methods=methods,
+        fence=fence,
+        on_contended=on_contended,
+    )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, type):

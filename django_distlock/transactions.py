@@ -8,7 +8,7 @@ nothing, and its transactions are opened here, after the lock and before the vie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from distlock.errors import ConfigurationError
+from distlock.grant import Grant
+from django_distlock.fence import fenced
 
 
 class EveryAlias(set[str]):
@@ -53,26 +55,19 @@ def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAli
 class ViewTransactions:
     """The transactions of a view: those that Django would have opened."""
 
-    def __init__(
-        self, every: EveryAlias, where: str, inner: Callable[..., Any] | None = None, line: str = ""
-    ) -> None:
-        """*inner*: what is guarded, if it was a view by itself. *line*: what to write where one is open."""
+    def __init__(self, every: EveryAlias, where: str, inner: Callable[..., Any] | None = None) -> None:
+        """*inner*: what is guarded, if it was a view by itself."""
         self._every = every
         self._where = where
         self._inner = getattr(inner, "_non_atomic_requests", ())
-        self._line = line
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        refuse_open(self._where, names, nested, self._line)
+        refuse_open(self._where, names, nested)
 
-    @contextmanager
-    def begin(self) -> Iterator[bool]:
-        # durable: what is committed at the end of this block is committed for good.
-        with ExitStack() as stack:
-            aliases = self._every.atomic_requests()
-            for alias in aliases:
-                stack.enter_context(transaction.atomic(using=alias, durable=True))
-            yield bool(aliases)
+    def begin(
+        self, grant: Grant, fence: str | None, left: Callable[[], float]
+    ) -> AbstractContextManager[bool]:
+        return _begun(self._every.atomic_requests(), grant, fence, left)
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
@@ -86,7 +81,7 @@ class ViewTransactions:
 
 
 class NoTransactions:
-    """A plain function: it opens its own, and commits them before it returns."""
+    """A plain function: it opens its own, and commits them before it returns. A fenced one is the guard's."""
 
     def __init__(self, where: str, line: str = "") -> None:
         """*line*: what to write where somebody else has opened one."""
@@ -96,9 +91,10 @@ class NoTransactions:
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         refuse_open(self._where, names, nested, self._line)
 
-    @contextmanager
-    def begin(self) -> Iterator[bool]:
-        yield False
+    def begin(
+        self, grant: Grant, fence: str | None, left: Callable[[], float]
+    ) -> AbstractContextManager[bool]:
+        return _begun([], grant, fence, left)
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
@@ -126,8 +122,21 @@ class AsyncTransactions:
             raise ConfigurationError(self._open.message(self._where, names, nested))
 
     @contextmanager
-    def begin(self) -> Iterator[bool]:
+    def begin(self, grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
         yield False
+
+
+@contextmanager
+def _begun(aliases: list[str], grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
+    # durable: what is committed at the end of this block is committed for good.
+    with ExitStack() as stack:
+        if fence is not None:
+            # The outermost one: what the others write is committed before the next grant passes the fence.
+            stack.enter_context(fenced(grant, fence, left))
+        for alias in aliases:
+            if alias != fence:
+                stack.enter_context(transaction.atomic(using=alias, durable=True))
+        yield fence is not None or bool(aliases)
 
 
 @dataclass(frozen=True, slots=True)

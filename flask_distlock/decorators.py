@@ -26,6 +26,7 @@ def distributed_lock(
     timeout: float | None = None,
     ttl: float | None = None,
     methods: Iterable[str] | None = None,
+    fence: bool | str | None = None,
     on_contended: str = "respond",
 ) -> Callable[[F], F]:
     """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
@@ -41,7 +42,15 @@ def distributed_lock(
     returns. On a view, whoever does not get the lock is answered by a Werkzeug exception. On any other
     function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
-    told = Told(names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended)
+    told = Told(
+        names,
+        alias=alias,
+        timeout=timeout,
+        ttl=ttl,
+        methods=methods,
+        fence=fence,
+        on_contended=on_contended,
+    )
 
     def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(target, type):

@@ -92,11 +92,18 @@ class DistLock:
         timeout: float | None = None,
         ttl: float | None = None,
         methods: Iterable[str] | None = None,
+        fence: bool | str | None = None,
         on_contended: str = "respond",
     ) -> Callable[[F], F]:
         """`flask_distlock.distributed_lock`, for those who have the extension at hand."""
         return distributed_lock(
-            *names, alias=alias, timeout=timeout, ttl=ttl, methods=methods, on_contended=on_contended
+            *names,
+            alias=alias,
+            timeout=timeout,
+            ttl=ttl,
+            methods=methods,
+            fence=fence,
+            on_contended=on_contended,
         )
 
     def close(self) -> None:

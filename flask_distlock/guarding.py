@@ -21,7 +21,7 @@ from distlock.web.observer import Observer
 from flask_distlock.exceptions import exception_for
 from flask_distlock.observers import observer_for
 from flask_distlock.request import FlaskRequest
-from flask_distlock.sessions import SessionTransactions
+from flask_distlock.sessions import DEFAULT_BIND, SessionTransactions
 from flask_distlock.state import State, current_state
 from flask_distlock.views import locked_as_view
 
@@ -36,6 +36,7 @@ class Ask:
     client: Locks
     names: Sequence[str]
     transactions: SessionTransactions
+    fence: str | None
     observer: Observer | None
 
     def finish(self, result: Any) -> Any:
@@ -67,6 +68,7 @@ def call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             ask.transactions,
             timeout=guarded.told.timeout,
             ttl=guarded.told.ttl,
+            fence=ask.fence,
             observer=ask.observer,
         )
 
@@ -87,6 +89,7 @@ async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any])
             ask.transactions,
             timeout=guarded.told.timeout,
             ttl=guarded.told.ttl,
+            fence=ask.fence,
             observer=ask.observer,
         )
 
@@ -150,7 +153,10 @@ def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) ->
     client = state.services[guarded.told.alias]
     state.sessions.watch(current_app)
     transactions = state.sessions.transactions(guarded.where, is_view)
-    return Ask(guarded, client, names, transactions, observer_for(guarded))
+    told = guarded.told
+    fence = state.services.service(told.alias).fence if told.fence is None else told.fence
+    bind = DEFAULT_BIND if fence is True else fence or None
+    return Ask(guarded, client, names, transactions, bind, observer_for(guarded))
 
 
 def _streams(result: Any) -> bool:

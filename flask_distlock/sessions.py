@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
-from flask import Flask, appcontext_pushed
+from flask import Flask, appcontext_pushed, current_app
 
-from distlock.errors import ConfigurationError
+from distlock.errors import ConfigurationError, LockLost
+from distlock.grant import Grant
 from distlock.web.guard import check_held
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
     from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, scoped_session
+
+Left = Callable[[], float]
+
+#: What ``fence=True`` means: SQLALCHEMY_DATABASE_URI, which has no name as a bind.
+DEFAULT_BIND = "default"
 
 
 class Sessions:
@@ -24,6 +32,8 @@ class Sessions:
         self._session: scoped_session[Session] | None = None
         #: Sessions that have sent writes to the database, so that they look clean and are not.
         self._wrote: WeakSet[Session] = WeakSet()
+        #: Sessions whose transactions pass a fence.
+        self._fenced: WeakKeyDictionary[Session, Fenced] = WeakKeyDictionary()
 
     def look_out(self, app: Flask) -> None:
         """Watch the app's session from the first app context in which it is there."""
@@ -45,6 +55,7 @@ class Sessions:
 
         event.listen(session, "after_flush", self._after_flush)
         event.listen(session, "do_orm_execute", self._on_execute)
+        event.listen(session, "after_begin", self._after_begin)
         event.listen(session, "before_commit", self._before_commit)
         event.listen(session, "after_transaction_end", self._after_transaction_end)
         self._session = session
@@ -64,6 +75,51 @@ class Sessions:
             return True
         return session in self._wrote and session.in_transaction()
 
+    @contextmanager
+    def fencing(self, where: str, grant: Grant, fence: str | None, left: Left) -> Iterator[None]:
+        """Every transaction of the session in the block passes the fence of the bind *fence*."""
+        if fence is None:
+            yield
+            return
+        from flask_distlock.fence import fenced
+
+        session, engine = self._session_and_engine(where, fence)
+        with fenced(session, engine, grant, left):
+            self._fenced[session] = Fenced(engine, grant, left)
+            try:
+                yield
+            finally:
+                del self._fenced[session]
+                # The rows of the fence are locked until this transaction ends.
+                session.rollback()
+
+    def _session_and_engine(self, where: str, fence: str) -> tuple[Session, Engine]:
+        db: Any = current_app.extensions.get("sqlalchemy")
+        if self._session is None:
+            raise ConfigurationError(
+                f"{where} has a fence, which needs the db.session of Flask-SQLAlchemy: write "
+                "'db.init_app(app)' before the first request, or leave fence= out."
+            )
+        engines = db.engines
+        bind = None if fence == DEFAULT_BIND else fence
+        if bind not in engines:
+            known = ", ".join(repr(key) for key in engines if key is not None) or "none"
+            raise ConfigurationError(
+                f"{where} has fence={fence!r}, and SQLALCHEMY_BINDS has not: it has {known}."
+            )
+        return self._session(), engines[bind]
+
+    def _after_begin(self, session: Session, transaction: SessionTransaction, database: Connection) -> None:
+        fenced = self._fenced.get(session)
+        if fenced is None or database.engine.pool is not fenced.engine.pool:
+            return
+        from flask_distlock.fence import fence_again
+
+        # What the view has committed is over, and another grant may have been there since.
+        fenced.refused = True
+        fence_again(database, fenced.grant, fenced.left)
+        fenced.refused = False
+
     def _after_flush(self, session: Session, context: Any) -> None:
         self._wrote.add(session)
 
@@ -78,6 +134,22 @@ class Sessions:
     def _before_commit(self, session: Session) -> None:
         # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
         check_held()
+        fenced = self._fenced.get(session)
+        if fenced is not None and fenced.refused:
+            # The view went on after the fence had refused it.
+            names = ", ".join(map(repr, fenced.grant.names))
+            raise LockLost(f"The transaction did not pass the fence of {names}. Roll it back, and retry.")
+
+
+@dataclass(slots=True)
+class Fenced:
+    """A session whose transactions pass a fence."""
+
+    engine: Engine
+    grant: Grant
+    left: Left
+    #: Whether the transaction that is open did not pass.
+    refused: bool = False
 
 
 class SessionTransactions:
@@ -109,10 +181,15 @@ class SessionTransactions:
         session.rollback()
 
     @contextmanager
-    def begin(self) -> Iterator[bool]:
-        try:
+    def begin(self, grant: Grant, fence: str | None, left: Left) -> Iterator[bool]:
+        with self._sessions.fencing(self._where, grant, fence, left), self._settled():
             # The view commits by itself; `Sessions` checks the lock then.
             yield False
+
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             # An after_request hook might commit what the view left behind, after the release.
             self._roll_back()

@@ -48,6 +48,7 @@ class Told:
         timeout: float | None = None,
         ttl: float | None = None,
         methods: Iterable[str] | None = None,
+        fence: bool | str | None = None,
         on_contended: str = "respond",
     ) -> None:
         self._sources = tuple(names)
@@ -58,6 +59,9 @@ class Told:
         self.timeout = _seconds("timeout", timeout, zero=True)
         self.ttl = _seconds("ttl", ttl, zero=False)
         self.methods = None if methods is None else _methods(methods)
+        if fence == "" or not isinstance(fence, bool | str | None):
+            raise ConfigurationError(f"fence={fence!r} has to be True, False, or the name of a database.")
+        self.fence = fence
         if on_contended not in ON_CONTENDED:
             raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond' or 'raise'.")
         #: Whether a view's client is answered where the lock stayed taken; else the view raises LockTimeout.
@@ -75,6 +79,8 @@ class Told:
         ]
         if self.methods is not None:
             given.append(f"methods=[{', '.join(map(_written, sorted(self.methods)))}]")
+        if self.fence is not None:
+            given.append(f"fence={_written(self.fence) if isinstance(self.fence, str) else self.fence}")
         if not self.responds:
             given.append('on_contended="raise"')
         return f"distributed_lock({', '.join(given)})"

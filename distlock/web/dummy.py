@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import secrets
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 class DummyGrant(Grant):
     """Looks like a grant, keeps nobody out, is never lost."""
 
-    __slots__ = ("_fences", "_released")
+    __slots__ = ("_domain", "_fences", "_released", "_seals")
 
-    def __init__(self, fences: Mapping[str, Fence]) -> None:
+    def __init__(self, domain: str, fences: Mapping[str, Fence]) -> None:
+        self._domain = domain
         self._fences = fences
+        self._seals = dict.fromkeys(fences, secrets.token_hex(16))
         self._released = False
 
     def __repr__(self) -> str:
@@ -37,6 +41,14 @@ class DummyGrant(Grant):
     @property
     def fences(self) -> Mapping[str, Fence]:
         return self._fences
+
+    @property
+    def domain(self) -> str:
+        return self._domain
+
+    @property
+    def seals(self) -> Mapping[str, str]:
+        return self._seals
 
     @property
     def released(self) -> bool:
@@ -81,8 +93,9 @@ class DummyLocks(Locks):
         super().__init__(cast("Engine", _NoEngine(ttl)), prefix, timeout)
         self._era = era
         # next() of a count is one step of the interpreter: threads never get the same number.
-        self._numbers = itertools.count(1)
+        # They go on growing when the process starts again: a fence's row may remember the last ones.
+        self._numbers = itertools.count(time.time_ns() // 1000)
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         yield from ()
-        return DummyGrant({name: Fence(self._era, next(self._numbers)) for name in names})
+        return DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers)) for name in names})

@@ -1,4 +1,4 @@
-"""The guard: lock, BEGIN, view, check, COMMIT, release, in that order. G2 lives here.
+"""The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order. G2 lives here.
 
 A framework says how its transactions are opened (`Transactions`); the order is ours.
 """
@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
-from distlock.current import held, holding
+from distlock.clock import now
+from distlock.current import Held, held, holding
+from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.web.observer import Observer, Watch, watching
@@ -26,8 +28,14 @@ class Transactions(Protocol):
         Called before anything waits. *nested*: another guard, with other names, is around this one.
         """
 
-    def begin(self) -> AbstractContextManager[bool]:
-        """Begin, and commit or roll back at the end. Gives whether there is anything to commit."""
+    def begin(
+        self, grant: Grant, fence: str | None, left: Callable[[], float]
+    ) -> AbstractContextManager[bool]:
+        """Begin, pass the *fence* with *grant*, and commit or roll back at the end.
+
+        Gives whether there is anything to commit. *fence*: which database is fenced, in the framework's
+        words; None: none. *left*: seconds that may be waited for the fence's rows.
+        """
 
 
 def run(
@@ -38,21 +46,24 @@ def run(
     *,
     timeout: float | None = None,
     ttl: float | None = None,
+    fence: str | None = None,
     observer: Observer | None = None,
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
-    *timeout*, *ttl*: seconds; None: the client's. *observer*: told what becomes of the lock. Names that a
-    guard around this one holds are ours already. Raises `LockError`s, and what *body* raises; the transaction
-    is rolled back first, and a lock that was lost before COMMIT rolls it back, too.
+    *timeout*, *ttl*: seconds; None: the client's. *fence*: the database that is fenced; None: none.
+    *observer*: told what becomes of the lock. Names that a guard around this one holds are ours already.
+    Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
+    lost before COMMIT rolls it back, too.
     """
-    wanted = _wanted(client, names, transactions)
+    wanted = _wanted(client, names, transactions, fence)
     if not wanted:
         return body()
+    left = _left(client, timeout)
     with (
         watching(observer, wanted) as watch,
         client.lock(*wanted, timeout=timeout, ttl=ttl) as grant,
-        _held(client, grant, transactions, watch) as finish,
+        _held(client, grant, transactions, fence, watch, left) as finish,
     ):
         return finish(body())
 
@@ -65,15 +76,17 @@ async def arun(
     *,
     timeout: float | None = None,
     ttl: float | None = None,
+    fence: str | None = None,
     observer: Observer | None = None,
 ) -> R:
     """`run`, for an async *body*."""
-    wanted = _wanted(client, names, transactions)
+    wanted = _wanted(client, names, transactions, fence)
     if not wanted:
         return await body()
+    left = _left(client, timeout)
     with watching(observer, wanted) as watch:
         async with client.lock(*wanted, timeout=timeout, ttl=ttl) as grant:
-            with _held(client, grant, transactions, watch) as finish:
+            with _held(client, grant, transactions, fence, watch, left) as finish:
                 return finish(await body())
 
 
@@ -85,12 +98,17 @@ def check_held() -> None:
 
 @contextmanager
 def _held(
-    client: Locks, grant: Grant, transactions: Transactions, watch: Watch | None
+    client: Locks,
+    grant: Grant,
+    transactions: Transactions,
+    fence: str | None,
+    watch: Watch | None,
+    left: Callable[[], float],
 ) -> Iterator[Callable[[R], R]]:
     """Between lock and release: BEGIN, the block, COMMIT. Gives what the result of the block goes through."""
     if watch is not None:
         watch.acquired(grant)
-    with holding(client, grant), transactions.begin() as commits:
+    with holding(client, grant, fence), transactions.begin(grant, fence, left) as commits:
 
         def finish(result: R) -> R:
             if commits:
@@ -101,13 +119,32 @@ def _held(
         yield finish
 
 
-def _wanted(client: Locks, names: Sequence[str], transactions: Transactions) -> Sequence[str]:
+def _left(client: Locks, timeout: float | None) -> Callable[[], float]:
+    """What is left of the wait, seconds: for the lock, and then for the fence's rows."""
+    deadline = now() + (client.timeout if timeout is None else timeout)
+    return lambda: deadline - now()
+
+
+def _wanted(
+    client: Locks, names: Sequence[str], transactions: Transactions, fence: str | None
+) -> Sequence[str]:
     """Those of *names* that are not held yet. A held one that was lost raises `LockLost`."""
     around = held()
     for one in around:
         if one.client is client and not set(one.grant.names).isdisjoint(names):
             one.grant.check()
+            _refuse_unfenced(one, names, fence)
             names = [name for name in names if name not in one.grant.names]
     if names:
         transactions.refuse_open(names, nested=bool(around))
     return names
+
+
+def _refuse_unfenced(outer: Held, names: Sequence[str], fence: str | None) -> None:
+    if fence not in {None, outer.fence}:
+        shown = ", ".join(map(repr, names))
+        raise ConfigurationError(
+            f"A guard on {shown} with fence={fence!r} stands inside a guard on the same name "
+            f"with fence={outer.fence!r}, whose transaction it can't fence any more: write the fence on the "
+            "outer guard."
+        )

@@ -14,7 +14,7 @@ from distlock.web.decorator import Told, When
 from distlock.web.templates import NameSource
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "methods": ["POST"], "lock": "product_<id>"}'
-_TOLD = ("alias", "timeout", "ttl", "methods", "on_contended")
+_TOLD = ("alias", "timeout", "ttl", "methods", "fence", "on_contended")
 _KEYS = ("route", "lock", *_TOLD, "when")
 
 

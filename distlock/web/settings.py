@@ -49,6 +49,7 @@ class Service:
     #: everybody else. The core's own default is larger: its callers are not a server's only threads.
     max_waiters: int = 8
     max_waiters_total: int = 256
+    fence: bool | str = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     @property
@@ -270,7 +271,9 @@ def _on_backend_down(value: Any) -> str | None:
 
 
 def _fence(value: Any) -> str | None:
-    return None if value is False else "Fences are not available in this version: write False."
+    if isinstance(value, bool) or (isinstance(value, str) and value):
+        return None
+    return "It has to be True, False, or the name of the database that has the fence's table."
 
 
 def _options(value: Any) -> str | None:
@@ -294,6 +297,16 @@ _CHECKS = {
     "FENCE": _fence,
     "OPTIONS": _options,
 }
-_PLAIN = {"prefix", "era", "ttl", "timeout", "max_hold", "max_names", "max_waiters", "max_waiters_total"}
+_PLAIN = {
+    "era",
+    "fence",
+    "max_hold",
+    "max_names",
+    "max_waiters",
+    "max_waiters_total",
+    "prefix",
+    "timeout",
+    "ttl",
+}
 #: Word -> what serves it. Words with the same service may stand together.
 _SERVICES = {"dummy": "dummy", **{scheme: path for scheme, (path, _) in SCHEMES.items()}}

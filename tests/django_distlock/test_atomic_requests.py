@@ -19,8 +19,9 @@ def sell(port: int, guard: str) -> dict[str, Any]:
 def test_under_atomic_requests_64_posts_sell_the_40_pieces_and_no_more(postgres: int) -> None:
     guarded = sell(postgres, "distributed")
     ruled = sell(postgres, "rule")
+    fenced = sell(postgres, "fence")
     # The control differs only in letting go when the decorator returns, which is before COMMIT.
     control = sell(postgres, "control")
 
-    assert guarded == ruled == {"sold": 40, "left": 0, "answers": {"200": 40, "409": 24}}
+    assert guarded == ruled == fenced == {"sold": 40, "left": 0, "answers": {"200": 40, "409": 24}}
     assert control["sold"] > 40

@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextvars
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -39,7 +39,9 @@ class Transactions:
         self.log.append(f"{what}{'+' if self.locks.lock('product_1').locked() else '-'}")
 
     @contextmanager
-    def begin(self) -> Iterator[bool]:
+    def begin(
+        self, grant: distlock.Grant, fence: str | None, left: Callable[[], float]
+    ) -> Iterator[bool]:
         self.note("BEGIN")
         self.open = True
         try:

@@ -18,10 +18,12 @@ def test_every_key_arrives() -> None:
     given = {
         "BACKEND": "redis", "LOCATION": REDIS, "PREFIX": "shop", "ERA": 2, "TTL": 8, "TIMEOUT": 0.5,
         "MAX_HOLD": 30, "MAX_NAMES": 4, "MAX_WAITERS": 5, "MAX_WAITERS_TOTAL": 6,
-        "ON_BACKEND_DOWN": "refuse", "FENCE": False, "OPTIONS": {"socket_timeout": 1},
+        "ON_BACKEND_DOWN": "refuse", "FENCE": "orders", "OPTIONS": {"socket_timeout": 1},
     }  # fmt: skip
     service = read({"default": REDIS and given})["default"]
-    assert service == Service("default", REDIS, None, "shop", 2, 8, 0.5, 30, 4, 5, 6, {"socket_timeout": 1})
+    assert service == Service(
+        "default", REDIS, None, "shop", 2, 8, 0.5, 30, 4, 5, 6, "orders", {"socket_timeout": 1}
+    )
 
 
 def test_a_dotted_path_names_a_backend() -> None:
@@ -79,20 +81,20 @@ def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
         ({"default": {"LOCATION": REDIS, "PREFIX": "a:b"}}, "value", "letters, digits"),
         ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "run"}}, "value", "needs a fence"),
         ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "ignore"}}, "value", "no lock, no view"),
-        ({"default": {"LOCATION": REDIS, "FENCE": True}}, "value", "not available in this version"),
+        ({"default": {"LOCATION": REDIS, "FENCE": 1}}, "value", "True, False, or the name of the database"),
         ({"default": {"LOCATION": REDIS, "OPTIONS": ["x"]}}, "value", "dict of the backend's own"),
         ({"default": {"BACKEND": "rediss", "LOCATION": ""}}, "value", "has to be a URL"),
         ({"default": {"BACKEND": "redsi", "LOCATION": REDIS}}, "value", "Did you mean 'redis'"),
         ({"default": {"BACKEND": REDIS}}, "value", "belongs into LOCATION"),
         (
-            {"default": {"BACKEND": "zookeeper://h"}},
+            {"default": {"BACKEND": "etcd://h"}},
             "value",
-            "as 'zookeeper'. Known are dummy, memory, file, ",
+            "as 'etcd'. Known are dummy, memory, file, ",
         ),
         (
-            {"default": {"BACKEND": "zookeeper"}},
+            {"default": {"BACKEND": "etcd"}},
             "value",
-            "No lock service is known as 'zookeeper'. Known are",
+            "No lock service is known as 'etcd'. Known are",
         ),
         ({"default": {"BACKEND": "redsi://h"}}, "value", "Did you mean 'redis'"),
     ],

@@ -1,0 +1,62 @@
+"""The fence's row: one for each name, in the user's own database. G1 lives here.
+
+A fenced transaction locks the row before it reads what the name protects, and keeps it locked until COMMIT.
+So those of one name run one after the other, each sees the ones before it, and one whose fence is older than
+the row's is overtaken. See
+https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from distlock.errors import LockLost
+from distlock.grant import Fence, Grant
+
+TABLE = "distlock_fence"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What one grant writes into the row of one name."""
+
+    domain: str
+    name: str
+    fence: Fence
+    #: Tells this grant from any other with the same fence, which a lock service that lost its data may make.
+    seal: str
+
+    @property
+    def row(self) -> str:
+        """The row's key. A digest: no collation, padding or length makes one row of two names."""
+        return hashlib.sha256(f"{self.domain}:{self.name}".encode()).hexdigest()
+
+    def is_newer_than(self, fence: Fence, seal: str) -> bool:
+        """Whether the row has to be written. False if this very grant has done so already.
+
+        Raises `Overtaken` if a later grant did.
+        """
+        if self.fence > fence:
+            return True
+        if self.fence == fence and self.seal == seal:
+            return False
+        raise Overtaken(self, fence)
+
+
+class Overtaken(LockLost):
+    """A later grant of the name has written its fence: what comes from this one is not committed."""
+
+    def __init__(self, stamp: Stamp, stored: Fence) -> None:
+        mine = stamp.fence
+        super().__init__(
+            f"The lock {stamp.name!r} was overtaken: its fence is {mine.era}:{mine.number}, and the database "
+            f"has seen {stored.era}:{stored.number}. Nothing is committed. Try again."
+        )
+
+
+def stamps_of(grant: Grant) -> list[Stamp]:
+    """What *grant* writes, in the order in which everybody locks: nobody waits in a ring."""
+    domain, fences = grant.domain, grant.fences
+    seals = sorted(grant.seals.items())
+    return [Stamp(domain, name, fences[name], seal) for name, seal in seals]

@@ -1,0 +1,150 @@
+"""How each kind of database locks the fence's row, and what its errors mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Protocol
+
+from distlock.errors import ConfigurationError
+from distlock.fence.row import TABLE
+
+Rows = Sequence[Sequence[Any]]
+
+
+class Connection(Protocol):
+    """One connection of the user's database, as a framework gives it. Parameters are written ``%s``."""
+
+    #: ``postgresql``, ``mariadb``, ``mysql`` or ``sqlite``.
+    kind: str
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Rows:
+        """Run *statement*; the rows that it gives, if it gives any."""
+
+
+class Statements(Protocol):
+    """One kind of database."""
+
+    #: Makes a row where there is none. Its fence is older than every grant's.
+    insert: str
+
+    def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
+        """Lock *row* until the transaction ends, waiting *seconds* at most. Empty: there is no such row."""
+
+
+# Nothing but the name of the table is put in.
+_SELECT = f"SELECT era, number, token FROM {TABLE} WHERE id = %s"  # noqa: S608
+_TOUCH = f"UPDATE {TABLE} SET token = token WHERE id = %s"  # noqa: S608
+_VALUES = "(id, domain, name, era, number, token) VALUES (%s, %s, %s, 0, 0, '')"
+
+UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, token = %s WHERE id = %s"  # noqa: S608
+
+
+class _PostgreSQL:
+    insert = f"INSERT INTO {TABLE} {_VALUES} ON CONFLICT DO NOTHING"
+
+    def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
+        # The lock service lets one in at a time: the row is free, but for rare cases.
+        if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
+            return rows
+        set_timeout = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
+        [(before, _)] = connection.execute(set_timeout, [f"{_milliseconds(seconds)}ms"])
+        rows = connection.execute(f"{_SELECT} FOR UPDATE", [row])
+        # How long the user's own statements wait is the user's to say.
+        connection.execute(set_timeout, [before])
+        return rows
+
+
+class _MariaDB:
+    insert = f"INSERT IGNORE INTO {TABLE} {_VALUES}"
+
+    def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
+        if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
+            return rows
+        # It counts whole seconds.
+        return connection.execute(f"{_SELECT} FOR UPDATE WAIT {max(1, math.ceil(seconds))}", [row])
+
+
+class _MySQL(_MariaDB):
+    def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
+        if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
+            return rows
+        [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
+        connection.execute("SET innodb_lock_wait_timeout = %s", [max(1, math.ceil(seconds))])
+        try:
+            return connection.execute(f"{_SELECT} FOR UPDATE", [row])
+        finally:
+            connection.execute("SET innodb_lock_wait_timeout = %s", [before])
+
+
+class _SQLite:
+    insert = f"INSERT OR IGNORE INTO {TABLE} {_VALUES}"
+
+    def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
+        [(before,)] = connection.execute("PRAGMA busy_timeout")
+        connection.execute(f"PRAGMA busy_timeout = {_milliseconds(seconds)}")
+        try:
+            # SQLite locks the whole database, and for writers only: a transaction that begins with a SELECT
+            # reads what another one is about to change. So the first statement is a write.
+            connection.execute(_TOUCH, [row])
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(before)}")
+        return connection.execute(_SELECT, [row])
+
+
+_KINDS: dict[str, Statements] = {
+    "postgresql": _PostgreSQL(),
+    "mariadb": _MariaDB(),
+    "mysql": _MySQL(),
+    "sqlite": _SQLite(),
+}
+
+
+def statements_for(kind: str) -> Statements:
+    """The statements of *kind*. Raises `ConfigurationError` for a database that has no fence."""
+    try:
+        return _KINDS[kind]
+    except KeyError:
+        known = ", ".join(_KINDS)
+        raise ConfigurationError(f"A fence needs one of {known}; the database is {kind!r}.") from None
+
+
+Trouble = Literal["busy", "again", "no table"]
+
+#: SQLSTATEs of PostgreSQL, and numbers of MySQL and MariaDB.
+_TROUBLES: dict[object, Trouble] = {
+    "55P03": "busy",
+    1205: "busy",
+    "40001": "again",
+    "40P01": "again",
+    1020: "again",
+    1213: "again",
+    "42P01": "no table",
+    1146: "no table",
+}
+
+
+def trouble(error: BaseException) -> Trouble | None:
+    """What *error* of a database means for the fence; frameworks wrap the driver's."""
+    for one in _causes(error):
+        for code in (getattr(one, "sqlstate", None), getattr(one, "pgcode", None), *one.args[:1]):
+            if isinstance(code, str | int) and code in _TROUBLES:
+                return _TROUBLES[code]
+        # SQLite's errors have words only, where its driver does not add a name.
+        text = str(one)
+        if "database is locked" in text or "table is locked" in text:
+            return "busy"
+        if f"no such table: {TABLE}" in text:
+            return "no table"
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        original = getattr(error, "orig", None)
+        error = original if isinstance(original, BaseException) else error.__cause__
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, math.ceil(seconds * 1000))

@@ -1,0 +1,57 @@
+"""The fence's row in Django's databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+
+from distlock.errors import ConfigurationError
+from distlock.fence.passing import begin_fenced
+from distlock.grant import Grant
+
+
+def fenced(grant: Grant, using: str, left: Callable[[], float]) -> AbstractContextManager[object]:
+    """A transaction of the database *using* that is committed only if no later grant's was.
+
+    *left*: seconds that may be waited for those of earlier grants. Raises `LockLost`, `LockTimeout`.
+    """
+
+    def begin() -> AbstractContextManager[object]:
+        # durable: inside another block it would pass the fence too late.
+        return transaction.atomic(using=using, durable=True)
+
+    migrate = "manage.py migrate distlock" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")
+    return begin_fenced(begin, _Connection(using), grant, left, migrate)
+
+
+def database_of(fence: bool | str) -> str | None:
+    """The alias of the database that *fence* means; None: none.
+
+    Raises `ConfigurationError` if there is no such database.
+    """
+    if not fence:
+        return None
+    using = DEFAULT_DB_ALIAS if fence is True else fence
+    if using not in connections.settings:
+        known = ", ".join(map(repr, connections.settings))
+        raise ConfigurationError(f"fence={using!r} names no database of DATABASES, which has {known}.")
+    return using
+
+
+class _Connection:
+    """One of Django's connections, as the fence needs it."""
+
+    def __init__(self, using: str) -> None:
+        self._connection: Any = connections[using]
+        # Asking costs a query the first time, and only Django's wrapper for both of them can be asked.
+        mariadb = getattr(self._connection, "mysql_is_mariadb", False)
+        self.kind = "mariadb" if mariadb else self._connection.vendor
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            rows: Sequence[Sequence[Any]] = cursor.fetchall() if cursor.description else ()
+            return rows

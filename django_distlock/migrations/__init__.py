@@ -1,0 +1,3 @@
+"""Migrations of the table of the fence."""
+
+from __future__ import annotations

@@ -1,0 +1,24 @@
+"""The fence's table. SQLAlchemy's is the same one: a Django and a Flask instance may share it."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from distlock.fence.row import TABLE
+
+
+class Fence(models.Model):
+    """The latest grant of one name whose transaction came to this database."""
+
+    id = models.CharField(primary_key=True, max_length=64, editable=False)
+    domain = models.CharField(max_length=64)
+    name = models.CharField(max_length=255)
+    era = models.IntegerField()
+    number = models.BigIntegerField()
+    token = models.CharField(max_length=32)
+
+    class Meta:
+        db_table = TABLE
+
+    def __str__(self) -> str:
+        return f"{self.domain}:{self.name} {self.era}:{self.number}"

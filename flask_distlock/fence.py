@@ -1,0 +1,82 @@
+"""The fence's row in SQLAlchemy's databases, and the table. Imported only by sites that have SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table
+from sqlalchemy import Connection as Database
+from sqlalchemy.orm import Session
+
+from distlock.fence.passing import begin_fenced, pass_fence
+from distlock.fence.row import TABLE, stamps_of
+from distlock.fence.statements import statements_for
+from distlock.grant import Grant
+
+
+def fence_table(metadata: MetaData) -> Table:
+    """Add the fence's table to *metadata*, once. Django's model is the same one."""
+    return Table(
+        TABLE,
+        metadata,
+        Column("id", String(64), primary_key=True),
+        Column("domain", String(64), nullable=False),
+        Column("name", String(255), nullable=False),
+        Column("era", Integer, nullable=False),
+        Column("number", BigInteger, nullable=False),
+        Column("token", String(32), nullable=False),
+    )
+
+
+def fenced(
+    session: Session, engine: Engine, grant: Grant, left: Callable[[], float]
+) -> AbstractContextManager[object]:
+    """Begin the transaction of *session* on *engine* by passing the fence. Errors roll it back.
+
+    *left*: seconds that may be waited for transactions of earlier grants. Raises `LockLost`, `LockTimeout`.
+    """
+    connection = _Connection(engine)
+
+    @contextmanager
+    def begin() -> Iterator[None]:
+        try:
+            connection.open = session.connection(bind_arguments={"bind": engine})
+            yield
+        except BaseException:
+            session.rollback()
+            raise
+        finally:
+            connection.open = None
+
+    return begin_fenced(begin, connection, grant, left, "flask distlock create-table")
+
+
+def fence_again(database: Database, grant: Grant, left: Callable[[], float]) -> None:
+    """Pass the fence in a later transaction of the same grant, which *database* has just begun."""
+    connection = _Connection(database.engine)
+    connection.open = database
+    pass_fence(connection, statements_for(connection.kind), stamps_of(grant), left)
+
+
+class _Connection:
+    """The connection that is open just now; else one of its own for each statement."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
+        self.open: Database | None = None
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
+        if self.open is None:
+            with self._engine.begin() as connection:
+                return _execute(connection, statement, parameters)
+        return _execute(self.open, statement, parameters)
+
+
+def _execute(database: Database, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
+    if database.dialect.paramstyle == "qmark":
+        statement = statement.replace("%s", "?")
+    result = database.exec_driver_sql(statement, tuple(parameters))
+    return result.fetchall() if result.returns_rows else []

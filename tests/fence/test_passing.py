@@ -1,0 +1,199 @@
+"""The fence on three databases, with a lock that keeps nobody out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, MetaData, create_engine, event, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from demo_shop import ledger
+from distlock.errors import ConfigurationError, LockTimeout
+from distlock.fence.row import Overtaken
+from distlock.grant import Fence, Grant
+from distlock.web.dummy import DummyGrant, DummyLocks
+from flask_distlock.fence import fence_table, fenced
+from loadtest.mariadb import running_mariadb
+from loadtest.postgresql import running_postgresql
+
+STOCK = 40
+
+
+class FakeGrant(DummyGrant):
+    """A grant of a lock service that lost its data, or its mind."""
+
+    def __init__(self, fences: dict[str, Fence], seal: str) -> None:
+        super().__init__("shop", fences)
+        self._seals = dict.fromkeys(fences, seal)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path_factory.mktemp('fence')}/shop.sqlite3"
+    elif request.param == "postgresql":
+        with running_postgresql() as url:
+            yield url
+    else:
+        with running_mariadb() as url:
+            yield url
+
+
+@pytest.fixture
+def engine(database: str) -> Iterator[Engine]:
+    engine = create_engine(ledger.database_url(database), pool_size=16)
+    if engine.dialect.name == "sqlite":
+
+        @event.listens_for(engine, "connect")
+        def set_pragmas(connection: Any, _record: object) -> None:
+            connection.isolation_level = None
+            connection.execute("PRAGMA journal_mode=WAL")
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Any) -> None:
+            connection.exec_driver_sql("BEGIN")
+
+    metadata = MetaData()
+    fence_table(metadata)
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM distlock_fence"))
+        connection.execute(text("DROP TABLE IF EXISTS stock"))
+        connection.execute(text("CREATE TABLE stock (id INTEGER PRIMARY KEY, qty INTEGER)"))
+        connection.execute(text("INSERT INTO stock VALUES (1, :n)"), {"n": STOCK})
+    yield engine
+    engine.dispose()
+
+
+def buy(engine: Engine, locks: DummyLocks, with_fence: bool) -> bool:
+    with locks.lock("product_1") as grant, Session(engine) as session:
+        with fenced(session, engine, grant, lambda: 20.0) if with_fence else nullcontext():
+            [(qty,)] = session.execute(text("SELECT qty FROM stock WHERE id = 1"))
+            if qty <= 0:
+                return False
+            time.sleep(0.003)
+            session.execute(text("UPDATE stock SET qty = :q WHERE id = 1"), {"q": qty - 1})
+            session.commit()
+        return True
+
+
+def sell(engine: Engine, with_fence: bool) -> tuple[int, int, list[BaseException]]:
+    locks = DummyLocks()
+    errors: list[BaseException] = []
+
+    def one(_: int) -> int:
+        for _ in range(50):
+            try:
+                return buy(engine, locks, with_fence)
+            except Overtaken as error:
+                errors.append(error)
+        raise AssertionError
+
+    with ThreadPoolExecutor(8) as pool:
+        sold = sum(pool.map(one, range(64)))
+    with engine.connect() as connection:
+        [(left,)] = connection.execute(text("SELECT qty FROM stock"))
+    return sold, left, errors
+
+
+def test_the_fence_alone_sells_no_piece_twice(engine: Engine) -> None:
+    sold, left, _ = sell(engine, with_fence=True)
+    assert (sold, left) == (STOCK, 0)
+
+
+def test_without_it_the_same_run_oversells(engine: Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        # It refuses to write what was read before somebody else wrote, so that nobody gets anything.
+        with pytest.raises(OperationalError, match="database is locked"):
+            sell(engine, with_fence=False)
+        return
+    sold, _, _ = sell(engine, with_fence=False)
+    assert sold > STOCK
+
+
+def grant(number: int, seal: str = "mine", *names: str) -> FakeGrant:
+    return FakeGrant(dict.fromkeys(names or ("product_1",), Fence(1, number)), seal)
+
+
+def passes(engine: Engine, held: Grant, seconds: float = 5.0) -> None:
+    with Session(engine) as session, fenced(session, engine, held, lambda: seconds):
+        session.commit()
+
+
+def test_a_later_grant_passes_and_an_earlier_one_is_overtaken(engine: Engine) -> None:
+    passes(engine, grant(33))
+    passes(engine, grant(34))
+    with pytest.raises(Overtaken, match=r"'product_1' was overtaken: its fence is 1:33, and .* seen 1:34"):
+        passes(engine, grant(33))
+
+
+def test_the_same_grant_passes_again_and_another_with_its_number_does_not(engine: Engine) -> None:
+    passes(engine, grant(33))
+    passes(engine, grant(33))
+    with pytest.raises(Overtaken):
+        passes(engine, grant(33, "another"))
+
+
+def test_an_era_outweighs_every_number(engine: Engine) -> None:
+    passes(engine, grant(2**62))
+    passes(engine, FakeGrant({"product_1": Fence(2, 1)}, "new"))
+    with pytest.raises(Overtaken):
+        passes(engine, grant(2**62 + 1))
+
+
+def test_all_names_pass_or_none_does(engine: Engine) -> None:
+    passes(engine, grant(34, "other", "product_2"))
+    with pytest.raises(Overtaken):
+        passes(engine, grant(33, "mine", "product_1", "product_2"))
+    passes(engine, grant(1))
+
+
+def test_names_that_a_collation_takes_for_one_have_rows_of_their_own(engine: Engine) -> None:
+    for number, name in enumerate(["Product_a", "product_A", "product_a ", "prodüct_a"], start=1):
+        passes(engine, grant(10 - number, "mine", name))
+
+
+def test_a_transaction_that_is_not_over_in_time_ends_the_wait(engine: Engine) -> None:
+    passes(engine, grant(1))
+    with Session(engine) as session, fenced(session, engine, grant(2), lambda: 5.0):
+        with pytest.raises(LockTimeout, match="an earlier holder's transaction was still open"):
+            passes(engine, grant(3), seconds=0.05)
+        session.commit()
+    passes(engine, grant(3))
+
+
+def test_what_a_grant_has_committed_is_seen_by_the_next_whatever_the_isolation(engine: Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        engine = engine.execution_options()
+    else:
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    passes(engine, grant(1))
+    entered = threading.Event()
+
+    def second() -> int:
+        with Session(engine) as session, fenced(session, engine, grant(3), lambda: 20.0):
+            [(qty,)] = session.execute(text("SELECT qty FROM stock"))
+            session.commit()
+            return int(qty)
+
+    with ThreadPoolExecutor(1) as pool:
+        with Session(engine) as session, fenced(session, engine, grant(2), lambda: 5.0):
+            session.execute(text("UPDATE stock SET qty = qty - 1"))
+            waiting = pool.submit(lambda: (entered.set(), second())[1])
+            assert entered.wait(5)
+            session.commit()
+        assert waiting.result() == STOCK - 1
+
+
+def test_a_missing_table_says_how_to_make_it(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE distlock_fence"))
+    with pytest.raises(ConfigurationError, match=r"table is missing.* Run: flask distlock create-table"):
+        passes(engine, grant(1))
