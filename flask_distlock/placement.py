@@ -13,7 +13,7 @@ from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable, unused
-from flask_distlock.views import Methods, class_of, guards_at, is_as_view
+from flask_distlock.views import Methods, class_of, guards_at, handler_of, is_as_view
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
@@ -47,14 +47,16 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
         view = views.get(route.endpoint)
         if view is None:
             continue
-        exposed = list(_exposed(view)) if _arguments_are_known(app, route.endpoint) else []
-        for guarded, methods in guards_at(view):
-            served = _served(route, methods)
-            _refuse_generators(view, served)
-            locks[guarded] = locks.get(guarded, False) or bool(served)
-            last[guarded] = _never(guarded, methods, route)
-            if served and guarded in exposed:
-                _check_arguments(guarded, route)
+        exposed = set(_exposed(view)) if _arguments_are_known(app, route.endpoint) else set()
+        for method in _served(route):
+            for guarded, methods in guards_at(view, method):
+                locked = methods is None or method in methods
+                locks[guarded] = locks.get(guarded, False) or locked
+                last[guarded] = _never(guarded, methods, route)
+                if locked:
+                    _refuse_generator(view, method)
+                    if guarded in exposed:
+                        _check_arguments(guarded, route)
     for guarded, ever in locks.items():
         if not ever:
             raise ConfigurationError(last[guarded])
@@ -89,11 +91,10 @@ def _refuse_overridden(cls: type[View]) -> None:
         )
 
 
-def _refuse_generators(view: Callable[..., Any], methods: set[str]) -> None:
+def _refuse_generator(view: Callable[..., Any], method: str) -> None:
     cls = class_of(view)
     if cls is not None and issubclass(cls, MethodView):
-        for method in methods:
-            refuse_unguardable(getattr(cls, method.lower(), None))
+        refuse_unguardable(handler_of(cls, method))
 
 
 def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
@@ -142,21 +143,20 @@ def _arguments_are_known(app: Flask, endpoint: str) -> bool:
     return not any(app.url_value_preprocessors.get(scope) for scope in scopes)
 
 
-def _served(route: Route, methods: Methods) -> set[str]:
-    """Those of *methods* that reach the view through *route*."""
+def _served(route: Route) -> list[str]:
+    """The methods with which *route* leads to its view."""
     served = set(route.methods or ())
     if getattr(route, "provide_automatic_options", False):
         # Flask answers it by itself.
         served.discard("OPTIONS")
-    return served if methods is None else served & methods
+    return sorted(served)
 
 
 def _never(guarded: Guarded, methods: Methods, route: Route) -> str:
-    served = ", ".join(sorted(_served(route, None)))
-    told = ", ".join(sorted(methods or ())) or "no method that it serves"
+    told, served = ", ".join(sorted(methods or ())), ", ".join(_served(route))
     return (
-        f"{guarded.where} locks {told}, but the route {route.rule!r} takes only {served}: it would never "
-        "lock. Say which methods: methods=[…]."
+        f"{guarded.where} locks {told}, but the route {route.rule!r} leads to it with {served} only: it "
+        "would never lock. Say which methods: methods=[…]."
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from flask import current_app, has_request_context, request
-from flask.views import MethodView, View, http_method_funcs
+from flask.views import MethodView, View
 
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
 
@@ -16,8 +16,11 @@ Methods = frozenset[str] | None
 _AS_VIEW = f"{View.as_view.__qualname__}.<locals>.view"
 
 
-def guards_at(view: Callable[..., Any]) -> Iterator[tuple[Guarded, Methods]]:
-    """The guards of *view* and of its class, each with what it locks there, the outermost first."""
+def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, Methods]]:
+    """The guards that a request with *method* to *view* passes, each with what it locks there.
+
+    The outermost comes first. Those on a class, and on the method of it that answers, are among them.
+    """
     cls = class_of(view)
     for guarded in guards_of(view):
         yield guarded, _or_told(guarded, None if cls is None else UNSAFE_METHODS)
@@ -26,11 +29,8 @@ def guards_at(view: Callable[..., Any]) -> Iterator[tuple[Guarded, Methods]]:
     for guarded in guards_of(cls.dispatch_request):
         yield guarded, _or_told(guarded, UNSAFE_METHODS)
     if issubclass(cls, MethodView):
-        for name in sorted(http_method_funcs):
-            handler = getattr(cls, name, None)
-            for guarded in guards_of(handler) if handler is not None else ():
-                served = _served_by(cls, name)
-                yield guarded, served if guarded.methods is None else served & guarded.methods
+        for guarded in guards_of(handler_of(cls, method)):
+            yield guarded, _or_told(guarded, frozenset({method}))
 
 
 def class_of(view: Callable[..., Any]) -> type[View] | None:
@@ -52,15 +52,18 @@ def locked_as_view(guarded: Guarded) -> bool | None:
     if not has_request_context() or request.endpoint is None:
         return None
     view = current_app.view_functions.get(request.endpoint)
-    found = [] if view is None else [locked for one, locked in guards_at(view) if one is guarded]
-    if not found:
-        return None
-    return any(methods is None or request.method in methods for methods in found)
+    found: bool | None = None
+    for one, methods in () if view is None else guards_at(view, request.method):
+        if one is guarded:
+            found = found or methods is None or request.method in methods
+    return found
 
 
-def _served_by(cls: type[View], name: str) -> frozenset[str]:
+def handler_of(cls: type[MethodView], method: str) -> Any:
+    """The method of *cls* that answers *method*."""
     # Flask answers HEAD by running 'get', unless there is a 'head'.
-    return frozenset({"GET", "HEAD"} if name == "get" and not hasattr(cls, "head") else {name.upper()})
+    found = getattr(cls, method.lower(), None)
+    return getattr(cls, "get", None) if found is None and method == "HEAD" else found
 
 
 def _or_told(guarded: Guarded, methods: Methods) -> Methods:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from flask import Blueprint
 from flask.views import MethodView, View
 
@@ -15,21 +13,17 @@ from tests.flask_distlock.decorations import (
     through_ensure_sync,
     without_wraps,
 )
-from tests.flask_distlock.recorded_shop import RecordedShop
+from tests.flask_distlock.recorded_shop import Arrangements, RecordedShop
 
-placed: dict[str, Callable[[RecordedShop], None]] = {}
-
-
-def place(arrange: Callable[[RecordedShop], None]) -> None:
-    placed[arrange.__name__] = arrange
+placed = Arrangements()
 
 
-@place
+@placed
 def a_function(shop: RecordedShop) -> None:
     shop.route(shop.lock()(lambda id: shop.buy(id)))
 
 
-@place
+@placed
 def a_template_with_defaults(shop: RecordedShop) -> None:
     # Names that come from a template are not noted.
     shop.log.append("names")
@@ -40,7 +34,7 @@ def a_template_with_defaults(shop: RecordedShop) -> None:
     shop.route(distributed_lock("product_<id>", timeout=0)(buy))
 
 
-@place
+@placed
 def an_async_function(shop: RecordedShop) -> None:
     @shop.lock()
     async def buy(id: int) -> str:
@@ -49,53 +43,53 @@ def an_async_function(shop: RecordedShop) -> None:
     shop.route(buy)
 
 
-@place
+@placed
 def below_a_decorator(shop: RecordedShop) -> None:
     shop.route(login_required(shop.lock()(shop.buy)))
 
 
-@place
+@placed
 def above_a_decorator(shop: RecordedShop) -> None:
     shop.route(shop.lock()(login_required(shop.buy)))
 
 
-@place
+@placed
 def below_a_decorator_without_wraps(shop: RecordedShop) -> None:
     shop.route(without_wraps(shop.lock()(shop.buy)))
 
 
-@place
+@placed
 def above_a_decorator_without_wraps(shop: RecordedShop) -> None:
     shop.route(shop.lock()(without_wraps(shop.buy)))
 
 
-@place
+@placed
 def below_an_async_decorator(shop: RecordedShop) -> None:
     shop.route(async_decorator(shop.lock()(shop.abuy)))
 
 
-@place
+@placed
 def above_an_async_decorator(shop: RecordedShop) -> None:
     shop.route(shop.lock()(async_decorator(shop.abuy)))
 
 
-@place
+@placed
 def async_below_a_sync_decorator(shop: RecordedShop) -> None:
     shop.route(through_ensure_sync(shop.app)(shop.lock()(shop.abuy)))
 
 
-@place
+@placed
 def async_above_a_sync_decorator(shop: RecordedShop) -> None:
     shop.route(shop.lock()(through_ensure_sync(shop.app)(shop.abuy)))
 
 
-@place
+@placed
 def twice_around_a_bridge(shop: RecordedShop) -> None:
     inner = distributed_lock("product_<id>", timeout=0)(shop.abuy)
     shop.route(shop.lock()(through_ensure_sync(shop.app)(inner)))
 
 
-@place
+@placed
 def a_nested_blueprint(shop: RecordedShop) -> None:
     outer, inner = Blueprint("outer", __name__), Blueprint("inner", __name__)
     inner.post("/<int:id>", endpoint="buy")(shop.lock()(shop.buy))
@@ -103,61 +97,61 @@ def a_nested_blueprint(shop: RecordedShop) -> None:
     shop.app.register_blueprint(outer)
 
 
-@place
+@placed
 def several_routes(shop: RecordedShop) -> None:
     view = shop.lock(methods=["POST"])(shop.buy)
     shop.route(view)
     shop.route(view, rule="/look/<int:id>", methods=["GET"])
 
 
-@place
+@placed
 def decorators_of_a_method_view(shop: RecordedShop) -> None:
     shop.route(method_view(shop, decorators=(shop.lock(),)).as_view("buy"))
 
 
-@place
+@placed
 def decorators_of_an_async_method_view(shop: RecordedShop) -> None:
     shop.route(method_view(shop, decorators=(shop.lock(),), is_async=True).as_view("buy"))
 
 
-@place
+@placed
 def first_of_the_decorators(shop: RecordedShop) -> None:
     shop.route(method_view(shop, decorators=(shop.lock(), login_required)).as_view("buy"))
 
 
-@place
+@placed
 def last_of_the_decorators_above_one_without_wraps(shop: RecordedShop) -> None:
     shop.route(method_view(shop, decorators=(without_wraps, shop.lock())).as_view("buy"))
 
 
-@place
+@placed
 def first_of_the_decorators_below_one_without_wraps(shop: RecordedShop) -> None:
     shop.route(method_view(shop, decorators=(shop.lock(), without_wraps)).as_view("buy"))
 
 
-@place
+@placed
 def around_as_view(shop: RecordedShop) -> None:
     shop.route(shop.lock()(method_view(shop).as_view("buy")))
 
 
-@place
+@placed
 def a_method_view(shop: RecordedShop) -> None:
     shop.route(shop.lock()(method_view(shop)).as_view("buy"))
 
 
-@place
+@placed
 def an_async_method_view(shop: RecordedShop) -> None:
     shop.route(shop.lock()(method_view(shop, is_async=True)).as_view("buy"))
 
 
-@place
+@placed
 def a_class_that_is_registered_already(shop: RecordedShop) -> None:
     cls = method_view(shop)
     shop.route(cls.as_view("buy"))
     shop.lock()(cls)
 
 
-@place
+@placed
 def a_class_with_one_instance(shop: RecordedShop) -> None:
     cls = method_view(shop)
     cls.init_every_request = False
@@ -165,14 +159,14 @@ def a_class_with_one_instance(shop: RecordedShop) -> None:
     shop.lock()(cls)
 
 
-@place
+@placed
 def a_base_class(shop: RecordedShop) -> None:
     class Buy(shop.lock()(method_view(shop))): ...
 
     shop.route(Buy.as_view("buy"))
 
 
-@place
+@placed
 def one_method(shop: RecordedShop) -> None:
     class Buy(MethodView):
         @shop.lock()
@@ -182,7 +176,20 @@ def one_method(shop: RecordedShop) -> None:
     shop.route(Buy.as_view("buy"))
 
 
-@place
+@placed
+def one_method_that_another_calls(shop: RecordedShop) -> None:
+    class Buy(MethodView):
+        @shop.lock()
+        def put(self, id: int) -> str:
+            return shop.buy(id)
+
+        def post(self, id: int) -> str:
+            return self.put(id=id)
+
+    shop.route(Buy.as_view("buy"))
+
+
+@placed
 def one_async_method(shop: RecordedShop) -> None:
     class Buy(MethodView):
         @shop.lock()
@@ -192,7 +199,7 @@ def one_async_method(shop: RecordedShop) -> None:
     shop.route(Buy.as_view("buy"))
 
 
-@place
+@placed
 def one_method_below_a_decorator_without_wraps(shop: RecordedShop) -> None:
     class Buy(MethodView):
         @without_wraps
@@ -203,7 +210,7 @@ def one_method_below_a_decorator_without_wraps(shop: RecordedShop) -> None:
     shop.route(Buy.as_view("buy"))
 
 
-@place
+@placed
 def a_view_class(shop: RecordedShop) -> None:
     @shop.lock()
     class Buy(View):
@@ -213,7 +220,7 @@ def a_view_class(shop: RecordedShop) -> None:
     shop.route(Buy.as_view("buy"))
 
 
-@place
+@placed
 def its_dispatch_request(shop: RecordedShop) -> None:
     class Buy(View):
         @shop.lock()
@@ -223,7 +230,7 @@ def its_dispatch_request(shop: RecordedShop) -> None:
     shop.route(Buy.as_view("buy"))
 
 
-@place
+@placed
 def its_async_dispatch_request(shop: RecordedShop) -> None:
     class Buy(View):
         @shop.lock()
@@ -233,13 +240,13 @@ def its_async_dispatch_request(shop: RecordedShop) -> None:
     shop.route(Buy.as_view("buy"))
 
 
-@place
+@placed
 def a_helper_of_a_view(shop: RecordedShop) -> None:
     sell = shop.lock()(shop.buy)
     shop.route(lambda id: sell(id=id))
 
 
-@place
+@placed
 def an_async_helper_of_a_view(shop: RecordedShop) -> None:
     sell = shop.lock()(shop.abuy)
 
@@ -249,51 +256,8 @@ def an_async_helper_of_a_view(shop: RecordedShop) -> None:
     shop.route(buy)
 
 
-@place
+@placed
 def a_view_that_is_also_a_helper(shop: RecordedShop) -> None:
     view = shop.lock()(shop.buy)
     shop.route(view, "other", "/other/<int:id>")
     shop.route(lambda id: view(id=id))
-
-
-@place
-def a_rule(shop: RecordedShop) -> None:
-    shop.route(shop.buy)
-    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]
-
-
-@place
-def a_rule_for_an_async_view(shop: RecordedShop) -> None:
-    shop.route(shop.abuy)
-    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]
-
-
-@place
-def a_rule_for_a_class(shop: RecordedShop) -> None:
-    shop.route(method_view(shop).as_view("buy"))
-    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]
-
-
-@place
-def a_rule_for_an_async_class(shop: RecordedShop) -> None:
-    shop.route(method_view(shop, is_async=True).as_view("buy"))
-    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]
-
-
-@place
-def a_rule_above_decorators(shop: RecordedShop) -> None:
-    shop.route(without_wraps(login_required(shop.buy)))
-    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]
-
-
-@place
-def a_rule_above_a_guard_on_the_same_name(shop: RecordedShop) -> None:
-    shop.route(distributed_lock("product_<id>", timeout=0)(shop.buy))
-    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]
-
-
-@place
-def a_rule_above_an_async_class_with_a_guard(shop: RecordedShop) -> None:
-    cls = method_view(shop, is_async=True)
-    shop.route(distributed_lock("product_<id>", timeout=0)(cls).as_view("buy"))
-    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flask import Flask
@@ -13,6 +14,13 @@ from flask_distlock.signals import lock_acquired, lock_released
 
 #: What the promise is: the lock encloses the transaction.
 ORDER = ["names", "lock", "BEGIN", "view", "COMMIT", "release"]
+
+
+class Arrangements(dict[str, Callable[["RecordedShop"], None]]):
+    """Ways to serve a shop's view, by name. Decorates them."""
+
+    def __call__(self, arrange: Callable[[RecordedShop], None]) -> None:
+        self[arrange.__name__] = arrange
 
 
 class RecordedShop:

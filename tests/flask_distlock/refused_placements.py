@@ -74,7 +74,7 @@ def another_class(shop: RecordedShop) -> None:
     shop.lock()(type("Shop", (), {}))
 
 
-@refuse("locks DELETE, PATCH, POST, PUT, but the route .* takes only GET, HEAD: it would never lock")
+@refuse("locks DELETE, PATCH, POST, PUT, but the route .* with GET, HEAD only: it would never lock")
 def a_class_that_only_reads(shop: RecordedShop) -> None:
     class Look(MethodView):
         decorators = [shop.lock()]

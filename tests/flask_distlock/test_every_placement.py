@@ -13,6 +13,9 @@ from flask_distlock import DistLock
 from tests.flask_distlock.placements import placed
 from tests.flask_distlock.recorded_shop import ORDER, RecordedShop
 from tests.flask_distlock.refused_placements import refused
+from tests.flask_distlock.rule_placements import ruled
+
+arrangements = placed | ruled
 
 
 @pytest.fixture
@@ -22,25 +25,25 @@ def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path) -> Ite
     shop.close()
 
 
-@pytest.mark.parametrize("arrangement", placed)
+@pytest.mark.parametrize("arrangement", arrangements)
 def test_the_lock_encloses_the_transaction(shop: RecordedShop, arrangement: str) -> None:
-    placed[arrangement](shop)
+    arrangements[arrangement](shop)
     assert shop.post().text == "sold"
     assert shop.log == ORDER
     assert shop.stock() == 9
 
 
-@pytest.mark.parametrize("arrangement", placed)
+@pytest.mark.parametrize("arrangement", arrangements)
 def test_whoever_does_not_get_the_lock_is_answered_and_does_nothing(
     shop: RecordedShop, arrangement: str
 ) -> None:
-    placed[arrangement](shop)
+    arrangements[arrangement](shop)
     response = shop.contended()
     assert (response.status_code, response.get_json(force=True)["code"]) == (423, "lock_contended")
     assert shop.log == ["names"]
 
 
-@pytest.mark.parametrize("arrangement", placed)
+@pytest.mark.parametrize("arrangement", arrangements)
 def test_the_session_begins_under_the_lock_whatever_a_hook_has_read(
     shop: RecordedShop, arrangement: str
 ) -> None:
@@ -48,16 +51,16 @@ def test_the_session_begins_under_the_lock_whatever_a_hook_has_read(
     def login() -> None:
         shop.product()
 
-    placed[arrangement](shop)
+    arrangements[arrangement](shop)
     assert shop.post().text == "sold"
     at = shop.log.index("lock")
     assert shop.log[at - 1 :] == ["ROLLBACK", *ORDER[1:]]
 
 
-@pytest.mark.parametrize("arrangement", placed)
+@pytest.mark.parametrize("arrangement", arrangements)
 def test_whom_a_hook_turns_away_asks_for_no_lock(shop: RecordedShop, arrangement: str) -> None:
     shop.app.before_request(lambda: abort(401))
-    placed[arrangement](shop)
+    arrangements[arrangement](shop)
     assert shop.post().status_code == 401
     assert [what for what in shop.log if what != "names"] == []
 
