@@ -35,7 +35,9 @@ def open_zookeeper(directory: Path) -> Iterator[str]:
     """The URL of a server that keeps its data in *directory*."""
     java = shutil.which("java")
     if not java or not all(Path(jar).exists() for jar in JARS):
-        raise StackError("ZooKeeper is not installed. Run: apt-get install zookeeper, or scripts/demo.")
+        raise StackError(
+            "ZooKeeper is not installed. Run: apt-get install libzookeeper-java default-jre-headless, or scripts/demo."
+        )
     port, settings = free_port(), directory / "zookeeper.cfg"
     settings.write_text(SETTINGS.format(data=directory / "zookeeper", port=port), encoding="utf-8")
     command = [java, *JAVA, LOG_LEVEL, "-cp", ":".join(JARS), SERVER, str(settings)]

@@ -24,6 +24,7 @@ find_python() {
 
 has_command() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; }
 has_postgresql() { command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; }
+has_zookeeper() { has_command java && [ -e /usr/share/java/zookeeper.jar ] && [ -e /usr/share/java/slf4j-simple.jar ]; }
 
 # missing_packages PACKAGE...: those of them that this machine has no equivalent of.
 missing_packages() {
@@ -34,6 +35,7 @@ missing_packages() {
             nginx) has_command nginx || say nginx ;;
             redis-server) has_command redis-server || say redis-server ;;
             postgresql) has_postgresql || say postgresql ;;
+            zookeeper) has_zookeeper || say libzookeeper-java default-jre-headless ;;
             mariadb) has_command mariadbd && has_command my_print_defaults || say mariadb-server-core mariadb-client-core ;;
             chromium) has_command chromium || say chromium ;;
         esac
@@ -50,6 +52,9 @@ size_of() {
         # The core packages have the programs, and no service.
         mariadb-server-core) say "about 50 MB" ;;
         mariadb-client-core) say "about 15 MB" ;;
+        # The package zookeeper would bring a desktop's Java, and zookeeperd a service.
+        libzookeeper-java) say "about 45 MB" ;;
+        default-jre-headless) say "about 200 MB" ;;
         chromium) say "about 400 MB" ;;
     esac
 }

@@ -11,9 +11,10 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
+from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
+from distlock.backends.zookeeper.wire import Client
 from tests.redis_server import PATIENCE, eventually, free_port
 
 #: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
@@ -131,9 +132,8 @@ class ZooKeeperServer:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _new_admin(self) -> KazooClient:
-        retry = {"max_tries": -1, "max_delay": 0.1}
-        return KazooClient(f"127.0.0.1:{self.port}", timeout=60.0, connection_retry=retry)
+    def _new_admin(self) -> Client:
+        return Client(Address(f"zookeeper://127.0.0.1:{self.port}"), session_timeout=60.0, io_timeout=1.0)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -153,7 +153,7 @@ class ZooKeeperServer:
 def running(*properties: str, **settings: object) -> Generator[ZooKeeperServer]:
     """For fixtures: ``yield from running()``."""
     if not all(Path(jar).exists() for jar in JARS):
-        pytest.fail("ZooKeeper is not installed: apt-get install zookeeper")
+        pytest.fail("ZooKeeper is not installed: apt-get install libzookeeper-java default-jre-headless")
     server = ZooKeeperServer(*properties, **settings)
     try:
         server.start()

@@ -1,13 +1,14 @@
 """kazoo, bent a little: what we need of it and it does not offer.
 
-It has no container nodes, keeps the negotiated session timeout to itself, lets a connect to a host that
-answers nothing take a whole session, and warns of each attempt to reconnect.
+It has no container nodes, keeps the negotiated session timeout to itself, lets a host that answers nothing
+take a whole session's time, and warns of each attempt to reconnect.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import sys
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -47,8 +48,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     #: What the server granted, seconds.
     session_timeout = 0.0
 
+    def __init__(self, io_timeout: float, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._io_timeout = io_timeout
+
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        answer = super()._invoke(timeout, request, xid)
+        # A server that is just starting may never answer, and the next attempt is answered at once.
+        answer = super()._invoke(min(timeout, self._io_timeout), request, xid)
         if isinstance(request, Connect):
             self.session_timeout = answer[0].time_out / 1000
         return answer
@@ -79,7 +85,7 @@ class _Memo:
     warn = warning
 
     def exception(self, message: str, *args: object) -> None:
-        logger.error(message, *args, exc_info=True)
+        logger.error(message, *args, exc_info=sys.exc_info())
 
 
 class Client(KazooClient):  # type: ignore[misc]
@@ -97,7 +103,7 @@ class Client(KazooClient):  # type: ignore[misc]
             logger=self.memo,
         )
         self.acl = CREATOR_ALL_ACL if address.auth else OPEN_ACL_UNSAFE
-        self._connection = _Connection(self, self._conn_retry.copy(), logger=self.memo)
+        self._connection = _Connection(io_timeout, self, self._conn_retry.copy(), logger=self.memo)
 
     @property
     def session_timeout(self) -> float:
