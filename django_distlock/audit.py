@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ def guards_at(route: Route) -> Iterator[Found]:
         function = getattr(cls, name)
         for guarded in guards_of(function):
             yield Found(
-                _on_method(guarded, function), name, name == "dispatch" or not _has_own(cls, "dispatch")
+                _on_method(guarded, cls, name), name, name == "dispatch" or not _has_own(cls, "dispatch")
             )
 
 
@@ -75,9 +75,9 @@ def misplaced(route: Route) -> Iterator[str]:
             yield too_early(guarded, cls)
     if is_api_view(cls):
         for name in _answering(view, cls):
-            # All of its handlers are one.
-            func = inspect.getclosurevars(getattr(cls, name)).nonlocals["func"]
-            yield from {below_api_view(guarded) for guarded in guards_of(func)}
+            handler = getattr(cls, name)
+            behind = inspect.getclosurevars(handler).nonlocals.get("func", handler)
+            yield from (below_api_view(guarded) for guarded in guards_of(behind))
 
 
 def passed_by(route: Route) -> Iterator[str]:
@@ -124,11 +124,13 @@ def _answering(view: Any, cls: Any) -> dict[str, set[str]]:
     return found
 
 
-def _on_method(guarded: Guarded, function: Callable[..., Any]) -> Guarded:
+def _on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
     """*guarded* as it will be: `method_decorator` has tried its decorators on a dummy so far."""
     if guarded.function.__module__ != "django.utils.decorators":
         return guarded
-    return Guarded(function, guarded.told)
+    settled = Guarded(getattr(cls, name), guarded.told)
+    settled.where = f"{cls.__module__}.{cls.__qualname__}.{name}"
+    return settled
 
 
 def _guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
@@ -136,7 +138,7 @@ def _guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
     for base in cls.__mro__:
         if (function := vars(base).get(name)) is not None:
             for guarded in guards_of(function):
-                yield base, _on_method(guarded, function)
+                yield base, _on_method(guarded, base, name)
 
 
 def _useless(view: Any, cls: Any) -> Iterator[str]:
@@ -147,7 +149,7 @@ def _useless(view: Any, cls: Any) -> Iterator[str]:
                 if name != "dispatch":
                     refuse_useless_method(guarded, answers)
                 elif not hasattr(view, "actions"):
-                    refuse_useless(_on_method(guarded, cls.dispatch), cls, methods_of(view), UNSAFE_METHODS)
+                    refuse_useless(_on_method(guarded, cls, name), cls, methods_of(view), UNSAFE_METHODS)
             except ConfigurationError as error:
                 yield str(error)
 
@@ -156,13 +158,15 @@ def _in_transaction(route: Route, view: Any, cls: Any) -> Iterator[str]:
     """Guards on methods that are called inside the transaction that Django opens around the view."""
     every: set[str] = getattr(view, "_non_atomic_requests", set())
     opened = [] if isinstance(every, EveryAlias) else EveryAlias(every).atomic_requests()
-    for name, methods in {"dispatch": {"POST"}, **_answering(view, cls)}.items():
+    for name, methods in {"dispatch": set[str](), **_answering(view, cls)}.items():
         for _, guarded in _guards_on(cls, name) if opened else ():
-            routed = route.name if hasattr(view, "actions") and name != "dispatch" else None
+            on_action = hasattr(view, "actions") and name != "dispatch"
+            line = above_the_class(
+                guarded.told, cls, min(methods, default=""), route.name if on_action else None
+            )
             yield (
                 f"{guarded.where} is called inside the transaction that ATOMIC_REQUESTS opens on the "
-                f"database {opened[0]!r}, and lets its lock go before COMMIT. "
-                f"{above_the_class(guarded.told, cls, min(methods), routed)}"
+                f"database {opened[0]!r}, and lets its lock go before COMMIT. {line}"
             )
 
 

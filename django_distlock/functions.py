@@ -32,8 +32,11 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     """What stands in the place of *function*, and is found as the guard."""
     takes_self = is_method(guarded.function)
     # Names are made of what the caller gives, and that is not the method's own first argument.
-    caller_sees = bound_method(guarded.function)
-    if takes_self:
+    caller_sees: Callable[..., Any] | None = None
+    if (bound := bound_method(guarded.function)) is not None:
+        caller_sees, owner = bound, type(bound.func.__self__)
+        guarded.where = f"{owner.__module__}.{owner.__qualname__}.{bound.func.__name__}"
+    elif takes_self:
         caller_sees = functools.update_wrapper(functools.partial(guarded.function, None), guarded.function)
     if caller_sees is not None:
         guarded.names = guarded.told.names.bind(caller_sees)
@@ -112,7 +115,8 @@ def _transactions(guarded: Guarded, every: EveryAlias, standing: Standing) -> Op
         return NoTransactions(guarded.where)
     if standing.kind == "handler":
         return NoTransactions(guarded.where, standing.line(guarded))
-    return ViewTransactions(standing.opted_out(every), guarded.where, guarded.function)
+    line = standing.line(guarded)
+    return ViewTransactions(standing.opted_out(every), guarded.where, guarded.function, line)
 
 
 def _locks(guarded: Guarded, standing: Standing, kwargs: Keywords) -> bool:

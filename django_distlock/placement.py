@@ -66,8 +66,10 @@ class Standing:
         return cls("function", given)
 
     def line(self, guarded: Guarded) -> str:
-        """What to write where one method is called inside the transaction of ``ATOMIC_REQUESTS``."""
+        """What to write where a method is called inside the transaction of ``ATOMIC_REQUESTS``."""
         match = getattr(self.request, "resolver_match", None)
+        if self.kind != "handler":
+            return above_the_class(guarded.told, type(self.view), "", None) if self.view else ""
         route = match.view_name if match is not None and hasattr(self.view, "action_map") else None
         return above_the_class(guarded.told, type(self.view), self.request.method, route)
 
@@ -100,7 +102,7 @@ def is_method(function: Callable[..., Any]) -> bool:
     return next(iter(inspect.signature(function).parameters), "") in {"self", "cls"}
 
 
-def bound_method(function: Callable[..., Any]) -> Callable[..., Any] | None:
+def bound_method(function: Callable[..., Any]) -> Any:
     """What `method_decorator` makes of a method, for each call, if *function* wraps that."""
     for one in chain(function):
         if isinstance(one, functools.partial) and inspect.ismethod(one.func):
@@ -109,7 +111,7 @@ def bound_method(function: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def _owner(function: Callable[..., Any]) -> object:
-    bound: Any = bound_method(function)
+    bound = bound_method(function)
     return None if bound is None else bound.func.__self__
 
 

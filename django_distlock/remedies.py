@@ -10,14 +10,18 @@ from django_distlock.viewclasses import with_methods
 
 
 def above_the_class(told: Told, cls: type, method: str, route: str | None) -> str:
-    """Instead of on one of its methods. *route*: the name of the route to a view set."""
+    """Instead of on one of its methods. *method*: what that answers; '' for ``dispatch``.
+
+    *route*: the name of the route, if it leads to an action of a view set.
+    """
     if route:
         # Above the class it would lock the other actions, too, and their routes may not have the arguments.
         return (
             f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, "methods": '
             f'[{method!r}], "lock": …}}].'
         )
-    return f"Write @{with_methods(told, method)} above the class {cls.__name__}."
+    guard = with_methods(told, method) if method else told
+    return f"Write @{guard} above the class {cls.__name__}."
 
 
 def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:

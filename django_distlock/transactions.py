@@ -55,14 +55,17 @@ def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAli
 class ViewTransactions:
     """The transactions of a view: those that Django would have opened."""
 
-    def __init__(self, every: EveryAlias, where: str, inner: Callable[..., Any] | None = None) -> None:
-        """*inner*: what is guarded, if it was a view by itself."""
+    def __init__(
+        self, every: EveryAlias, where: str, inner: Callable[..., Any] | None = None, line: str = ""
+    ) -> None:
+        """*inner*: what is guarded, if it was a view by itself. *line*: what to write where one is open."""
         self._every = every
         self._where = where
         self._inner = getattr(inner, "_non_atomic_requests", ())
+        self._line = line
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        refuse_open(self._where, names, nested)
+        refuse_open(self._where, names, nested, self._line)
 
     def begin(
         self, grant: Grant, fence: str | None, left: Callable[[], float]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.checks import run_checks
 from django.db import connections
 from django.urls import path
 
@@ -34,6 +35,19 @@ def database(
     connections["default"] = usual
 
 
+def serve(placement: Placement, events: Events, settings: Any) -> str:
+    """Serve the view of *placement*. Gives its URL."""
+    view = placement.make(events)
+    routed = isinstance(view, tuple)
+
+    class Urls:
+        # REST framework's routers make the routes by themselves.
+        urlpatterns = [path("", view) if routed else path("product/<int:id>", view)]
+
+    settings.ROOT_URLCONF = Urls
+    return "/product/1/sell" if routed else "/product/1"
+
+
 @pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "ATOMIC_REQUESTS"])
 @pytest.mark.parametrize("ask", [by_wsgi, by_asgi])
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda placement: placement.name)
@@ -49,16 +63,9 @@ def test_the_one_order_or_the_line_to_change(
     expected = placement.atomic if atomic else placement.autocommit
     events = Events()
 
-    view = placement.make(events)
-    routed = isinstance(view, tuple)
-
-    class Urls:
-        # REST framework's routers make the routes by themselves.
-        urlpatterns = [path("", view) if routed else path("product/<int:id>", view)]
-
-    settings.ROOT_URLCONF = Urls
+    url = serve(placement, events, settings)
     with watched(events):
-        status = ask("POST", "/product/1/sell" if routed else "/product/1")
+        status = ask("POST", url)
     if isinstance(expected, str):
         assert status == 500
         assert re.search(expected, str(events.error)), events.error
@@ -67,3 +74,34 @@ def test_the_one_order_or_the_line_to_change(
     else:
         assert events == expected, events.error
         assert status in {200, 302}
+
+
+#: What only a call can tell: other code stands between the route and the guard, and hides it.
+UNSEEN = {
+    "below_transaction_atomic",
+    "below_a_decorator_without_wraps",
+    "inside_a_partial",
+    "on_an_async_function_that_hides",
+}
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "ATOMIC_REQUESTS"])
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda placement: placement.name)
+def test_the_check_says_so_before_any_request(
+    placement: Placement,
+    atomic: bool,
+    database: dict[str, Any],
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(database, "ATOMIC_REQUESTS", atomic)
+    expected = placement.atomic if atomic else placement.autocommit
+    serve(placement, Events(), settings)
+    found = [
+        message for message in run_checks() if message.id.startswith("distlock.E01") and message.is_serious()
+    ]
+    if isinstance(expected, str) and placement.name not in UNSEEN and expected != on_async_views.DJANGO:
+        assert [message.id for message in found] == ["distlock.E011"]
+        assert re.search(expected, found[0].msg)
+    else:
+        assert found == []

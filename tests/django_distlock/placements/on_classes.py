@@ -128,7 +128,7 @@ def on_dispatch_above_non_atomic_requests(events: Events) -> Any:
     return method_decorator(lock(events), name="dispatch")(opted_out).as_view()
 
 
-@placement(atomic=r"for a class-based view write it above the class")
+@placement(atomic=r'Write @distributed_lock\(.*"shelf_<int:id>"\) above the class Sub\.')
 def on_dispatch_of_the_base_of_a_class(events: Events) -> Any:
     class Sub(method_decorator(lock(events), name="dispatch")(buy(events))):
         def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,191 @@
+"""What `manage.py check` finds out about guards on classes and their methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import include, path
+from django.utils.decorators import method_decorator
+from django.views import View
+from rest_framework.decorators import action, api_view
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
+
+from django_distlock import distributed_lock
+
+Serve = Callable[..., Client]
+
+lock = distributed_lock("product_<id>")
+on_dispatch = method_decorator(lock, name="dispatch")
+
+
+@pytest.fixture(autouse=True)
+def no_other_warnings(settings: Any) -> None:
+    settings.DEBUG = True
+
+
+def found() -> dict[str, str]:
+    """The messages by id."""
+    return {m.id: f"{m.msg} {m.hint}" for m in run_checks() if m.id.startswith("distlock.")}
+
+
+class Buy(View):
+    def post(self, request: HttpRequest, id: int) -> HttpResponse:
+        return HttpResponse("sold")
+
+
+class BuyByApi(APIView):
+    def post(self, request: Request, id: int) -> Response:
+        return Response("sold")
+
+
+class LockedPost(View):
+    @lock
+    def post(self, request: HttpRequest, id: int) -> HttpResponse:
+        return HttpResponse("sold")
+
+
+def sub(cls: type, **members: Any) -> Any:
+    return type(f"Sub{cls.__name__}", (cls,), {"__module__": __name__, **members})
+
+
+VIEWS = {
+    "class": lambda: lock(sub(Buy)).as_view(),
+    "as_view": lambda: lock(Buy.as_view()),
+    "dispatch": lambda: on_dispatch(sub(Buy)).as_view(),
+    "post": lambda: LockedPost.as_view(),
+    "post by name": lambda: method_decorator(lock, name="post")(sub(Buy)).as_view(),
+    "api class": lambda: lock(sub(BuyByApi)).as_view(),
+    "api dispatch": lambda: on_dispatch(sub(BuyByApi)).as_view(),
+    "api view": lambda: lock(api_view(["POST"])(lambda request, id: Response("sold"))),
+}
+every_view = pytest.mark.parametrize("make", VIEWS.values(), ids=VIEWS)
+
+
+@every_view
+def test_a_route_that_has_the_argument_passes(serve: Serve, make: Callable[[], Any]) -> None:
+    serve(make())
+    assert found() == {}
+
+
+@every_view
+def test_a_route_without_the_argument_is_found(serve: Serve, make: Callable[[], Any]) -> None:
+    serve(make(), "product/<int:pk>")
+    problems = found()
+    assert list(problems) == ["distlock.E005"]
+    assert (
+        "is locked on 'product_<id>', but the route 'product/<int:pk>' has no 'id'"
+        in problems["distlock.E005"]
+    )
+    assert "dummy" not in problems["distlock.E005"]
+
+
+@every_view
+def test_text_in_a_bare_placeholder_is_found(serve: Serve, make: Callable[[], Any]) -> None:
+    serve(make(), "product/<id>")
+    assert list(found()) == ["distlock.E006"]
+
+
+def test_an_alias_of_a_method_that_does_not_exist_is_found(serve: Serve) -> None:
+    other = distributed_lock("product_<id>", alias="othr")
+    serve(method_decorator(other, name="post")(sub(Buy)).as_view())
+    assert "SubBuy.post at the route" in found()["distlock.E007"]
+
+
+def test_a_dispatch_that_may_add_the_argument_makes_it_a_warning(serve: Serve) -> None:
+    def dispatch(self: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        return super(LockedPost, self).dispatch(request, id=1, **kwargs)
+
+    serve(sub(LockedPost, dispatch=dispatch).as_view(), "product")
+    assert list(found()) == ["distlock.W003"]
+
+
+def test_each_route_of_a_view_set_is_looked_at(serve: Serve) -> None:
+    @distributed_lock("product_<int:pk>")
+    class Products(ViewSet):
+        def list(self, request: Request) -> Response: ...
+
+        def create(self, request: Request) -> Response: ...
+
+        def update(self, request: Request, pk: str) -> Response: ...
+
+        @action(detail=True)
+        def price(self, request: Request, pk: str) -> Response: ...
+
+    router = SimpleRouter()
+    router.register("product", Products, basename="product")
+    serve([path("", include(router.urls))])
+    problems = found()
+    assert list(problems) == ["distlock.E005"]
+    assert "the route '^product/$' has no 'pk'" in problems["distlock.E005"]
+
+
+def test_names_of_actions_are_looked_at(serve: Serve) -> None:
+    class Products(ViewSet):
+        @action(detail=True, methods=["post"])
+        @lock
+        def sell(self, request: Request, id: int) -> Response: ...
+
+    router = SimpleRouter()
+    router.register("product", Products, basename="product")
+    serve([path("", include(router.urls))])
+    assert "Products.sell is locked on 'product_<id>'" in found()["distlock.E005"]
+
+
+@pytest.mark.parametrize("base", [LockedPost, on_dispatch(sub(Buy))])
+def test_a_method_that_passes_the_lock_of_its_base_by_is_found(serve: Serve, base: type) -> None:
+    name = "post" if base is LockedPost else "dispatch"
+
+    def silent(self: Any, request: HttpRequest, id: int) -> HttpResponse:
+        return HttpResponse("sold")
+
+    serve(sub(base, **{name: silent}).as_view())
+    problems = found()
+    assert list(problems) == ["distlock.E012"]
+    assert f".Sub{base.__name__}.{name}() does not call that of its base" in problems["distlock.E012"]
+    assert (
+        f'Write @distributed_lock("product_<id>") above the class {base.__name__}'
+        in problems["distlock.E012"]
+    )
+
+
+def test_a_method_that_calls_the_locked_one_of_its_base_passes(serve: Serve) -> None:
+    class Sub(LockedPost):
+        def post(self, request: HttpRequest, id: int) -> HttpResponse:
+            return super().post(request, id)
+
+    serve(Sub.as_view())
+    assert found() == {}
+
+
+def test_a_method_that_is_locked_by_itself_passes(serve: Serve) -> None:
+    serve(lock(sub(LockedPost, post=Buy.post)).as_view())
+    assert found() == {}
+    serve(sub(LockedPost, post=lock(Buy.post)).as_view())
+    assert found() == {}
+
+
+def test_what_setup_reads_before_a_locked_dispatch_is_warned_about(serve: Serve) -> None:
+    def setup(self: Any, request: HttpRequest, id: int) -> None:
+        super(Buy, self).setup(request, id=id)
+
+    reading = sub(Buy, setup=setup)
+    serve(on_dispatch(sub(reading)).as_view())
+    assert "above the class" in found()["distlock.W004"]
+    serve(lock(sub(reading)).as_view())
+    assert found() == {}
+
+
+@pytest.mark.parametrize("name", ["dispatch", "post"])
+def test_a_guard_that_would_never_lock_is_found(serve: Serve, name: str) -> None:
+    useless = method_decorator(distributed_lock("product_<id>", methods=["PUT"]), name=name)
+    serve(useless(sub(Buy)).as_view())
+    assert "would never" in found()["distlock.E011"]
