@@ -51,6 +51,10 @@ class Told:
         fence: bool | str | None = None,
         on_contended: str = "respond",
     ) -> None:
+        for source in names:
+            if isinstance(source, type):
+                # @distributed_lock above a class, without parentheses.
+                raise ConfigurationError(f"{where_of(source)}: {NO_NAME}")
         self._sources = tuple(names)
         self.names = Names(names)
         if not _is_text(alias):

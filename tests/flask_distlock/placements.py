@@ -221,6 +221,16 @@ def a_view_class(shop: RecordedShop) -> None:
 
 
 @placed
+def an_async_view_class(shop: RecordedShop) -> None:
+    @shop.lock()
+    class Buy(View):
+        async def dispatch_request(self, id: int) -> str:
+            return await shop.abuy(id)
+
+    shop.route(Buy.as_view("buy"))
+
+
+@placed
 def its_dispatch_request(shop: RecordedShop) -> None:
     class Buy(View):
         @shop.lock()

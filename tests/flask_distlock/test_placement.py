@@ -114,6 +114,28 @@ def test_without_parentheses_it_says_what_to_write(app: Flask) -> None:
     refused(app, r"\.buy: A lock needs a name: write @distributed_lock\('product_<int:id>'\)")
 
 
+def test_without_parentheses_above_a_class_it_says_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match=r"\.Buy: A lock needs a name"):
+
+        @distributed_lock
+        class Buy(MethodView): ...
+
+
+@pytest.mark.parametrize("where", ["decorators", "method"])
+def test_without_parentheses_in_a_class_it_says_what_to_write(app: Flask, where: str) -> None:
+    class Buy(MethodView):
+        decorators = [distributed_lock] if where == "decorators" else []
+
+        def post(self, id: int) -> str: ...
+
+        if where == "method":
+            post = distributed_lock(post)
+
+    app.add_url_rule("/<int:id>", view_func=Buy.as_view("buy"))
+    with pytest.raises(ConfigurationError, match="A lock needs a name"):
+        app.test_client().post("/1")
+
+
 def test_without_parentheses_and_extension_it_says_what_to_write() -> None:
     app = Flask(__name__)
     app.testing = True
