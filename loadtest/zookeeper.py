@@ -36,7 +36,8 @@ def open_zookeeper(directory: Path) -> Iterator[str]:
     java = shutil.which("java")
     if not java or not all(Path(jar).exists() for jar in JARS):
         raise StackError(
-            "ZooKeeper is not installed. Run: apt-get install libzookeeper-java default-jre-headless, or scripts/demo."
+            "ZooKeeper is not installed. Run: apt-get install libzookeeper-java default-jre-headless, or "
+            "scripts/demo."
         )
     port, settings = free_port(), directory / "zookeeper.cfg"
     settings.write_text(SETTINGS.format(data=directory / "zookeeper", port=port), encoding="utf-8")
