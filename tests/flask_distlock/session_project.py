@@ -12,6 +12,7 @@ import sys
 import threading
 
 from flask import Flask, g
+from flask.views import MethodView
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import func, select
 
@@ -49,6 +50,15 @@ def buy(id: int):
     return "sold"
 
 
+async def abuy(id: int):
+    return buy(id)
+
+
+class Buy(MethodView):
+    async def post(self, id: int):
+        return buy(id)
+
+
 def lock_only(view):
     """The control: the same lock around the same commit, over a session that began before it."""
 
@@ -68,8 +78,17 @@ def make_app(port: int, guard: str) -> Flask:
     db.init_app(app)
     locks.init_app(app)
     app.before_request(read_first)
-    guards = {"distributed": locks.distributed_lock("product_<id>"), "control": lock_only}
-    app.post("/product/<int:id>")(guards[guard](buy))
+    lock = locks.distributed_lock("product_<id>")
+    views = {
+        "decorator": lambda: lock(buy),
+        "async": lambda: lock(abuy),
+        "class": lambda: lock(Buy).as_view("buy"),
+        "rule": lambda: buy,
+        "control": lambda: lock_only(buy),
+    }
+    app.add_url_rule("/product/<int:id>", "buy", views[guard](), methods=["POST"])
+    if guard == "rule":
+        app.config["DISTLOCK_RULES"] = [{"route": "buy", "lock": "product_<id>"}]
     return app
 
 
