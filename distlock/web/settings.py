@@ -48,7 +48,7 @@ class Service:
     #: Fewer than half of the threads of one server process: who waits for a hot name keeps a thread from
     #: everybody else. The core's own default is larger: its callers are not a server's only threads.
     max_waiters: int = 8
-    max_waiters_total: int = 256
+    max_waiters_total: int = 12
     fence: bool | str = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
@@ -195,6 +195,9 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
 
 def _service(alias: str, given: Mapping[str, Any]) -> Service:
     backend = given.get("BACKEND")
+    if "MAX_WAITERS" in given:
+        # Two rushes at once leave threads for the others, too.
+        given = {"MAX_WAITERS_TOTAL": max(1, given["MAX_WAITERS"] * 3 // 2), **given}
     return Service(
         alias=alias,
         location="dummy://" if backend == "dummy" else given.get("LOCATION") or f"{backend}://",

@@ -26,6 +26,13 @@ def test_every_key_arrives() -> None:
     )
 
 
+def test_all_names_together_have_half_as_many_waiters_again_as_one() -> None:
+    assert read({"default": {"LOCATION": REDIS, "MAX_WAITERS": 64}})["default"].max_waiters_total == 96
+    assert read({"default": {"LOCATION": REDIS}})["default"].max_waiters_total == 12
+    both = {"LOCATION": REDIS, "MAX_WAITERS": 64, "MAX_WAITERS_TOTAL": 70}
+    assert read({"default": both})["default"].max_waiters_total == 70
+
+
 def test_a_dotted_path_names_a_backend() -> None:
     service = read({"default": {"BACKEND": "shop.locks.Backend", "LOCATION": "shop://x"}})["default"]
     assert service.backend == service.scheme == "shop.locks.Backend"
