@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from django.http import HttpResponse
+from django.utils.asyncio import async_unsafe
 
 from distlock.errors import ConfigurationError, LockError, LockTimeout
 from distlock.web import guard
@@ -26,6 +27,7 @@ Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
 
 
+@async_unsafe("A guard of sync code would block the event loop: write 'async def', or call sync_to_async().")
 def run(
     guarded: Guarded,
     transactions: guard.Transactions,

@@ -34,6 +34,11 @@ def guard_class(cls: type, told: Told) -> type:
         ):
             # A view set has many routes, and some only read.
             return callback
+        if view_class(callback) is None:
+            raise ConfigurationError(
+                f"as_view() of {klass.__module__}.{klass.__qualname__} gives a function that does not say "
+                "whose view it is: a decorator in it needs functools.wraps."
+            )
         return guard_view(callback, told, methods=UNSAFE_METHODS)
 
     functools.update_wrapper(as_view, inherited.__func__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection
 from typing import Any
@@ -95,9 +96,7 @@ def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
 
 def with_methods(told: Told, method: str) -> str:
     """The guard that was *told* so, as the user would write it for one HTTP method."""
-    written = str(told)
-    if told.methods is not None:
-        written = f"{written[: written.index(', methods=[')]})"
+    written = re.sub(r", methods=\[.*?\]", "", str(told))
     return f'{written[:-1]}, methods=["{method}"])'
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.contrib.auth.models import User
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client
@@ -225,6 +226,18 @@ def test_a_plain_async_function_raises() -> None:
     assert asyncio.run(sell(1)) == "product_1"
     with held_by_somebody_else(), pytest.raises(LockTimeout):
         asyncio.run(sell(id=1))
+
+
+def test_a_sync_function_does_not_block_the_event_loop() -> None:
+    @lock
+    def sell(id: int) -> None:
+        pytest.fail("ran")
+
+    async def careless() -> None:
+        sell(1)
+
+    with pytest.raises(SynchronousOnlyOperation, match=r"write 'async def', or call sync_to_async"):
+        asyncio.run(careless())
 
 
 def test_plain_async_functions_exclude_one_another() -> None:

@@ -28,7 +28,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView, exception_handler
 from rest_framework.viewsets import ViewSet
 
-from distlock.errors import LockTimeout
+from distlock.errors import ConfigurationError, LockTimeout
 from distlock.web.decorator import UNSAFE_METHODS, Told
 from django_distlock import distributed_lock, locks
 from django_distlock.signals import lock_acquired, lock_refused
@@ -290,6 +290,14 @@ def test_a_class_and_its_base_stay_as_they_are(serve: Serve, asked: list[str]) -
     assert (guarded.cls.__mro__[1], guarded.csrf_exempt, guarded.login_required) == (base, True, False)
     serve(base.as_view()).post("/product/1", headers=ALICE)
     assert asked == []
+
+
+def test_an_async_view_is_refused_with_what_to_write() -> None:
+    class Later(APIView):
+        async def post(self, request: Request, id: int) -> Response: ...
+
+    with pytest.raises(ConfigurationError, match=r"async view of REST framework.*async with locks\.lock"):
+        lock(Later).as_view()
 
 
 class Failing(Policies, APIView):
