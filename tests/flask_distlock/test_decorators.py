@@ -176,6 +176,7 @@ def test_blueprints_and_decorators_in_between_are_served(app: Flask, locks: Dist
         lambda: (iter(["sold"]), 200),
         lambda: stream_with_context(part for part in ["sold"]),
     ],
+    ids=["response", "iterator", "tuple", "with_context"],
 )
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_streamed_response_is_warned_about(
