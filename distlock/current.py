@@ -52,6 +52,11 @@ def held() -> tuple[Held, ...]:
     return tuple(one for one in mine if one.owner == owner)
 
 
+def inherited() -> tuple[Held, ...]:
+    """`held`, and what still is held around the code that started the running task or thread."""
+    return tuple(one for one in _held.get() if not one.grant.released)
+
+
 @contextmanager
 def holding(client: object, grant: Grant, fence: str | None = None) -> Iterator[None]:
     """A guard holds *grant* while the block runs."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -185,6 +186,21 @@ def test_a_lock_that_is_lost_before_the_commit_of_a_view_undoes_it(shop: Shop) -
     shop.serve(view)
     response = shop.post()
     assert (response.status_code, response.get_json(force=True)["code"]) == (503, "lock_lost")
+    assert shop.stock() == 10
+
+
+def test_a_helper_thread_of_an_async_view_does_not_commit_under_a_lost_lock(shop: Shop) -> None:
+    def sell() -> None:
+        shop.product().stock -= 1
+        shop.locks.close()
+        shop.db.session.commit()
+
+    async def view() -> str:
+        await asyncio.to_thread(sell)
+        return "sold"
+
+    shop.serve(view)
+    assert shop.post().status_code == 503
     assert shop.stock() == 10
 
 

@@ -39,9 +39,7 @@ class Transactions:
         self.log.append(f"{what}{'+' if self.locks.lock('product_1').locked() else '-'}")
 
     @contextmanager
-    def begin(
-        self, grant: distlock.Grant, fence: str | None, left: Callable[[], float]
-    ) -> Iterator[bool]:
+    def begin(self, grant: distlock.Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
         self.note("BEGIN")
         self.open = True
         try:
@@ -175,3 +173,35 @@ def test_outside_of_a_guard_nothing_is_held(locks: distlock.Locks) -> None:
     guard.run(locks, ["product_1"], lambda: None, Transactions(locks, []))
     assert held() == ()
     guard.check_held()
+
+
+def test_a_thread_that_the_body_starts_is_told_of_a_lost_lock_before_it_commits(
+    locks: distlock.Locks,
+) -> None:
+    def body() -> None:
+        context = contextvars.copy_context()
+        guard.check_held()
+        # Closing the client is to a grant what an ended lease is.
+        locks.close()
+        told: list[BaseException] = []
+
+        def commit() -> None:
+            try:
+                guard.check_held()
+            except LockLost as error:
+                told.append(error)
+
+        thread = threading.Thread(target=context.run, args=[commit])
+        thread.start()
+        thread.join()
+        assert len(told) == 1
+
+    guard.run(locks, ["product_1"], body, Transactions(locks, [], commits=False))
+
+
+def test_a_thread_that_outlives_the_body_is_not(locks: distlock.Locks) -> None:
+    contexts: list[contextvars.Context] = []
+    guard.run(
+        locks, ["product_1"], lambda: contexts.append(contextvars.copy_context()), Transactions(locks, [])
+    )
+    contexts[0].run(guard.check_held)
