@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.contrib.auth.models import User
-from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client
 from django.views import View
 
 from distlock.current import current_grant
-from distlock.errors import ConfigurationError, LockTimeout
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
 from django_distlock.views import guard_view
+from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting
 from tests.django_distlock.watching import asgi
 from tests.redis_server import eventually
 
@@ -34,59 +32,6 @@ lock = distributed_lock("product_<id>")
 @pytest.fixture(autouse=True)
 def patient(settings: Any) -> None:
     settings.DISTLOCK = {"default": {"LOCATION": "memory://async", "MAX_WAITERS": 32, "TIMEOUT": 60}}
-
-
-def waiting() -> int:
-    return locks["default"]._engine.rooms.waiting
-
-
-@contextmanager
-def held_by_somebody_else(name: str = "product_1") -> Iterator[None]:
-    """The lock is held by another thread."""
-    taken, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with locks.lock(name):
-            taken.set()
-            go.wait(30)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert taken.wait(10)
-    try:
-        yield
-    finally:
-        go.set()
-        thread.join()
-
-
-async def soon(seen: Callable[[], bool]) -> None:
-    """Let the loop run until it is seen."""
-    async with asyncio.timeout(10):
-        while not seen():
-            await asyncio.sleep(0)
-
-
-class Counter:
-    """How many are inside at once."""
-
-    def __init__(self) -> None:
-        self.inside = self.most = self.served = 0
-
-    def enter(self) -> None:
-        self.inside += 1
-        self.most = max(self.most, self.inside)
-
-    def leave(self) -> None:
-        self.inside -= 1
-        self.served += 1
-
-    async def view(self, request: HttpRequest, id: int) -> HttpResponse:
-        self.enter()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        self.leave()
-        return HttpResponse("sold")
 
 
 async def together(number: int) -> list[int]:
@@ -216,58 +161,6 @@ def test_a_guard_inside_a_guard_on_one_name_enters_at_once(serve: Serve) -> None
     serve(Buy.as_view())
     assert asyncio.run(asgi("POST", "/product/1")) == 200
     assert same == [True]
-
-
-def test_a_plain_async_function_raises() -> None:
-    @distributed_lock("product_<id>", timeout=0)
-    async def sell(id: int) -> str:
-        return current_grant().names[0]
-
-    assert asyncio.run(sell(1)) == "product_1"
-    with held_by_somebody_else(), pytest.raises(LockTimeout):
-        asyncio.run(sell(id=1))
-
-
-def test_a_sync_function_does_not_block_the_event_loop() -> None:
-    @lock
-    def sell(id: int) -> None:
-        pytest.fail("ran")
-
-    async def careless() -> None:
-        sell(1)
-
-    with pytest.raises(SynchronousOnlyOperation, match=r"write 'async def', or call sync_to_async"):
-        asyncio.run(careless())
-
-
-def test_plain_async_functions_exclude_one_another() -> None:
-    counter = Counter()
-
-    @lock
-    async def sell(id: int) -> None:
-        await counter.view(HttpRequest(), id)
-
-    async def many() -> None:
-        await asyncio.gather(*(sell(1) for _ in range(20)))
-
-    asyncio.run(many())
-    assert (counter.served, counter.most) == (20, 1)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_async_function_inside_the_transaction_of_a_view_is_refused(
-    serve: Serve, atomic_requests: None
-) -> None:
-    @lock
-    async def sell(id: int) -> None:
-        pytest.fail("ran")
-
-    def view(request: HttpRequest, id: int) -> HttpResponse:
-        async_to_sync(sell)(id)
-        return HttpResponse()
-
-    with pytest.raises(ConfigurationError, match="inside a transaction of the database 'default'"):
-        serve(view).post("/product/1")
 
 
 @pytest.mark.django_db(transaction=True)

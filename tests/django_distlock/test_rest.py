@@ -6,126 +6,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
-from django.db import connection
 from django.test import Client
 from django.urls import include, path
-from django.utils.decorators import method_decorator
-from rest_framework.authentication import BaseAuthentication
-from rest_framework.decorators import (
-    action,
-    api_view,
-    authentication_classes,
-    permission_classes,
-    throttle_classes,
-)
-from rest_framework.exceptions import ValidationError
-from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
-from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView, exception_handler
-from rest_framework.viewsets import ViewSet
 
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.web.decorator import UNSAFE_METHODS, Told
+from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
 from django_distlock.signals import lock_acquired, lock_refused
 from django_distlock.views import guard_view
+from tests.django_distlock.rest_views import ALICE, VIEWS, Buy, Never, Products, lock, subclass
 
 Serve = Callable[..., Client]
 
-lock = distributed_lock("product_<int:id>")
-
-
-class ByHeader(BaseAuthentication):
-    def authenticate(self, request: Request) -> tuple[User, None] | None:
-        key = request.headers.get("X-User")
-        return (User(pk=int(key)), None) if key else None
-
-    def authenticate_header(self, request: Request) -> str:
-        return "Header"
-
-
-class Never(BaseThrottle):
-    def allow_request(self, request: Request, view: object) -> bool:
-        return False
-
-    def wait(self) -> float:
-        return 7.0
-
-
-class Policies:
-    authentication_classes = [ByHeader]
-    permission_classes = [IsAuthenticated]
-    throttle_classes: list[Any] = []
-
-
-class Buy(Policies, APIView):
-    def get(self, request: Request, id: int) -> Response:
-        return Response(f"{locks.lock('product_1').locked()} {connection.in_atomic_block}")
-
-    def post(self, request: Request, id: int) -> Response:
-        return Response(f"{locks.lock('product_1').locked()} {connection.in_atomic_block}")
-
-
-class Decorated(Buy):
-    post = lock(Buy.post)
-
-
-class Products(Policies, ViewSet):
-    lookup_field = "id"
-
-    def update(self, request: Request, id: str) -> Response:
-        return Response("updated")
-
-    @action(detail=True, methods=["post"])
-    def sell(self, request: Request, id: str) -> Response:
-        return Response("sold")
-
-
-class DecoratedProducts(Products):
-    sell = action(detail=True, methods=["post"])(lock(Products.sell))
-
-
-def api_function(throttles: list[Any]) -> Any:
-    @api_view(["POST"])
-    @authentication_classes([ByHeader])
-    @permission_classes([IsAuthenticated])
-    @throttle_classes(throttles)
-    def view(request: Request, id: int) -> Response:
-        return Response("sold")
-
-    return view
-
-
-def subclass(cls: type, **policies: Any) -> Any:
-    return type(cls.__name__, (cls,), policies)
-
-
-def by_rule(view: Any) -> Any:
-    return guard_view(view, Told(["product_<int:id>"]), methods=UNSAFE_METHODS)
-
-
-#: Each way to guard a view, given its policies.
-VIEWS: dict[str, Callable[..., Any]] = {
-    "class": lambda **policies: lock(subclass(Buy, **policies)).as_view(),
-    "dispatch": lambda **policies: method_decorator(lock, name="dispatch")(
-        subclass(Buy, **policies)
-    ).as_view(),
-    "as_view": lambda **policies: lock(subclass(Buy, **policies).as_view()),
-    "post": lambda **policies: subclass(Decorated, **policies).as_view(),
-    "rule": lambda **policies: by_rule(subclass(Buy, **policies).as_view()),
-    "api_view": lambda throttle_classes=(): lock(api_function(list(throttle_classes))),
-    "rule on api_view": lambda throttle_classes=(): by_rule(api_function(list(throttle_classes))),
-    "view set": lambda **policies: lock(subclass(Products, **policies)).as_view({"post": "update"}),
-    "action": lambda **policies: subclass(DecoratedProducts, **policies).as_view({"post": "sell"}),
-    "rule on action": lambda **policies: by_rule(subclass(Products, **policies).as_view({"post": "sell"})),
-}
-
 every_view = pytest.mark.parametrize("make", VIEWS.values(), ids=VIEWS)
-ALICE = {"x-user": "1"}
 
 
 @pytest.fixture
@@ -298,78 +195,3 @@ def test_an_async_view_is_refused_with_what_to_write() -> None:
 
     with pytest.raises(ConfigurationError, match=r"async view of REST framework.*async with locks\.lock"):
         lock(Later).as_view()
-
-
-class Failing(Policies, APIView):
-    permission_classes: list[Any] = []
-
-    def post(self, request: Request, id: int) -> Response:
-        Group.objects.create(name="sold")
-        if id == 1:
-            raise ValidationError("sold out")
-        raise ZeroDivisionError
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("how", ["class", "dispatch", "rule"])
-class TestUnderAtomicRequests:
-    def make(self, how: str, cls: Any) -> Any:
-        if how == "class":
-            return lock(subclass(cls)).as_view()
-        if how == "dispatch":
-            return method_decorator(lock, name="dispatch")(subclass(cls)).as_view()
-        return by_rule(cls.as_view())
-
-    def test_what_is_not_locked_is_atomic_as_ever(
-        self, serve: Serve, atomic_requests: None, asked: list[str], how: str
-    ) -> None:
-        client = serve(self.make(how, Buy))
-        assert client.get("/product/1", headers=ALICE).json() == "False True"
-        assert asked == []
-        assert client.post("/product/1", headers=ALICE).json() == "True True"
-
-    def test_an_error_of_the_view_is_rolled_back_and_handled_once(
-        self, serve: Serve, atomic_requests: None, how: str
-    ) -> None:
-        handled: list[bool] = []
-
-        class Noting(Failing):
-            def handle_exception(self, error: Exception) -> Any:
-                handled.append(locks.lock("product_1").locked() and connection.in_atomic_block)
-                return super().handle_exception(error)
-
-        client = serve(self.make(how, Noting))
-        assert client.post("/product/1").json() == ["sold out"]
-        with pytest.raises(ZeroDivisionError):
-            client.post("/product/2")
-        assert handled[0] is True
-        assert len(handled) == 2
-        assert not Group.objects.exists()
-
-    def test_a_lock_that_is_lost_before_commit_is_rolled_back_and_answered(
-        self, serve: Serve, atomic_requests: None, how: str
-    ) -> None:
-        class Losing(Failing):
-            def post(self, request: Request, id: int) -> Response:
-                Group.objects.create(name="sold")
-                locks.close_all()
-                return Response("sold")
-
-        response = serve(self.make(how, Losing)).post("/product/1")
-        assert (response.status_code, response.json()["code"]) == (503, "lock_lost")
-        assert not Group.objects.exists()
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("how", ["class", "dispatch", "rule"])
-def test_in_a_test_case_errors_leave_its_transaction_alone(
-    serve: Serve, atomic_requests: None, settings: Any, how: str
-) -> None:
-    settings.DISTLOCK = {"default": {"LOCATION": "memory://rest", "TIMEOUT": 0}}
-    Group.objects.create(name="there")
-    client = serve(TestUnderAtomicRequests().make(how, Buy))
-    assert client.post("/product/1").status_code == 401
-    with locks.lock("product_1"):
-        assert client.post("/product/1", headers=ALICE).status_code == 423
-    assert serve(TestUnderAtomicRequests().make(how, Failing)).post("/product/1").status_code == 400
-    assert [group.name for group in Group.objects.all()] == ["there"]
