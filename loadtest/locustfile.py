@@ -55,8 +55,11 @@ class Sale:
         self.began = time.time()
         self.opened.set()
 
-    def enter(self) -> None:
+    def enter(self, environment: Environment) -> None:
+        """Wait before the gate; the last one to come opens it."""
         self.buyers += 1
+        if environment.runner is None or self.buyers >= environment.runner.target_user_count:
+            self.open()
         self.opened.wait()
 
     def leave(self, environment: Environment) -> None:
@@ -83,10 +86,6 @@ def begin(environment: Environment, **_: Any) -> None:
     sale = Sale()
 
 
-def open_the_gate(**_: Any) -> None:
-    sale.open()
-
-
 def write_record(environment: Environment, **_: Any) -> None:
     if environment.parsed_options and environment.parsed_options.record:
         with open(environment.parsed_options.record, "w") as file:
@@ -95,7 +94,6 @@ def write_record(environment: Environment, **_: Any) -> None:
 
 events.init_command_line_parser.add_listener(add_arguments)
 events.test_start.add_listener(begin)
-events.spawning_complete.add_listener(open_the_gate)
 events.quitting.add_listener(write_record)
 
 
@@ -108,7 +106,9 @@ class Buyer(FastHttpUser):
     def on_start(self) -> None:
         options = self.environment.parsed_options
         self.left, self.products, self.visit = options.purchases, options.products, options.visit
-        sale.enter()
+        # Who buys has seen the page; and the instances connect to their database before the sale.
+        self.client.get("/products/1", name="look")
+        sale.enter(self.environment)
 
     @task
     def buy(self) -> None:

@@ -1,15 +1,32 @@
-"""Every answer says which instance gave it."""
+"""What surrounds each view: a connection before it, and the instance's name after it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from django.conf import settings
+from django.db import connection
 from django.http import HttpRequest, HttpResponse
+
+Answer = Callable[[HttpRequest], HttpResponse]
+
+
+class Connect:
+    """Open the thread's connection before the guard: otherwise the first buyers of each thread hold the lock
+    while they connect, and an instance that sells so slowly hardly meets the other one."""
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        connection.ensure_connection()
+        return self.get_response(request)
 
 
 class NameInstance:
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+    """Every answer says which instance gave it."""
+
+    def __init__(self, get_response: Answer) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:

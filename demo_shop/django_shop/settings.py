@@ -17,7 +17,10 @@ USE_TZ = True
 ROOT_URLCONF = "demo_shop.django_shop.urls"
 INSTALLED_APPS = ["django_distlock", "demo_shop.django_shop"]
 # No cookies, hence no session to protect: Django's CsrfViewMiddleware would only stand in the way of Locust.
-MIDDLEWARE = ["demo_shop.django_shop.middleware.NameInstance"]
+MIDDLEWARE = [
+    "demo_shop.django_shop.middleware.NameInstance",
+    "demo_shop.django_shop.middleware.Connect",
+]
 # Without debug mode Django mails its errors and writes none; here they belong in the instance's log.
 LOGGING = {
     "version": 1,
