@@ -87,8 +87,9 @@ class Line:
             return False
         if place.held:
             return True
-        names = self._look(place, deadline)
-        if names[:1] == [place.name] and self._acknowledge(place, deadline):
+        names = self._names(place.parent, deadline, through_leader=place.held)
+        if names[:1] == [place.name] and self._take(place, deadline):
+            place.held = True
             return True
         self._leave(place, deadline)
         return False
@@ -119,10 +120,7 @@ class Line:
         return place is not None and self._leave(place, deadline) and place.held
 
     def locked(self, key: str, deadline: float) -> bool:
-        (listed,) = self.session.ask([GetChildren(lock_path(self._base, key), None)], deadline)
-        if isinstance(listed, NoNodeError):
-            return False
-        return bool(in_line(self._checked(listed)))
+        return bool(self._names(lock_path(self._base, key), deadline))
 
     # -- for the janitor -------------------------------------------------------------------------
 
@@ -149,7 +147,7 @@ class Line:
         """A node that we watch is gone."""
         place = self._waiting.get(key)
         if place is not None and place.watched == (self.session.connections, path):
-            place.called = place.second
+            place.called = True
         self._hint(key)
 
     # -- how it is done --------------------------------------------------------------------------
@@ -165,15 +163,24 @@ class Line:
             self.places[ask.token] = place
         else:
             alone = False
-        # Where only one was before us and his node is gone, there is no need to look either.
-        names = [place.name] if alone or place.called else self._look(place, deadline)
+        taken = alone or place.held
+        if alone:
+            names = [place.name]
+        elif place.called:
+            # Most likely we are first; certainly, where only one was before us.
+            names, taken = self._take(place, deadline, look=not place.second), True
+        else:
+            names = self._names(place.parent, deadline, through_leader=place.held)
         if place.name not in names or not self._keep(place, began):
             self._drop(place)
             return None
         before = names[: names.index(place.name)]
         if before:
-            return self._wait(place, before, deadline) if ask.wait else self._refuse(place, deadline)
-        if not (place.held or alone or self._acknowledge(place, deadline)):
+            if ask.wait:
+                return self._wait(place, before, deadline)
+            self._leave(place, deadline)
+            return Busy()
+        if not taken and not self._take(place, deadline):
             self._drop(place)
             return None
         self._unqueue(place)
@@ -203,28 +210,27 @@ class Line:
             pause = POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
         return Queued(pause)
 
-    def _refuse(self, place: Place, deadline: float) -> Busy:
-        self._leave(place, deadline)
-        return Busy()
-
-    def _look(self, place: Place, deadline: float) -> list[str]:
-        """Who is in line."""
-        requests = [GetChildren(place.parent, None)]
-        if place.held:
+    def _names(self, parent: str, deadline: float, through_leader: bool = False) -> list[str]:
+        """Who is in line, the first one first."""
+        requests = [GetChildren(parent, None)]
+        if through_leader:
             requests.insert(0, Sync(self._base))
         listed = self.session.ask(requests, deadline)[-1]
-        if isinstance(listed, NoNodeError):
-            return []
-        return in_line(self._checked(listed))
+        return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
 
-    def _acknowledge(self, place: Place, deadline: float) -> bool:
-        """Take the lock, as the first in line. False if we were sent away. May be repeated."""
-        (answer,) = self.session.ask([SetData(place.path, b"held", -1)], deadline)
+    def _take(self, place: Place, deadline: float, look: bool = False) -> list[str]:
+        """Acknowledge, and see who is in line if we are to *look*. Nobody, if we were sent away.
+
+        Whoever turns out not to be first has acknowledged too early. That costs him nothing.
+        """
+        requests = [SetData(place.path, b"held", -1)]
+        if look:
+            requests.insert(0, GetChildren(place.parent, None))
+        *seen, answer = self.session.ask(requests, deadline)
         if isinstance(answer, NoNodeError):
-            return False
+            return []
         self._checked(answer)
-        place.held = True
-        return True
+        return in_line(self._checked(seen[0])) if look else [place.name]
 
     def _leave(self, place: Place, deadline: float) -> bool:
         self._drop(place)
@@ -269,11 +275,7 @@ class Line:
 
     def _is_first(self, ask: Ask, deadline: float) -> bool:
         """Whether another client of the same token has the lock."""
-        requests = [Sync(self._base), GetChildren(lock_path(self._base, ask.key), None)]
-        listed = self.session.ask(requests, deadline)[-1]
-        if isinstance(listed, NoNodeError):
-            return False
-        names = in_line(self._checked(listed))
+        names = self._names(lock_path(self._base, ask.key), deadline, through_leader=True)
         return bool(names) and names[0].startswith(contender_prefix(ask.token))
 
     def _drop(self, place: Place) -> None:

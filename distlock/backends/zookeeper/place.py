@@ -27,7 +27,7 @@ class Place:
     held: bool = False
     #: Who was first when we came.
     first: str = ""
-    #: The connection and the node that we watch; whether nobody else is before us; whether that node is gone.
+    #: The connection and the node that we watch; whether nobody else was before us; whether it is gone.
     watched: tuple[int, str] = (0, "")
     second: bool = False
     called: bool = False
