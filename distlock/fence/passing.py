@@ -75,15 +75,12 @@ def pass_fence(
         except Exception as error:
             match trouble(error):
                 case "busy":
-                    raise LockTimeout(
-                        f"The lock {stamp.name!r} was granted, but an earlier holder's transaction was still "
-                        f"open in the database after {seconds:.3g} seconds. Try again later."
-                    ) from error
+                    raise LockTimeout(stamp.kept_out(seconds)) from error
                 case "again":
                     raise Again from error
             raise
         if not rows:
             raise NoRow(stamp)
         [(era, number, seal)] = rows
-        if stamp.is_newer_than(Fence(era, number), seal):
-            connection.execute(UPDATE, [*stamp.fence, stamp.seal, stamp.row])
+        if (fence := stamp.next(Fence(era, number), seal)) is not None:
+            connection.execute(UPDATE, [*fence, stamp.seal, stamp.row])

@@ -8,6 +8,7 @@ https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 
@@ -32,16 +33,23 @@ class Stamp:
         """The row's key. A digest: no collation, padding or length makes one row of two names."""
         return hashlib.sha256(f"{self.domain}:{self.name}".encode()).hexdigest()
 
-    def is_newer_than(self, fence: Fence, seal: str) -> bool:
-        """Whether the row has to be written. False if this very grant has done so already.
+    def next(self, stored: Fence, seal: str) -> Fence | None:
+        """What to write into the row, which has *stored* and *seal*. None if this very grant has done so.
 
         Raises `Overtaken` if a later grant did.
         """
-        if self.fence > fence:
-            return True
-        if self.fence == fence and self.seal == seal:
-            return False
-        raise Overtaken(self, fence)
+        if self.fence > stored:
+            return self.fence
+        if self.fence == stored and self.seal == seal:
+            return None
+        raise Overtaken(self, stored)
+
+    def kept_out(self, seconds: float) -> str:
+        """What to say if the row was still locked after *seconds*."""
+        return (
+            f"The lock {self.name!r} was granted, but an earlier holder's transaction was still open in the "
+            f"database after {seconds:.3g} seconds. Try again later."
+        )
 
 
 class Overtaken(LockLost):
@@ -55,6 +63,7 @@ class Overtaken(LockLost):
         )
 
 
+@functools.singledispatch
 def stamps_of(grant: Grant) -> list[Stamp]:
     """What *grant* writes, in the order in which everybody locks: nobody waits in a ring."""
     domain, fences = grant.domain, grant.fences

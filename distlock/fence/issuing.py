@@ -1,0 +1,101 @@
+"""A lock that is the fence's row and nothing else: it issues the fence, and keeps others out until COMMIT.
+
+Who locks the row writes the number that comes after the stored one. So fences grow without any lock service,
+and a database that loses the number loses what was written under it, too.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from distlock.errors import NotHeld
+from distlock.fence.row import Stamp, stamps_of
+from distlock.grant import Fence, Grant
+from distlock.steps import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedStamp(Stamp):
+    """What the row itself tells a grant to write. Its own fence is the era only."""
+
+    #: Where the fences of the grant's names are told.
+    issued: dict[str, Fence]
+
+    def next(self, stored: Fence, seal: str) -> Fence | None:
+        if seal == self.seal:
+            return None
+        fence = Fence(max(self.fence.era, stored.era), stored.number + 1)
+        self.issued[self.name] = fence
+        return fence
+
+    def kept_out(self, seconds: float) -> str:
+        return (
+            f"The lock {self.name!r} was still held by somebody else's transaction after {seconds:.3g} "
+            "seconds. Try again later, or raise the time-out."
+        )
+
+
+class RowGrant(Grant):
+    """Of this process's callers it is ours alone; of all, while the transaction is open that locked the row.
+
+    *local*: what keeps this process's other callers out. *domain*: the prefix. *era*: the least one.
+    """
+
+    __slots__ = ("_domain", "_issued", "_local", "stamps")
+
+    def __init__(self, local: Grant, domain: str, era: int) -> None:
+        self._local = local
+        self._domain = domain
+        self._issued: dict[str, Fence] = {}
+        seal, least = secrets.token_hex(16), Fence(era, 0)
+        #: In the order in which everybody locks rows.
+        self.stamps: list[Stamp] = [
+            IssuedStamp(domain, name, least, seal, self._issued) for name in sorted(local.names)
+        ]
+
+    def __repr__(self) -> str:
+        return f"<RowGrant of {', '.join(map(repr, self.names))}>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._local.names
+
+    @property
+    def fences(self) -> Mapping[str, Fence]:
+        """Raises `NotHeld` before the transaction has begun: the row tells the number."""
+        if len(self._issued) < len(self.stamps):
+            names = ", ".join(map(repr, self.names))
+            raise NotHeld(f"The fence of {names} is not known before the transaction that locks its row.")
+        return dict(self._issued)
+
+    @property
+    def domain(self) -> str:
+        return self._domain
+
+    @property
+    def seals(self) -> Mapping[str, str]:
+        return {stamp.name: stamp.seal for stamp in self.stamps}
+
+    @property
+    def released(self) -> bool:
+        return self._local.released
+
+    @property
+    def lost(self) -> bool:
+        return self._local.lost
+
+    def remaining(self) -> float:
+        return self._local.remaining()
+
+    def check(self) -> None:
+        self._local.check()
+
+    def _release(self) -> Steps[None]:
+        return self._local._release()
+
+
+@stamps_of.register
+def _(grant: RowGrant) -> list[Stamp]:
+    return grant.stamps
