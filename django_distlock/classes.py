@@ -72,6 +72,8 @@ def guarded_callback(
         # By itself it would be bound by the signature of the dispatch() that it claims to wrap.
         return callback(request, *args, **kwargs)
 
+    # Whether another guard inside sees to the transactions.
+    view._non_atomic_requests = getattr(callback, "_non_atomic_requests", set())  # type: ignore[attr-defined]
     guarded = Guarded(view, told, methods=methods, when=when)
     guarded.where = f"{cls.__module__}.{cls.__name__ if is_api_view(cls) else cls.__qualname__}"
     refuse_useless(guarded, cls, methods_of(callback), None)

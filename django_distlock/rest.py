@@ -30,6 +30,9 @@ from django_distlock.viewclasses import view_class
 #: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
 _GUARDS = "_distlock_guards"
 
+#: What marks a view whose handler is guarded.
+_GUARDED = "_distlock_guarded"
+
 #: What marks a dispatch that looks for them.
 _LOOKS = "_distlock_looks"
 
@@ -90,15 +93,17 @@ def guard_callback(
                 return callback(request, *args, **kwargs)
             with transactions.unlocked():
                 return callback(request, *args, **kwargs)
-        around.append((guarded, transactions))
+        around.append((guarded, of_handler))
         try:
             return callback(request, *args, **kwargs)
         finally:
             # Still there if something between here and dispatch() has answered.
-            if (guarded, transactions) in around:
-                around.remove((guarded, transactions))
+            if (guarded, of_handler) in around:
+                around.remove((guarded, of_handler))
 
-    transactions = ViewTransactions(take_over(wrapper, callback), guarded.where, callback)
+    every = take_over(wrapper, callback)
+    transactions = ViewTransactions(every, guarded.where, callback)
+    of_handler = ViewTransactions(every, guarded.where)
     guarded.mark(wrapper)
     _let_dispatch_look(cls)
     return wrapper
@@ -107,6 +112,8 @@ def guard_callback(
 def run_dispatch(guarded: Guarded, transactions: Opened, body: Callable[[], Any], standing: Standing) -> Any:
     """Run *body*, the dispatch of a view that is guarded there."""
     if standing.request.method not in (guarded.methods or UNSAFE_METHODS):
+        if hasattr(standing.view, _GUARDED):
+            return body()
         with transactions.unlocked():
             return body()
     _guard_handler(standing.view, standing.request, guarded, transactions)
@@ -139,6 +146,8 @@ def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactio
         return
 
     keep_body(request, guarded.names)
+    innermost = not hasattr(view, _GUARDED)
+    setattr(view, _GUARDED, True)
     handle = view.handle_exception
     unhandled: list[Exception] = []
 
@@ -161,8 +170,10 @@ def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactio
 
         given = (rest_request, *args)
         if guarded.when is not None and not guarded.when(*given, **kwargs):
-            with transactions.unlocked():
-                return body()
+            if innermost:
+                with transactions.unlocked():
+                    return body()
+            return body()
         with refusing(guarded, view):
             return run(guarded, transactions, body, given, kwargs, rest_request)
 
