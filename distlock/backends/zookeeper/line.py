@@ -87,7 +87,7 @@ class Line:
             return False
         if place.held:
             return True
-        names = self._names(place.parent, deadline, through_leader=place.held)
+        names = self._names(place.parent, deadline)
         if names[:1] == [place.name] and self._take(place, deadline):
             place.held = True
             return True
@@ -158,7 +158,9 @@ class Line:
         place = self.current(ask.token)
         if place is None:
             if ask.token in self.places:
+                # What was lost is lost: its node, if there is one, is worth fences that were given out.
                 self.give_up()
+                self.cancel(ask, deadline)
             place, alone = self._entry.enter(ask, began, deadline)
             self.places[ask.token] = place
         else:
@@ -274,7 +276,7 @@ class Line:
             return True
 
     def _is_first(self, ask: Ask, deadline: float) -> bool:
-        """Whether another client of the same token has the lock."""
+        """Whether another client has the lock with this token. Its session is what keeps it alive."""
         names = self._names(lock_path(self._base, ask.key), deadline, through_leader=True)
         return bool(names) and names[0].startswith(contender_prefix(ask.token))
 

@@ -138,7 +138,7 @@ class Session:
                     self._started = True
             if self.client.client_state == KeeperState.AUTH_FAILED:
                 raise unavailable(self.address, AuthFailedError("the server refused the login"))
-            if not self.client._live.wait(max(0.0, deadline - clock.now())):
+            if not self.client.wait(max(0.0, deadline - clock.now())):
                 raise no_session(self.address, self.io_timeout, self.client.memo.last)
         if (granted := self.client.session_timeout) < self.ttl:
             raise ConfigurationError(

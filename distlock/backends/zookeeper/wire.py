@@ -14,7 +14,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect, Create, Create2, SetData, Transaction
+from kazoo.protocol.serialization import Auth, Connect, Create, Create2, SetData, Transaction
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from distlock.backends.zookeeper.address import Address
@@ -60,6 +60,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return answer
 
 
+def _without_secrets(args: tuple[object, ...]) -> list[object]:
+    return [type(arg).__name__ if isinstance(arg, Auth | Connect) else arg for arg in args]
+
+
 class _Memo:
     """kazoo's logger. Keeps what it says of its troubles: we tell it when it matters to somebody, and once.
 
@@ -70,12 +74,13 @@ class _Memo:
         self.last = ""
 
     def log(self, level: int, message: str, *args: object, **more: Any) -> None:
-        if logger.isEnabledFor(level):
-            logger.log(level, message, *args, **more)
+        # Below that level it writes down the session's password.
+        if level >= logging.DEBUG and logger.isEnabledFor(level):
+            logger.log(level, message, *_without_secrets(args), **more)
 
     def debug(self, message: str, *args: object) -> None:
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug(message, *args)
+            logger.debug(message, *_without_secrets(args))
 
     def warning(self, message: str, *args: object) -> None:
         self.last = message % args if args else message
@@ -116,6 +121,10 @@ class Client(KazooClient):  # type: ignore[misc]
         """Also while the connection is away; None when the session has ended."""
         found: int | None = self._session_id
         return found
+
+    def wait(self, timeout: float) -> bool:
+        """Whether there is a connection, or will be one within *timeout* seconds."""
+        return bool(self._live.wait(timeout))
 
     def submit(self, request: Any) -> Any:
         """Send *request*, after those that were submitted before. Returns kazoo's result to wait for."""

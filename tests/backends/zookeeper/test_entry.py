@@ -109,6 +109,16 @@ def test_a_hold_that_could_not_be_given_back_is_given_back_later(
     eventually(lambda: not own_zookeeper.children(mine.key), "there is no node")
 
 
+def test_a_hold_that_lapsed_is_a_new_ask_with_new_fences(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(zookeeper_server.url), ask(ttl=0.3)
+    fence = one.hold(mine).fence
+    eventually(lambda: one.line(0.3).current(mine.token) is None, "nobody renewed it")
+    assert one.hold(mine).fence > fence
+    assert len(zookeeper_server.children(mine.key)) == 1
+
+
 def test_who_gives_up_an_ask_without_an_answer_leaves_no_node(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:

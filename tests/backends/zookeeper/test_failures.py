@@ -139,6 +139,19 @@ def test_with_a_login_nobody_else_can_touch_the_locks(
     two.hold(second)
 
 
+def test_the_password_is_in_no_log(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = f"127.0.0.1:{zookeeper_server.port}"
+    with caplog.at_level(1), caplog.at_level(1, "distlock"), caplog.at_level(1, "kazoo"):
+        one, mine = contender(f"zookeeper://shop:{SECRET}@{hosts}/logins"), ask()
+        one.hold(mine)
+        one.release(mine)
+    assert "Sending request" in caplog.text
+    assert SECRET not in caplog.text
+    assert one.line().session.client.client_id[1].hex() not in caplog.text
+
+
 def test_sessions_that_are_longer_than_the_ttl_are_warned_of(
     contender: MakeContender, caplog: pytest.LogCaptureFixture
 ) -> None:
