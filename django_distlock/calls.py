@@ -13,6 +13,7 @@ from django.utils.asyncio import async_unsafe
 from distlock.errors import ConfigurationError, LockError, LockTimeout
 from distlock.web import guard
 from distlock.web.answers import log_level
+from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
 from django_distlock.conf import services, warn_without_checks
 from django_distlock.fence import database_of
@@ -69,7 +70,7 @@ async def arun(
     if fence_of(guarded) is not None:
         raise ConfigurationError(
             f"{guarded.where} is async and has a fence, and Django opens no transactions around async code. "
-            "Write a plain 'def', or fence the function that sync_to_async() runs."
+            "Write a plain 'def', or write the guard on the function that sync_to_async() runs."
         )
     client = services[told.alias]
     maximum = services.service(told.alias).max_names
@@ -88,8 +89,7 @@ async def arun(
 
 def fence_of(guarded: Guarded) -> str | None:
     """The database that *guarded* fences: as it was told, or else as its alias is set. None: none."""
-    told = guarded.told
-    return database_of(services.service(told.alias).fence if told.fence is None else told.fence)
+    return database_of(fence_for(services.service(guarded.told.alias), guarded.told))
 
 
 def answer(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:

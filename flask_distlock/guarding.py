@@ -16,6 +16,7 @@ from distlock.errors import ConfigurationError, LockError, LockTimeout
 from distlock.locks import Locks
 from distlock.web import guard
 from distlock.web.answers import log_level
+from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer
 from flask_distlock.exceptions import exception_for
@@ -154,7 +155,7 @@ def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) ->
     state.sessions.watch(current_app)
     transactions = state.sessions.transactions(guarded.where, is_view)
     told = guarded.told
-    fence = state.services.service(told.alias).fence if told.fence is None else told.fence
+    fence = fence_for(state.services.service(told.alias), told)
     bind = DEFAULT_BIND if fence is True else fence or None
     return Ask(guarded, client, names, transactions, bind, observer_for(guarded))
 

@@ -32,6 +32,12 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
         path, extra = SCHEMES[scheme]
     elif "." in scheme:
         path, extra = ":".join(scheme.rsplit(".", 1)), None
+    elif scheme == "database":
+        raise ConfigurationError(
+            "The backend 'database' can't be connected to: its lock is a row, and is held as long as the "
+            "transaction of a Django or Flask view. Write it in the settings: "
+            'DISTLOCK = {"default": {"BACKEND": "database"}}.'
+        )
     else:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise ConfigurationError(

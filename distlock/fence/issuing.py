@@ -91,6 +91,12 @@ class RowGrant(Grant):
 
     def check(self) -> None:
         self._local.check()
+        # Without its row it would keep out nobody but this process: what does so must not be committed.
+        _ = self.fences
+
+    def lift(self, name: str, number: int) -> bool:
+        """Nothing is to be lifted: the row's number is where it comes from."""
+        return False
 
     def _release(self) -> Steps[None]:
         return self._local._release()

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from distlock.clock import now
 from distlock.current import Held, held, holding, inherited
 from distlock.errors import ConfigurationError
+from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.web.observer import Observer, Watch, watching
@@ -107,9 +108,13 @@ def _held(
     left: Callable[[], float],
 ) -> Iterator[Callable[[R], R]]:
     """Between lock and release: BEGIN, the block, COMMIT. Gives what the result of the block goes through."""
-    if watch is not None:
+    # A row's lock is there only when its transaction is.
+    late = isinstance(grant, RowGrant)
+    if watch is not None and not late:
         watch.acquired(grant)
     with holding(client, grant, fence), transactions.begin(grant, fence, left) as commits:
+        if watch is not None and late:
+            watch.acquired(grant)
 
         def finish(result: R) -> R:
             if commits:

@@ -11,6 +11,7 @@ from pathlib import Path
 from distlock.errors import ConfigurationError
 from distlock.locks import Locks, connect
 from distlock.loss import OnLost
+from distlock.web.database import RowLocks
 from distlock.web.dummy import DummyLocks
 from distlock.web.settings import DEFAULT_ALIAS, Service
 
@@ -72,6 +73,8 @@ def make_client(service: Service, on_lost: OnLost | None = None) -> Locks:
     """
     if service.scheme == "dummy":
         return DummyLocks(service.prefix, ttl=service.ttl, timeout=service.timeout, era=service.era)
+    if service.scheme == "database":
+        return RowLocks(service)
     try:
         return connect(
             service.location,

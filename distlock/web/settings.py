@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from distlock.backends import SCHEMES
 from distlock.errors import ConfigurationError
 from distlock.names import check_prefix
+from distlock.web import database_setting
 
 DEFAULT_ALIAS = "default"
 CONTENDED_STATUSES = (423, 409, 429, 503)
@@ -163,6 +164,10 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
     backend, location = given.get("BACKEND"), given.get("LOCATION")
     if backend == "dummy":
         return  # Locking is switched off with one key, and nobody asks where it would be.
+    if backend == "database" or str(location).startswith("database:"):
+        for message, hint in database_setting.contradictions(where, given):
+            yield Problem("backend", message, hint)
+        return
     if not backend and not location:
         yield Problem(
             "backend",
@@ -198,9 +203,12 @@ def _service(alias: str, given: Mapping[str, Any]) -> Service:
     if "MAX_WAITERS" in given:
         # Two rushes at once leave threads for the others, too.
         given = {"MAX_WAITERS_TOTAL": max(1, given["MAX_WAITERS"] * 3 // 2), **given}
+    location = given.get("LOCATION")
+    if backend == "database":
+        given = {**given, "FENCE": location or True}
     return Service(
         alias=alias,
-        location="dummy://" if backend == "dummy" else given.get("LOCATION") or f"{backend}://",
+        location=f"{backend}://" if backend in _PLACELESS else location or f"{backend}://",
         # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
         backend=backend if backend and "." in backend else None,
         options=MappingProxyType(dict(given.get("OPTIONS", {}))),
@@ -312,4 +320,10 @@ _PLAIN = {
     "ttl",
 }
 #: Word -> what serves it. Words with the same service may stand together.
-_SERVICES = {"dummy": "dummy", **{scheme: path for scheme, (path, _) in SCHEMES.items()}}
+_SERVICES = {
+    "dummy": "dummy",
+    "database": "database",
+    **{scheme: path for scheme, (path, _) in SCHEMES.items()},
+}
+#: Words whose LOCATION is no URL of a service.
+_PLACELESS = {"dummy", "database"}

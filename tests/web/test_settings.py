@@ -96,7 +96,7 @@ def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
         (
             {"default": {"BACKEND": "etcd://h"}},
             "value",
-            "as 'etcd'. Known are dummy, memory, file, ",
+            "as 'etcd'. Known are dummy, database, memory, file, ",
         ),
         (
             {"default": {"BACKEND": "etcd"}},
