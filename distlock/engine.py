@@ -20,6 +20,7 @@ from distlock.fork import forget_in_children
 from distlock.grant import NameGrant
 from distlock.hold import SPAN, Hold
 from distlock.keeper import Keeper
+from distlock.lifting import OnLifted
 from distlock.news import News
 from distlock.rlock import Inside
 from distlock.room import Room, Rooms, Waiter
@@ -42,6 +43,7 @@ class Engine:
         max_waiters_total: int,
         era: int,
         on_lost: loss.OnLost | None = None,
+        on_lifted: OnLifted | None = None,
         now: Callable[[], float] = clock.now,
         threads: bool = True,
     ) -> None:
@@ -49,6 +51,7 @@ class Engine:
         self.ttl = ttl
         self.era = era
         self.on_lost = on_lost
+        self.on_lifted = on_lifted
         self.now = now
         self.mutex = threading.Lock()
         self.rooms = Rooms(max_waiters, max_waiters_total)

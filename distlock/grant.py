@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from distlock.errors import LockLost, NotHeld
+from distlock.lifting import lift
 from distlock.steps import Steps, arun, run
 
 if TYPE_CHECKING:
@@ -62,6 +63,14 @@ class Grant(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise `LockLost` if the lock is no longer yours, `NotHeld` if it was released."""
+
+    @abstractmethod
+    def lift(self, name: str, number: int) -> bool:
+        """Go on with a fence of *name* above *number*, if the lock service says that the lock is yours still.
+
+        For the fence, whose row remembers *number* although the service does not. Raises
+        `BackendUnavailable`; `ConfigurationError` if the service can't count so far.
+        """
 
     @abstractmethod
     def _release(self) -> Steps[None]: ...
@@ -151,6 +160,9 @@ class NameGrant(Grant):
             why = self._hold.lost or "its lease ended before it could be renewed"
             raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")
 
+    def lift(self, name: str, number: int) -> bool:
+        return run(lift(self._engine, self, number))
+
     def _release(self) -> Steps[None]:
         return self._engine.release(self)
 
@@ -192,6 +204,9 @@ class NamesGrant(Grant):
     def check(self) -> None:
         for grant in self._grants:
             grant.check()
+
+    def lift(self, name: str, number: int) -> bool:
+        return any(grant.lift(name, number) for grant in self._grants if grant.name == name)
 
     def _release(self) -> Steps[None]:
         # The reverse of the order in which they were taken.

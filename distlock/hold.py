@@ -24,13 +24,26 @@ def margin(ttl: float) -> float:
 
 
 class Hold:
-    __slots__ = ("ask", "deadline", "first_fence", "grant", "lost", "renewed", "room", "turn_ends", "used")
+    __slots__ = (
+        "ask",
+        "deadline",
+        "first_fence",
+        "grant",
+        "lifted",
+        "lost",
+        "renewed",
+        "room",
+        "turn_ends",
+        "used",
+    )
 
     def __init__(self, room: Room, ask: Ask, first_fence: int, sent: float, ttl: float) -> None:
         self.room = room
         self.ask = ask
         self.first_fence = first_fence
         self.used = 0
+        #: Whether the block was exchanged for a higher one.
+        self.lifted = False
         self.lost: str | None = None
         #: The grant that is out just now. There is one whenever the engine's mutex is free.
         self.grant: NameGrant | None = None
@@ -39,10 +52,19 @@ class Hold:
 
     def carve(self, engine: Engine) -> NameGrant:
         """The next grant, with the next fence of the block that came with the hold."""
-        fence = Fence(engine.era, self.first_fence + self.used)
-        self.used += 1
-        self.grant = NameGrant(engine, self, self.room.name, fence, engine.now())
+        self.grant = NameGrant(engine, self, self.room.name, self.next_fence(engine.era), engine.now())
         return self.grant
+
+    def next_fence(self, era: int) -> Fence:
+        fence = Fence(era, self.first_fence + self.used)
+        self.used += 1
+        return fence
+
+    def lift(self, first_fence: int) -> None:
+        """The service has reserved another block, from *first_fence* on."""
+        self.lifted = True
+        self.first_fence = first_fence
+        self.used = 0
 
     def renew(self, sent: float, ttl: float) -> None:
         """The service confirmed the hold in an answer to what was sent at *sent*."""

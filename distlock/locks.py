@@ -9,6 +9,7 @@ from distlock.backends import create
 from distlock.engine import Engine
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant, NameGrant, NamesGrant
+from distlock.lifting import OnLifted
 from distlock.lock import Lock, check_timeout
 from distlock.loss import OnLost
 from distlock.names import check_name, check_prefix
@@ -124,6 +125,7 @@ def connect(
     max_waiters_total: int = 256,
     era: int = 1,
     on_lost: OnLost | None = None,
+    on_lifted: OnLifted | None = None,
     **options: Any,
 ) -> Locks:
     """Make a client of the lock service at *url*. Connects to nothing before the first lock is acquired.
@@ -133,7 +135,8 @@ def connect(
     renewed every third of that. *timeout*: the longest wait, seconds. *max_hold*: seconds after which a
     holder counts as hung and is not renewed any more. *max_waiters*, *max_waiters_total*: callers of this
     process that may wait, for one name and in all. *era*: raise it when the same names move to another lock
-    service. *on_lost*: called with the grant and the reason when a lock is lost. *options*: the backend's.
+    service. *on_lost*: called with the grant and the reason when a lock is lost. *on_lifted*: called with the
+    grant and its former fence when that had fallen behind a database. *options*: the backend's.
 
     Raises `ConfigurationError`.
     """
@@ -155,6 +158,7 @@ def connect(
         max_waiters_total=max_waiters_total,
         era=era,
         on_lost=on_lost,
+        on_lifted=on_lifted,
     )
     return Locks(engine, prefix, timeout)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from distlock.grant import Grant
+from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.steps import Gate, Steps
 from distlock.web.services import make_client
 from distlock.web.settings import Service
-from django_distlock.signals import lock_lost
+from django_distlock.signals import fence_lifted, lock_lost
 from django_distlock.transactions import refuse_open
 
 _LINE = (
@@ -52,4 +52,7 @@ def make(service: Service) -> Client:
     def lost(grant: Grant, why: str) -> None:
         lock_lost.send_robust(Client, alias=service.alias, names=grant.names, grant=grant, why=why)
 
-    return Client(make_client(service, lost))
+    def lifted(grant: Grant, was: Fence) -> None:
+        fence_lifted.send_robust(Client, alias=service.alias, names=grant.names, grant=grant, was=was)
+
+    return Client(make_client(service, lost, lifted))

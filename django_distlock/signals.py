@@ -44,3 +44,8 @@ lock_released = LockSignal()
 #: A lock was lost while it was held: by a guard or by anybody else. ``sender`` is the class of the client;
 #: ``alias``, ``names``, ``grant``, and ``why``, as text. Sent as soon as it is known, from another thread.
 lock_lost = LockSignal()
+
+#: A fence had fallen behind the database's, for the lock service has lost data, and was lifted above it.
+#: ``sender`` is the class of the client; ``alias``, ``names``, ``grant``, and ``was``, its fence before. Sent
+#: inside the fenced transaction.
+fence_lifted = LockSignal()

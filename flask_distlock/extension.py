@@ -9,7 +9,7 @@ from typing import Any
 from flask import Flask
 
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant
+from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
@@ -23,7 +23,7 @@ from flask_distlock.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.placement import check_placement
 from flask_distlock.request import UserKey
 from flask_distlock.rules import RULES, with_rules
-from flask_distlock.signals import lock_lost, send
+from flask_distlock.signals import fence_lifted, lock_lost, send
 from flask_distlock.state import KEY, State, current_state
 
 logger = logging.getLogger("distlock")
@@ -120,7 +120,10 @@ def _make(app: Flask, service: Service) -> Locks:
     def on_lost(grant: Grant, why: str) -> None:
         send(lock_lost, app, alias=service.alias, names=grant.names, grant=grant, why=why)
 
-    return make_client(service, on_lost)
+    def on_lifted(grant: Grant, was: Fence) -> None:
+        send(fence_lifted, app, alias=service.alias, names=grant.names, grant=grant, was=was)
+
+    return make_client(service, on_lost, on_lifted)
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection as Database
 from sqlalchemy.orm import Session
 
 from distlock.fence.passing import begin_fenced, pass_fence
-from distlock.fence.row import TABLE, stamps_of
+from distlock.fence.row import TABLE
 from distlock.fence.statements import statements_for
 from distlock.grant import Grant
 
@@ -57,7 +57,7 @@ def fence_again(database: Database, grant: Grant, left: Callable[[], float]) -> 
     """Pass the fence in a later transaction of the same grant, which *database* has just begun."""
     connection = _Connection(database.engine)
     connection.open = database
-    pass_fence(connection, statements_for(connection.kind), stamps_of(grant), left)
+    pass_fence(connection, statements_for(connection.kind), grant, left)
 
 
 class _Connection:

@@ -47,6 +47,10 @@ lock_released = LockSignal("lock-released")
 #: ``why``, as text. Sent as soon as it is known, from another thread.
 lock_lost = LockSignal("lock-lost")
 
+#: A fence had fallen behind the database's, for the lock service has lost data, and was lifted above it:
+#: ``alias``, ``names``, ``grant``, and ``was``, its fence before. Sent inside the fenced transaction.
+fence_lifted = LockSignal("fence-lifted")
+
 
 def heard(app: Flask) -> bool:
     """Whether anybody listens to the guards of *app*."""

@@ -103,6 +103,14 @@ class Backend(Protocol):
     def release(self, ask: Ask) -> bool:
         """Give the hold back and hand it over to the next process, in one step. False if it was not ours."""
 
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        """Give *ask.token*'s hold a new block of fences, above *number*; later holds get larger ones.
+
+        It starts the lifetime anew, too. A hold that is above *number* already keeps its block, so a
+        repetition changes nothing. None if the hold is not ours. Raises `ConfigurationError` if the service
+        can't count so far.
+        """
+
     def locked(self, key: str) -> bool:
         """Whether anybody holds *key* just now."""
 

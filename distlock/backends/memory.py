@@ -96,6 +96,19 @@ class MemoryService:
             self._tidy(ask.key, record)
             return ours
 
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        with self.mutex:
+            record = self._current(ask.key)
+            if record.owner is None or record.owner.ask.token != ask.token:
+                self._tidy(ask.key, record)
+                return None
+            if record.fence <= number:
+                record.fence = max(self.last_fence, number) + 1
+                self.last_fence = record.fence + ask.span - 1
+            record.acknowledged = True
+            record.ends = self.now() + ask.ttl
+            return Held(record.fence, ask.ttl)
+
     def locked(self, key: str) -> bool:
         with self.mutex:
             record = self._current(key)
@@ -176,6 +189,9 @@ class MemoryBackend:
 
     def release(self, ask: Ask) -> bool:
         return self.service.release(ask)
+
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        return self.service.raise_floor(ask, number)
 
     def locked(self, key: str) -> bool:
         return self.service.locked(key)

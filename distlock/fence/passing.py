@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
-from distlock.errors import ConfigurationError, LockTimeout
-from distlock.fence.row import Stamp, stamps_of
+from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
+from distlock.fence.row import Overtaken, Stamp, stamps_of
 from distlock.fence.statements import UPDATE, Connection, Statements, statements_for, trouble
 from distlock.grant import Fence, Grant
 from distlock.names import encode
@@ -35,12 +35,12 @@ def begin_fenced(
     errors. *left*: seconds that may be waited. *make_table*: what to run where the table is missing. Raises
     `Overtaken`; `LockTimeout` where the transaction of an earlier grant is not over in time.
     """
-    statements, stamps = statements_for(connection.kind), stamps_of(grant)
+    statements = statements_for(connection.kind)
     while True:
         try:
             with ExitStack() as stack:
                 stack.enter_context(begin())
-                pass_fence(connection, statements, stamps, left)
+                pass_fence(connection, statements, grant, left)
                 return stack.pop_all()
         except NoRow as missing:
             # By itself: two that insert at once, each in its transaction, would wait for each other:
@@ -49,7 +49,7 @@ def begin_fenced(
             connection.execute(statements.insert, [stamp.row, stamp.domain, encode(stamp.name)])
         except Again as error:
             if left() <= 0:
-                names = ", ".join(repr(stamp.name) for stamp in stamps)
+                names = ", ".join(map(repr, grant.names))
                 raise LockTimeout(
                     f"The lock {names} was granted, but the database let no transaction of it in. Try again."
                 ) from error
@@ -62,13 +62,13 @@ def begin_fenced(
 
 
 def pass_fence(
-    connection: Connection, statements: Statements, stamps: Sequence[Stamp], left: Callable[[], float]
+    connection: Connection, statements: Statements, grant: Grant, left: Callable[[], float]
 ) -> None:
-    """Lock the rows of *stamps*, refuse what is overtaken, and write the newer fences.
+    """Lock the rows of *grant*'s names, refuse what is overtaken, and write the newer fences.
 
     On every error the transaction has to be rolled back. Raises what `begin_fenced` raises, and `Again`.
     """
-    for stamp in stamps:
+    for stamp in stamps_of(grant):
         seconds = max(0.0, left())
         try:
             rows = statements.lock(connection, stamp.row, seconds)
@@ -82,5 +82,20 @@ def pass_fence(
         if not rows:
             raise NoRow(stamp)
         [(era, number, seal)] = rows
-        if (fence := stamp.next(Fence(era, number), seal)) is not None:
+        stored = Fence(era, number)
+        try:
+            fence = stamp.next(stored, seal)
+        except Overtaken as overtaken:
+            fence = _lifted(grant, stamp, stored, overtaken)
+        if fence is not None:
             connection.execute(UPDATE, [*fence, stamp.seal, stamp.row])
+
+
+def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:
+    """The fence of *grant* above *stored*, if it has only fallen behind. Else raises *overtaken*."""
+    try:
+        if grant.lift(stamp.name, stored.number):
+            return grant.fences[stamp.name]
+    except BackendUnavailable as error:
+        raise overtaken from error
+    raise overtaken

@@ -36,12 +36,14 @@ class Stamp:
     def next(self, stored: Fence, seal: str) -> Fence | None:
         """What to write into the row, which has *stored* and *seal*. None if this very grant has done so.
 
-        Raises `Overtaken` if a later grant did.
+        Raises `Overtaken` if a later grant did, `OldEra` if its process has another setting.
         """
         if self.fence > stored:
             return self.fence
         if self.fence == stored and self.seal == seal:
             return None
+        if self.fence.era < stored.era:
+            raise OldEra(self, stored)
         raise Overtaken(self, stored)
 
     def kept_out(self, seconds: float) -> str:
@@ -60,6 +62,17 @@ class Overtaken(LockLost):
         super().__init__(
             f"The lock {stamp.name!r} was overtaken: its fence is {mine.era}:{mine.number}, and the database "
             f"has seen {stored.era}:{stored.number}. Nothing is committed. Try again."
+        )
+
+
+class OldEra(LockLost):
+    """The row is of a later era: this process has a setting that another one has raised, or had."""
+
+    def __init__(self, stamp: Stamp, stored: Fence) -> None:
+        super().__init__(
+            f"DISTLOCK's ERA (era= of connect) is {stamp.fence.era} here, and the database has seen the era "
+            f"{stored.era} for the lock {stamp.name!r}: nothing of this process is committed there any more. "
+            f'If a deploy raises it, finish it. If one lowered it, write "ERA": {stored.era}, or more.'
         )
 
 

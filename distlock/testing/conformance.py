@@ -21,6 +21,7 @@ those of the backend.
 from __future__ import annotations
 
 from distlock.testing.carts import CartConformance
+from distlock.testing.floors import FloorConformance
 from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
 from distlock.testing.protocol import LeaseConformance, ProtocolConformance
 from distlock.testing.threads import ThreadConformance
@@ -28,6 +29,7 @@ from distlock.testing.troubles import TroubleConformance
 
 __all__ = [
     "CartConformance",
+    "FloorConformance",
     "LeaseConformance",
     "ProcessConformance",
     "ProcessLeaseConformance",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
+from distlock.fence.row import OldEra
 from distlock.web.converters import Malformed
 
 #: The errors that are answered. The others are the site's own to mend.
@@ -111,6 +112,8 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
 def log_level(error: LockError) -> int:
     """How loud the log line about an answered *error* is: a busy lock is everyday, an outage is not."""
     match error:
+        case OldEra():
+            return logging.CRITICAL  # It does not pass by itself.
         case LockLost():
             return logging.ERROR
         case BackendUnavailable() | TooManyWaiters():

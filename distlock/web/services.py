@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distlock.errors import ConfigurationError
+from distlock.lifting import OnLifted
 from distlock.locks import Locks, connect
 from distlock.loss import OnLost
 from distlock.web.database import RowLocks
@@ -66,8 +67,8 @@ class Services:
             client.close()
 
 
-def make_client(service: Service, on_lost: OnLost | None = None) -> Locks:
-    """The client of *service*. *on_lost*: told of each lost lock; see `distlock.connect`.
+def make_client(service: Service, on_lost: OnLost | None = None, on_lifted: OnLifted | None = None) -> Locks:
+    """The client of *service*. *on_lost*, *on_lifted*: told of lost locks and lifted fences; see `connect`.
 
     Raises `ConfigurationError`; connects to nothing.
     """
@@ -87,6 +88,7 @@ def make_client(service: Service, on_lost: OnLost | None = None) -> Locks:
             max_waiters_total=service.max_waiters_total,
             era=service.era,
             on_lost=on_lost,
+            on_lifted=on_lifted,
             **service.options,
         )
     except (ConfigurationError, TypeError) as error:

@@ -137,6 +137,30 @@ class EveryPollHasANewFence(MemoryService):
 
 
 @planted
+class FloorsAreForgotten(MemoryService):
+    """The hold is lifted, and the counter is not."""
+
+    def raise_floor(self, ask: Ask, number: int) -> Any:
+        counter = self.last_fence
+        answer = super().raise_floor(ask, number)
+        self.last_fence = counter
+        return answer
+
+
+@planted
+class AnybodyRaisesFloors(MemoryService):
+    def raise_floor(self, ask: Ask, number: int) -> Any:
+        owner = self._current(ask.key).owner
+        return super().raise_floor(owner.ask if owner is not None else ask, number)
+
+
+@planted
+class EveryRaiseIsANewFence(MemoryService):
+    def raise_floor(self, ask: Ask, number: int) -> Any:
+        return super().raise_floor(ask, max(number, self.last_fence))
+
+
+@planted
 class NoExpiry(MemoryService):
     """SETNX without a lifetime."""
 

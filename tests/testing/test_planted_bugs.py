@@ -10,7 +10,7 @@ from tests.testing import planted_in_engine, planted_in_service
 
 pytest_plugins = ["pytester"]
 
-#: A bug in the backend, and the test of `ProtocolConformance` or `LeaseConformance` that kills it.
+#: A bug in the backend, and the test of the kit's protocol that kills it.
 IN_THE_SERVICE = {
     "EverybodyHolds": "a_held_key_is_not_held_by_another",
     "AnybodyReleases": "only_the_token_proves_the_hold",
@@ -29,6 +29,9 @@ IN_THE_SERVICE = {
     "NoExpiry": "a_hold_that_nobody_renews_ends",
     "RenewalDoesNothing": "a_renewed_hold_does_not_end",
     "HandOverIsWorthALease": "a_hand_over_that_nobody_takes_is_worth_a_window_not_a_lease",
+    "FloorsAreForgotten": "a_raised_floor_lifts_the_hold_and_all_later_ones",
+    "AnybodyRaisesFloors": "only_the_holder_raises_a_floor",
+    "EveryRaiseIsANewFence": "raising_a_floor_again_changes_nothing",
     "NamesFold": "different_names_are_different_locks",
 }
 
@@ -78,6 +81,9 @@ def plant(monkeypatch):
         getattr(planted_in_engine, bug)(monkeypatch)
 
 class TestService(Options, conformance.ProtocolConformance, conformance.LeaseConformance):
+    pass
+
+class TestFloor(Options, conformance.FloorConformance):
     pass
 
 class TestThreads(Options, conformance.ThreadConformance):

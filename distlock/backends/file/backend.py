@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.file.client import Client
-from distlock.backends.file.line import Entry, Spot
+from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.place import Place
 from distlock.errors import BackendUnavailable, ConfigurationError
 
@@ -92,6 +92,19 @@ class FileBackend:
                 client.wake_first(spot)
             return released
 
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        with self._call() as client:
+            if ask.token not in client.held or not client.holds(ask):
+                return None
+            if number > HIGHEST_FLOOR:
+                raise ConfigurationError(
+                    f"A database has seen the fence {number}, and files count to 2**61: another lock "
+                    "service gave it out. Raise ERA (era= of connect), on all servers: numbers begin anew."
+                )
+            fence = client.raise_floor(ask, client.line.spot(ask.key), number, self._patience)
+            client.insist(ask.token)
+            return Held(fence)
+
     def locked(self, key: str) -> bool:
         with self._call() as client:
             line = client.line.entries(client.line.spot(key))
@@ -157,8 +170,7 @@ class FileBackend:
             if mine not in line:
                 client.insist(ask.token)
                 raise BackendUnavailable(f"Somebody deleted {mine.path} while {ask.key!r} was waited for.")
-        client.hold(ask.token, mine)
-        return Held(mine.ticket)
+        return Held(client.hold(ask, spot, mine, self._patience))
 
 
 #: A child that uses its parent's backend without a word must not pass for its parent.

@@ -31,6 +31,8 @@ class Client:
         #: Our entries by token, and those of them that we know to be first.
         self.entries: dict[str, Entry] = {}
         self.held: dict[str, Entry] = {}
+        #: The first fence of each hold.
+        self._fences: dict[str, int] = {}
         self._place = place
         self._sink = sink
         self._listener: hints.Listener | None = None
@@ -111,9 +113,23 @@ class Client:
         watched = [listener.watch(entry.contender, self.locks.pid) for entry in before]
         return all(watched)
 
-    def hold(self, token: str, mine: Entry) -> None:
-        self.held[token] = mine
+    def hold(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> int:
+        """It is our turn. Returns the hold's first fence: its ticket, where that is not below the floor."""
+        if ask.token not in self._fences:
+            floor = self.line.floor(spot)
+            above = mine.ticket > floor
+            self._fences[ask.token] = (
+                mine.ticket if above else self.line.take_fences(spot, ask.span, floor, patience)
+            )
+        self.held[ask.token] = mine
         self._unlisten(mine)
+        return self._fences[ask.token]
+
+    def raise_floor(self, ask: Ask, spot: Spot, number: int, patience: float) -> int:
+        """Lift the hold of *ask*, and all later ones, above *number*. Returns its first fence."""
+        if self._fences[ask.token] <= number:
+            self._fences[ask.token] = self.line.take_fences(spot, ask.span, number, patience)
+        return self._fences[ask.token]
 
     def withdraw(self, token: str, mine: Entry) -> bool:
         """Take our entry out of the line."""
@@ -125,6 +141,7 @@ class Client:
     def drop(self, token: str) -> None:
         self.entries.pop(token, None)
         self.held.pop(token, None)
+        self._fences.pop(token, None)
 
     def wake_first(self, spot: Spot) -> None:
         """Hint whoever is first in line now, past the dead."""

@@ -22,7 +22,11 @@ from distlock.errors import BackendUnavailable
 from distlock.names import encode
 
 _COUNTER_BYTES = 8
+#: Behind the counters: for each shard the number that fences have to be above, whatever the tickets are.
+_FLOORS = SHARDS * _COUNTER_BYTES
 _COUNTER_LIMIT = 1 << 62
+#: Fences can be lifted so far; above it there is room for as many again.
+HIGHEST_FLOOR = 1 << 61
 
 
 class Entry(NamedTuple):
@@ -119,23 +123,39 @@ class Line:
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield list(_parsed(directory, os.listdir(directory)))
 
-    def _take_tickets(self, shard: int, span: int) -> int:
+    def floor(self, spot: Spot) -> int:
+        """What fences have to be above. Tickets that were taken before it was raised may not be."""
+        return self._read(_FLOORS + spot.shard * _COUNTER_BYTES)
+
+    def take_fences(self, spot: Spot, span: int, above: int, patience: float) -> int:
+        """Reserve *span* growing numbers above *above* for a hold; all later ones are above it, too."""
+        with self._locks.writing(spot.shard, patience):
+            if above > self.floor(spot):
+                self._write(_FLOORS + spot.shard * _COUNTER_BYTES, above)
+            return self._take_tickets(spot.shard, span, above + 1)
+
+    def _take_tickets(self, shard: int, span: int, least: int = 0) -> int:
         """Reserve *span* growing numbers.
 
         The counter outlives the entries, so that numbers grow when the clock is set back; the clock outlives
         the counter, so that they grow when the directory is wiped.
         """
         offset = shard * _COUNTER_BYTES
-        counter = int.from_bytes(os.pread(self._locks.descriptor, _COUNTER_BYTES, offset), "little")
+        counter = self._read(offset)
         if counter > _COUNTER_LIMIT:
             raise BackendUnavailable(
                 f"{self._place.state} is corrupt: its counter {shard} reads {counter}. "
                 f"Stop every process that uses {self._place.directory}, then delete {self._place.root}."
             )
-        ticket = max(counter, self._now())
-        after = (ticket + span).to_bytes(_COUNTER_BYTES, "little")
-        os.pwrite(self._locks.descriptor, after, offset)
+        ticket = max(counter, self._now(), least)
+        self._write(offset, ticket + span)
         return ticket
+
+    def _read(self, offset: int) -> int:
+        return int.from_bytes(os.pread(self._locks.descriptor, _COUNTER_BYTES, offset), "little")
+
+    def _write(self, offset: int, number: int) -> None:
+        os.pwrite(self._locks.descriptor, number.to_bytes(_COUNTER_BYTES, "little"), offset)
 
     def _create(self, directory: str, path: str) -> None:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY

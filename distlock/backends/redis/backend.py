@@ -15,11 +15,12 @@ from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.pool import Pool, Stale
-from distlock.backends.redis.scripts import Script, command, hold_key, terms
+from distlock.backends.redis.scripts import Script, bulk, command, hold_key, terms
 from distlock.errors import BackendUnavailable, ConfigurationError
 
 #: What the scripts answer.
 _HELD, _BUSY = 1, 3
+_TOO_HIGH = 2
 
 #: The net under a lost hint, seconds. The scripts take for dead who did not ask for four times as long.
 _POLL = 1.0
@@ -135,6 +136,15 @@ class RedisBackend:
                 raise
         return bool(reply[1])
 
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        (reply,) = self._call(scripts.RAISE_FLOOR, [ask], more=bulk(number))
+        if reply[1] == _TOO_HIGH:
+            raise ConfigurationError(
+                f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service "
+                "gave it out. Raise ERA (era= of connect), on all servers: numbers begin anew."
+            )
+        return Held(int(reply[2]), ask.ttl) if reply[1] else None
+
     def locked(self, key: str) -> bool:
         question = [command("EXISTS", hold_key(key))]
         try:
@@ -160,19 +170,27 @@ class RedisBackend:
         if queued is not None and queued.token == ask.token:
             self._queued.pop(ask.key, None)
 
-    def _call(self, script: Script, asks: Sequence[Ask], queue: bool = False) -> list[list[Any]]:
+    def _call(
+        self, script: Script, asks: Sequence[Ask], queue: bool = False, more: bytes = b""
+    ) -> list[list[Any]]:
         """As `_attempt`, and a second attempt if a connection was dead: no answer changes by repetition."""
         try:
-            return self._attempt(script, asks, queue)
+            return self._attempt(script, asks, queue, more)
         except Stale:
-            return self._attempt(script, asks, queue)
+            return self._attempt(script, asks, queue, more)
 
-    def _attempt(self, script: Script, asks: Sequence[Ask], queue: bool = False) -> list[list[Any]]:
-        """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token."""
+    def _attempt(
+        self, script: Script, asks: Sequence[Ask], queue: bool = False, more: bytes = b""
+    ) -> list[list[Any]]:
+        """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token.
+
+        *more*: arguments after those that all scripts take.
+        """
         tokens = [ask.token.encode() for ask in asks]
         calls = [
             terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
             + b"$%d\r\n%b\r\n" % (len(token), token)
+            + more
             for ask, token in zip(asks, tokens, strict=True)
         ]
         replies = self._pool.exchange([script.by_digest + call for call in calls])

@@ -37,9 +37,9 @@ end
 --
 -- A fence is the larger of the counter and the clock, so it grows although the counter is forgotten: by then
 -- the clock has passed it. Hence the counter lives for as long as it is ahead of the clock, plus fence_ttl, which
--- is how far the clock may be set back without harm.
-local function grant(owner, reserve, lifetime, now)
-  local fence = math.max(tonumber(redis.call('GET', KEYS[2]) or 0), now)
+-- is how far the clock may be set back without harm. *least* is for a counter that was forgotten too early.
+local function grant(owner, reserve, lifetime, now, least)
+  local fence = math.max(tonumber(redis.call('GET', KEYS[2]) or 0), now, least or 0)
   local following = fence + reserve
   if following > MAX_FENCE then
     error('the fences are used up: is the clock of the server right?')

@@ -1,7 +1,8 @@
 """The Lua scripts, and the bytes that call them.
 
-All scripts take the same keys and arguments (see ``handover.lua``). That makes nearly the whole call the
-same for every ask for one key, so it is written once: packing it anew is a fifth of an exchange.
+All scripts take the same keys and arguments (see ``handover.lua``), one of them one more. That makes nearly
+the whole call the same for every ask for one key, so it is written once: packing it anew is a fifth of an
+exchange.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ def command(*parts: str | bytes | int) -> bytes:
 class Script:
     """One script, and how its call begins: by digest, or by source for a server that forgot it."""
 
-    def __init__(self, *files: str) -> None:
+    def __init__(self, *files: str, arguments: int = _ARGUMENTS) -> None:
         folder = resources.files(__package__)
         source = "\n".join((folder / file).read_text("utf-8") for file in files).encode()
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
-        begin = b"*%d\r\n" % (2 + 1 + _KEYS + _ARGUMENTS)
+        begin = b"*%d\r\n" % (2 + 1 + _KEYS + arguments)
         self.by_digest = begin + bulk("EVALSHA", digest)
         self.by_source = begin + bulk("EVAL", source)
 
@@ -44,6 +45,7 @@ REQUEST = Script("handover.lua", "request.lua")
 RELEASE = Script("handover.lua", "release.lua")
 CANCEL = Script("handover.lua", "cancel.lua")
 RENEW = Script("handover.lua", "renew.lua")
+RAISE_FLOOR = Script("handover.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1)
 
 
 def hold_key(key: str) -> str:

@@ -84,6 +84,17 @@ class ZooKeeperBackend:
     def release(self, ask: Ask) -> bool:
         return self._line(ask.ttl).release(ask, self._deadline())
 
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        # A fence is the number of the ensemble's transaction that made the node. Nobody can tell it to skip
+        # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
+        if self.renew([ask]) == [False]:
+            return None
+        raise ConfigurationError(
+            f"A database has seen the fence {number}, and ZooKeeper at {self._address.shown} is not as far: "
+            "it was set up anew, or another lock service gave that fence out. ZooKeeper can't skip numbers: "
+            "raise ERA (era= of connect), on all servers."
+        )
+
     def locked(self, key: str) -> bool:
         ttl = next(iter(self._lines), _ANY_TTL)
         return self._line(ttl).locked(key, self._deadline())

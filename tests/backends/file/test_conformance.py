@@ -23,6 +23,10 @@ class TestProtocol(conformance.ProtocolConformance):
     pass
 
 
+class TestFloor(conformance.FloorConformance):
+    pass
+
+
 class TestThreads(conformance.ThreadConformance):
     pass
 

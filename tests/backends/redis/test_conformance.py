@@ -18,6 +18,10 @@ class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance
     pass
 
 
+class TestFloor(conformance.FloorConformance):
+    pass
+
+
 class TestThreads(conformance.ThreadConformance):
     pass
 

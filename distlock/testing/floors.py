@@ -1,0 +1,51 @@
+"""The conformance kit: a service lets the fences of a lock go on above a number that a database remembers."""
+
+from __future__ import annotations
+
+from distlock.backends.base import Held
+from distlock.testing.protocol import Contender, ProtocolFixtures, ask
+
+#: How far a database is ahead.
+AHEAD = 10_000_000_000
+
+
+class FloorConformance(ProtocolFixtures):
+    """For services that can be told to skip numbers."""
+
+    def test_a_raised_floor_lifts_the_hold_and_all_later_ones(
+        self, one: Contender, two: Contender, key: str
+    ) -> None:
+        first, second, third = ask(key, span=10), ask(key), ask(key)
+        floor = one.held(first).fence + AHEAD
+        # Its place in the queue is older than the floor.
+        two.queued(second)
+        lifted = one.backend.raise_floor(first, floor)
+        assert lifted is not None
+        assert lifted.fence > floor
+        assert one.held(first).fence == lifted.fence
+        one.backend.release(first)
+        later = two.held(second).fence
+        assert later >= lifted.fence + 10
+        two.backend.release(second)
+        assert one.held(third).fence > later
+
+    def test_raising_a_floor_again_changes_nothing(self, one: Contender, key: str) -> None:
+        mine = ask(key)
+        floor = one.held(mine).fence + AHEAD
+        lifted = one.backend.raise_floor(mine, floor)
+        assert lifted is not None
+        again = one.backend.raise_floor(mine, floor)
+        below = one.backend.raise_floor(mine, floor - AHEAD)
+        assert isinstance(again, Held)
+        assert isinstance(below, Held)
+        assert again.fence == below.fence == lifted.fence
+
+    def test_only_the_holder_raises_a_floor(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key), ask(key)
+        fence = one.held(first).fence
+        two.queued(second)
+        assert two.backend.raise_floor(second, fence + AHEAD) is None
+        assert one.backend.raise_floor(ask(key), fence + AHEAD) is None
+        one.backend.release(first)
+        assert one.backend.raise_floor(first, fence + AHEAD) is None
+        assert fence < two.held(second).fence <= fence + AHEAD
