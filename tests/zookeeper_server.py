@@ -57,6 +57,10 @@ class ZooKeeperServer:
         return f"zookeeper://127.0.0.1:{self.port}{CHROOT}"
 
     def start(self) -> None:
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
         command = [
             *JAVA,
             *self._properties,
@@ -67,7 +71,9 @@ class ZooKeeperServer:
         ]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen([*command, str(self.folder / "zoo.cfg")], stdout=log, stderr=log)
-        eventually(self._answers, f"ZooKeeper answers on port {self.port}")
+
+    def wait(self) -> None:
+        eventually(self._answers, f"ZooKeeper answers on port {self.port}", patience=20)
         if not self._started:
             self._started = True
             self.admin.start_async()

@@ -32,7 +32,8 @@ class Entry:
 
     def enter(self, ask: Ask, began: float, deadline: float) -> tuple[Place, bool]:
         """A place at the end of the line, and whether nobody was before it."""
-        if self._strays.claim(ask.token) and (found := self._adopt(ask, began, deadline)) is not None:
+        stray = self._strays.claim(ask.token)
+        if stray is not None and (found := self._find_again(ask, stray, began, deadline)) is not None:
             return found, False
         parent = lock_path(self._base, ask.key)
         there = self._parents.take(parent)
@@ -45,7 +46,7 @@ class Entry:
             try:
                 *made, answer = self._session.exchange(requests, deadline)
             except BaseException:
-                self._strays.add(ask.token, ask.key)
+                self._strays.add(ask.token, ask.key, new=True)
                 raise
             refusal = _refusal(answer)
             if not isinstance(refusal, NoNodeError):
@@ -61,25 +62,25 @@ class Entry:
                 raise unavailable(self._session.address, error)
         if owner is None or owner != self._session.id:
             # One session ended and the next began meanwhile. Which of them it belongs to, the server knows.
-            self._strays.add(ask.token, ask.key)
+            self._strays.add(ask.token, ask.key, new=True)
             raise Broken(f"The session with ZooKeeper at {self._session.address.shown} ended.")
         path, stat = answer
         # Both were one transaction: it counted the children, and its number is the node's.
         return self._placed(ask, path, owner, stat.mzxid, began), stat.numChildren == 1
 
-    def _adopt(self, ask: Ask, began: float, deadline: float) -> Place | None:
-        """The node that an earlier attempt has made although we never heard of it."""
+    def _find_again(self, ask: Ask, new: bool, began: float, deadline: float) -> Place | None:
+        """The node that an earlier attempt has made although we never heard of it; others of ours go."""
         try:
             for path in self._strays.find(ask.token, ask.key, deadline):
                 (stat,) = self._session.ask([Exists(path, None)], deadline)
                 if isinstance(stat, KazooException):
                     raise unavailable(self._session.address, stat)
-                if stat is not None and stat.ephemeralOwner == self._session.id:
+                if new and stat is not None and stat.ephemeralOwner == self._session.id:
                     return self._placed(ask, path, stat.ephemeralOwner, stat.czxid, began)
-                # It lives and dies with a session that is not ours any more.
+                # It was lost before, or dies with a session that is not ours any more.
                 self._session.ask([Delete(path, -1)], deadline)
         except BaseException:
-            self._strays.add(ask.token, ask.key)
+            self._strays.add(ask.token, ask.key, new)
             raise
         return None
 

@@ -19,7 +19,6 @@ from kazoo.protocol.serialization import (
     Exists,
     GetChildren,
     SetData,
-    Sync,
 )
 from kazoo.protocol.states import EventType, WatchedEvent
 
@@ -104,8 +103,8 @@ class Line:
                 answers[number] = self._is_first(ask, deadline)
         if not looks:
             return answers
-        # Through the leader: a follower that lost touch with it would go on answering for a while.
-        requests = [Sync(self._base), *(Exists(place.path, None) for _, place in looks)]
+        requests = [self.session.client.barrier(self._base)]
+        requests += [Exists(place.path, None) for _, place in looks]
         for (number, place), stat in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
             if isinstance(stat, KazooException):
                 raise unavailable(self.session.address, stat)
@@ -138,7 +137,7 @@ class Line:
                 if self.current(place.ask.token) is place:
                     continue
                 if place.owner == self.session.id:
-                    self.strays.add(place.ask.token, place.ask.key)
+                    self.strays.add(place.ask.token, place.ask.key, new=not place.held)
                 self._drop(place)
 
     # -- kazoo's thread --------------------------------------------------------------------------
@@ -158,9 +157,7 @@ class Line:
         place = self.current(ask.token)
         if place is None:
             if ask.token in self.places:
-                # What was lost is lost: its node, if there is one, is worth fences that were given out.
                 self.give_up()
-                self.cancel(ask, deadline)
             place, alone = self._entry.enter(ask, began, deadline)
             self.places[ask.token] = place
         else:
@@ -172,7 +169,7 @@ class Line:
             # Most likely we are first; certainly, where only one was before us.
             names, taken = self._take(place, deadline, look=not place.second), True
         else:
-            names = self._names(place.parent, deadline, through_leader=place.held)
+            names = self._names(place.parent, deadline, fresh=place.held)
         if place.name not in names or not self._keep(place, began):
             self._drop(place)
             return None
@@ -212,11 +209,11 @@ class Line:
             pause = POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
         return Queued(pause)
 
-    def _names(self, parent: str, deadline: float, through_leader: bool = False) -> list[str]:
+    def _names(self, parent: str, deadline: float, fresh: bool = False) -> list[str]:
         """Who is in line, the first one first."""
         requests = [GetChildren(parent, None)]
-        if through_leader:
-            requests.insert(0, Sync(self._base))
+        if fresh:
+            requests.insert(0, self.session.client.barrier(self._base))
         listed = self.session.ask(requests, deadline)[-1]
         return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
 
@@ -277,7 +274,7 @@ class Line:
 
     def _is_first(self, ask: Ask, deadline: float) -> bool:
         """Whether another client has the lock with this token. Its session is what keeps it alive."""
-        names = self._names(lock_path(self._base, ask.key), deadline, through_leader=True)
+        names = self._names(lock_path(self._base, ask.key), deadline, fresh=True)
         return bool(names) and names[0].startswith(contender_prefix(ask.token))
 
     def _drop(self, place: Place) -> None:

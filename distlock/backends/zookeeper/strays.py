@@ -7,7 +7,7 @@ line for as long as the session lives, and nobody would take its turn.
 from __future__ import annotations
 
 from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.protocol.serialization import Delete, GetChildren, Sync
+from kazoo.protocol.serialization import Delete, GetChildren
 
 from distlock.backends.zookeeper.failures import unavailable
 from distlock.backends.zookeeper.nodes import contender_prefix, lock_path
@@ -20,36 +20,38 @@ class Strays:
     def __init__(self, session: Session, base: str) -> None:
         self._session = session
         self._base = base
-        #: Token -> key.
-        self._tokens: dict[str, str] = {}
+        #: Token -> key, and whether its node was never given out as a place.
+        self._tokens: dict[str, tuple[str, bool]] = {}
 
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def add(self, token: str, key: str) -> None:
-        self._tokens[token] = key
+    def add(self, token: str, key: str, new: bool = False) -> None:
+        """*new*: nobody was told of its node, so that it is as good as one that is made now."""
+        self._tokens[token] = (key, new)
 
-    def claim(self, token: str) -> bool:
-        """Whether *token* was one. It is none any more: the caller sees to its node."""
-        return self._tokens.pop(token, None) is not None
+    def claim(self, token: str) -> bool | None:
+        """None if *token* is none; else whether it is new. The caller sees to its node, if there is one."""
+        _, new = self._tokens.pop(token, ("", None))
+        return new
 
     def find(self, token: str, key: str, deadline: float) -> list[str]:
         """The paths of the nodes of *token*. What was sent before has been done by then, or never will be."""
         parent = lock_path(self._base, key)
-        synced, listed = self._session.ask([Sync(self._base), GetChildren(parent, None)], deadline)
-        for answer in (synced, listed):
-            if isinstance(answer, KazooException) and not isinstance(answer, NoNodeError):
-                raise unavailable(self._session.address, answer)
+        barrier = self._session.client.barrier(self._base)
+        _, listed = self._session.ask([barrier, GetChildren(parent, None)], deadline)
         if isinstance(listed, NoNodeError):
             return []
+        if isinstance(listed, KazooException):
+            raise unavailable(self._session.address, listed)
         prefix = contender_prefix(token)
         return [f"{parent}/{name}" for name in listed if name.startswith(prefix)]
 
     def sweep(self, deadline: float) -> None:
         """Look for all of them, and delete what is found."""
-        for token, key in list(self._tokens.items()):
+        for token, (key, _) in list(self._tokens.items()):
             found = self.find(token, key, deadline)
             # Who asked again for the same token has claimed it, and its node with it.
-            if self.claim(token):
+            if self.claim(token) is not None:
                 for path in found:
                     self._session.send(Delete(path, -1))

@@ -141,6 +141,14 @@ class Client(KazooClient):  # type: ignore[misc]
     def container(self, path: str) -> CreateContainer:
         return CreateContainer(path, b"", self.acl, _CONTAINER)
 
+    def barrier(self, path: str) -> SetData:
+        """Goes before what must not be answered from an old state.
+
+        A write needs a majority, even where it is refused. Sync does not: a leader that has lost its
+        followers answers it for as long as it has not noticed.
+        """
+        return SetData(path, b"", -1)
+
     def cut(self) -> None:
         """Break the connection, for a `stop` that waits for an answer in vain."""
         socket = self._connection._socket

@@ -1,0 +1,92 @@
+"""Three servers: what a lock goes through when the leader dies, and when a majority is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from distlock.errors import BackendUnavailable
+from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
+from tests.redis_server import eventually, free_port
+from tests.zookeeper_server import CHROOT, ZooKeeperServer
+
+
+class Ensemble:
+    def __init__(self) -> None:
+        ports = [(free_port(), free_port()) for _ in range(3)]
+        peers = {f"server.{number}": f"127.0.0.1:{a}:{b}" for number, (a, b) in enumerate(ports, 1)}
+        self.servers = [ZooKeeperServer(initLimit=20, syncLimit=5, **peers) for _ in ports]
+        for number, server in enumerate(self.servers, 1):
+            (server.folder / "data").mkdir()
+            (server.folder / "data" / "myid").write_text(str(number), encoding="ascii")
+
+    @property
+    def url(self) -> str:
+        return f"zookeeper://{','.join(f'127.0.0.1:{server.port}' for server in self.servers)}{CHROOT}"
+
+    def start(self) -> None:
+        for server in self.servers:
+            server.launch()
+        for server in self.servers:
+            server.wait()
+
+    def leader(self) -> ZooKeeperServer:
+        return next(server for server in self.servers if "Mode: leader" in server.tell("srvr"))
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+
+
+@pytest.fixture
+def ensemble() -> Iterator[Ensemble]:
+    made = Ensemble()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def still_held(one: Contender, mine: object) -> bool:
+    try:
+        return one.renew([mine]) == [True]  # type: ignore[list-item]
+    except BackendUnavailable:
+        return False
+
+
+def test_a_lock_and_its_line_survive_their_leader_and_fences_go_on(
+    ensemble: Ensemble, contender: MakeContender
+) -> None:
+    key, one, two = (
+        some_key(),
+        contender(ensemble.url, io_timeout=10.0),
+        contender(ensemble.url, io_timeout=10.0),
+    )
+    first, second, third = ask(key), ask(key), ask(key)
+    fence = one.hold(first).fence
+    two.queue(second)
+    ensemble.leader().kill()
+    eventually(lambda: still_held(one, first), "the others have elected a leader", patience=20)
+    assert one.release(first)
+    later = two.until_held(second).fence
+    assert later > fence
+    assert two.release(second)
+    # The epoch is above the numbers: what is made under the new leader has larger fences than all before.
+    assert one.hold(third).fence >> 42 > fence >> 42
+
+
+def test_without_a_majority_nothing_is_granted_and_nothing_renewed(
+    ensemble: Ensemble, contender: MakeContender
+) -> None:
+    one, mine = contender(ensemble.url, io_timeout=0.5), ask()
+    one.hold(mine)
+    survivor = ensemble.leader()
+    for server in ensemble.servers:
+        if server is not survivor:
+            server.kill()
+    with pytest.raises(BackendUnavailable):
+        one.renew([mine])
+    with pytest.raises(BackendUnavailable):
+        one.request(ask())
