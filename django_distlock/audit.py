@@ -172,8 +172,8 @@ def _in_transaction(route: Route, view: Any, cls: Any) -> Iterator[str]:
 
 def _has_own(cls: type, name: str) -> bool:
     """Whether the site has written a method of this name for *cls*."""
-    function = inspect.unwrap(getattr(cls, name))
-    return not function.__module__.startswith(("django.", "rest_framework."))
+    module = getattr(inspect.unwrap(getattr(cls, name)), "__module__", None) or ""
+    return not module.startswith(("django.", "rest_framework."))
 
 
 def _calls_super(function: Any, base: type) -> bool:

@@ -18,6 +18,8 @@ from django.db import connection, connections
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
 
 THREADS = 8
 POSTS = 8
@@ -59,6 +61,8 @@ def configure(port: int, guard: str) -> None:
             }
         },
         INSTALLED_APPS=["django_distlock"],
+        # There are no users.
+        REST_FRAMEWORK={"DEFAULT_AUTHENTICATION_CLASSES": [], "UNAUTHENTICATED_USER": None},
         ROOT_URLCONF=__name__,
         SECRET_KEY="tests only",
         **lock | SETTINGS.get(guard, {}),
@@ -89,6 +93,23 @@ def let_go_with_the_decorator(view):
     return wrapper
 
 
+def by_class(base: type, decorate, decorate_method=lambda method: method):
+    """The view as a class, guarded as a whole or on its method."""
+
+    class Buy(base):
+        @decorate_method
+        def post(self, request, id: int) -> HttpResponse:
+            return buy(request, id)
+
+    return decorate(Buy).as_view()
+
+
+def by_rest(decorate, decorate_method=lambda method: method):
+    from rest_framework.views import APIView
+
+    return by_class(APIView, decorate, decorate_method)
+
+
 def guarded(guard: str):
     from django_distlock import distributed_lock
 
@@ -97,6 +118,9 @@ def guarded(guard: str):
         "distributed": distributed_lock("product_<int:id>"),
         "fence": distributed_lock("product_<int:id>"),
         "control": let_go_with_the_decorator,
+        "class": lambda view: by_class(View, distributed_lock("product_<int:id>")),
+        "rest": lambda view: by_rest(distributed_lock("product_<int:id>")),
+        "rest control": lambda view: by_rest(lambda cls: cls, method_decorator(let_go_with_the_decorator)),
     }
     return guards[guard](buy)
 

@@ -25,3 +25,13 @@ def test_under_atomic_requests_64_posts_sell_the_40_pieces_and_no_more(postgres:
 
     assert guarded == ruled == fenced == {"sold": 40, "left": 0, "answers": {"200": 40, "409": 24}}
     assert control["sold"] > 40
+
+
+def test_class_based_views_and_those_of_rest_framework_sell_no_more_either(postgres: int) -> None:
+    by_class = sell(postgres, "class")
+    rest = sell(postgres, "rest")
+    # Differs only in letting go when the method returns, which is before COMMIT.
+    control = sell(postgres, "rest control")
+
+    assert by_class == rest == {"sold": 40, "left": 0, "answers": {"200": 40, "409": 24}}
+    assert control["sold"] > 40
