@@ -9,6 +9,8 @@ from distlock.rlock import RLock
 from distlock.web.settings import DEFAULT_ALIAS
 from django_distlock.clients import Client
 from django_distlock.conf import services
+from django_distlock.fence import database_of
+from django_distlock.rows import RowClient
 
 
 class LockHandler:
@@ -16,7 +18,9 @@ class LockHandler:
 
     def __getitem__(self, alias: str) -> Client:
         """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
-        return cast(Client, services[alias])
+        client, service = cast(Client, services[alias]), services.service(alias)
+        using = database_of(service.fence) if service.scheme == "database" else None
+        return client if using is None else RowClient(client, using)
 
     def lock(self, *names: str, **options: Any) -> Lock:
         """A lock of the default alias; see `Client.lock`."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flask import Flask
+from flask import Flask, current_app
 
 from distlock.errors import ConfigurationError
 from distlock.grant import Fence, Grant
@@ -22,7 +22,9 @@ from flask_distlock.exceptions import answer_lock_errors
 from flask_distlock.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.placement import check_placement
 from flask_distlock.request import UserKey
+from flask_distlock.rows import RowClient
 from flask_distlock.rules import RULES, with_rules
+from flask_distlock.sessions import bind_of
 from flask_distlock.signals import fence_lifted, lock_lost, send
 from flask_distlock.state import KEY, State, current_state
 
@@ -75,7 +77,13 @@ class DistLock:
 
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""
-        return current_state().services[alias]
+        state = current_state()
+        client, service = state.services[alias], state.services.service(alias)
+        if service.scheme != "database":
+            return client
+        state.sessions.watch(current_app)
+        transactions = state.sessions.transactions("The block of locks.lock(…)", is_view=False)
+        return RowClient(client, transactions, bind_of(service.fence))
 
     def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:
         """A lock of the default alias; see `distlock.Locks.lock`."""

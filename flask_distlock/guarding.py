@@ -22,7 +22,7 @@ from distlock.web.observer import Observer
 from flask_distlock.exceptions import exception_for
 from flask_distlock.observers import observer_for
 from flask_distlock.request import FlaskRequest
-from flask_distlock.sessions import DEFAULT_BIND, SessionTransactions
+from flask_distlock.sessions import SessionTransactions, bind_of
 from flask_distlock.state import State, current_state
 from flask_distlock.views import locked_as_view
 
@@ -155,8 +155,7 @@ def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) ->
     state.sessions.watch(current_app)
     transactions = state.sessions.transactions(guarded.where, is_view)
     told = guarded.told
-    fence = fence_for(state.services.service(told.alias), told)
-    bind = DEFAULT_BIND if fence is True else fence or None
+    bind = bind_of(fence_for(state.services.service(told.alias), told))
     return Ask(guarded, client, names, transactions, bind, observer_for(guarded))
 
 

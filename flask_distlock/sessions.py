@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from flask import Flask, appcontext_pushed, current_app
 
 from distlock.errors import ConfigurationError, LockLost
+from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.web.guard import check_held
 
@@ -23,6 +24,11 @@ Left = Callable[[], float]
 
 #: What ``fence=True`` means: SQLALCHEMY_DATABASE_URI, which has no name as a bind.
 DEFAULT_BIND = "default"
+
+
+def bind_of(fence: bool | str) -> str | None:
+    """The bind that *fence* means; None: none."""
+    return DEFAULT_BIND if fence is True else fence or None
 
 
 class Sessions:
@@ -57,6 +63,7 @@ class Sessions:
         event.listen(session, "do_orm_execute", self._on_execute)
         event.listen(session, "after_begin", self._after_begin)
         event.listen(session, "before_commit", self._before_commit)
+        event.listen(session, "after_commit", self._after_commit)
         event.listen(session, "after_transaction_end", self._after_transaction_end)
         self._session = session
 
@@ -117,6 +124,8 @@ class Sessions:
 
         # What the view has committed is over, and another grant may have been there since.
         fenced.refused = True
+        if fenced.over:
+            return
         fence_again(database, fenced.grant, fenced.left)
         fenced.refused = False
 
@@ -135,10 +144,25 @@ class Sessions:
         # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
         check_held()
         fenced = self._fenced.get(session)
-        if fenced is not None and fenced.refused:
+        if fenced is not None and fenced.over:
+            self._refuse_second_commit(session, fenced)
+        elif fenced is not None and fenced.refused:
             # The view went on after the fence had refused it.
             names = ", ".join(map(repr, fenced.grant.names))
             raise LockLost(f"The transaction did not pass the fence of {names}. Roll it back, and retry.")
+
+    def _refuse_second_commit(self, session: Session, fenced: Fenced) -> None:
+        if self.has_changes(session):
+            names = ", ".join(map(repr, fenced.grant.names))
+            raise ConfigurationError(
+                f"db.session.commit() is called a second time under the lock {names}, which is a row of the "
+                "database and was let go by the first commit: write everything before one commit."
+            )
+
+    def _after_commit(self, session: Session) -> None:
+        fenced = self._fenced.get(session)
+        if fenced is not None and not session.in_nested_transaction():
+            fenced.over = isinstance(fenced.grant, RowGrant)
 
 
 @dataclass(slots=True)
@@ -150,6 +174,8 @@ class Fenced:
     left: Left
     #: Whether the transaction that is open did not pass.
     refused: bool = False
+    #: Whether the lock was a row, which COMMIT has let go: what is read from then on may be stale.
+    over: bool = False
 
 
 class SessionTransactions:

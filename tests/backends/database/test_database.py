@@ -1,0 +1,161 @@
+"""Two real processes of a shop that has nothing but its database."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from demo_shop.ledger import database_url
+from loadtest.mariadb import running_mariadb
+from loadtest.postgresql import running_postgresql
+
+STOCK = 100
+
+
+class Instance:
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, "-m", "tests.backends.database.instance", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        )
+        assert self.answer() == "ready"
+
+    def tell(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def do(self, word: str) -> Any:
+        self.tell(word)
+        return self.answer()
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path_factory.mktemp('rows')}/shop.sqlite3"
+    elif request.param == "postgresql":
+        with running_postgresql() as url:
+            yield url
+    else:
+        with running_mariadb() as url:
+            yield url
+
+
+@pytest.fixture
+def query(database: str) -> Iterator[Callable[[str], Any]]:
+    engine = create_engine(database_url(database))
+    serial = {"postgresql": "SERIAL PRIMARY KEY", "mysql": "INTEGER PRIMARY KEY AUTO_INCREMENT"}
+
+    def ask(statement: str) -> Any:
+        with engine.begin() as connection:
+            result = connection.execute(text(statement))
+            return result.scalar() if result.returns_rows else None
+
+    for table in ("product", "sale", "distlock_fence", "django_migrations"):
+        ask(f"DROP TABLE IF EXISTS {table}")
+    ask("CREATE TABLE product (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL)")
+    key = serial.get(engine.dialect.name, "INTEGER PRIMARY KEY")
+    ask(f"CREATE TABLE sale (id {key}, product INTEGER NOT NULL)")
+    ask(f"INSERT INTO product VALUES (1, {STOCK})")
+    yield ask
+    engine.dispose()
+
+
+@pytest.fixture(params=["django", "flask"])
+def start(
+    request: pytest.FixtureRequest, database: str, query: Callable[[str], Any]
+) -> Iterator[Callable[..., Instance]]:
+    instances: list[Instance] = []
+
+    def begin(guard: str = "row", timeout: float = 60) -> Instance:
+        instances.append(Instance(request.param, database, guard, timeout))
+        if len(instances) == 1:
+            instances[0].do("tables")
+        return instances[-1]
+
+    yield begin
+    for instance in instances:
+        instance.end()
+
+
+def sell_out(*instances: Instance) -> list[dict[str, int]]:
+    for instance in instances:
+        instance.tell("sell")
+    return [instance.answer() for instance in instances]
+
+
+def test_two_processes_sell_exactly_what_is_there(
+    start: Callable[..., Instance], query: Callable[[str], Any]
+) -> None:
+    first, second = sell_out(start(), start())
+    assert first.keys() | second.keys() == {"200", "409"}
+    assert first.get("200", 0) + second.get("200", 0) == STOCK
+    assert (query("SELECT count(*) FROM sale"), query("SELECT stock FROM product")) == (STOCK, 0)
+    # Each grant whose transaction was committed had a number of its own.
+    assert query("SELECT number FROM distlock_fence") >= STOCK
+
+
+def test_without_the_guard_the_same_run_oversells(
+    start: Callable[..., Instance], query: Callable[[str], Any]
+) -> None:
+    sell_out(start("none"), start("none"))
+    assert query("SELECT count(*) FROM sale") > STOCK - query("SELECT stock FROM product")
+
+
+def test_a_plain_with_block_keeps_the_views_out(
+    start: Callable[..., Instance], query: Callable[[str], Any]
+) -> None:
+    seller, restocker = start(), start()
+    seller.tell("sell")
+    restocker.do("restock")
+    sold = seller.answer()["200"]
+    assert query("SELECT stock FROM product") == STOCK + 20 - sold
+
+
+def test_a_killed_holder_costs_the_others_nothing(
+    start: Callable[..., Instance], query: Callable[[str], Any]
+) -> None:
+    holder, waiter = start(), start()
+    holder.do("hold")
+    waiter.tell("buy")
+    os.kill(holder.process.pid, signal.SIGKILL)
+    began = time.monotonic()
+    assert waiter.answer() == 200
+    assert time.monotonic() - began < 10
+    assert query("SELECT count(*) FROM sale") == 1
+
+
+def test_a_stopped_holder_keeps_the_others_waiting_until_their_timeout(
+    start: Callable[..., Instance], query: Callable[[str], Any]
+) -> None:
+    holder, waiter = start(), start(timeout=1)
+    holder.do("hold")
+    os.kill(holder.process.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    assert waiter.do("buy") == 423
+    assert 1 <= time.monotonic() - began < 4
+    os.kill(holder.process.pid, signal.SIGCONT)
+    assert holder.do("finish") == 200
+    assert waiter.do("buy") == 200
+    assert query("SELECT count(*) FROM sale") == 2
