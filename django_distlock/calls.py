@@ -76,10 +76,17 @@ async def arun(
     maximum = services.service(told.alias).max_names
     names = guarded.names.of_call(args, kwargs, maximum, request=parts)
     transactions = await AsyncTransactions.look_around(guarded.where)
+
+    async def finished() -> Any:
+        try:
+            return await body()
+        finally:
+            await transactions.finish()
+
     return await guard.arun(
         client,
         names,
-        body,
+        finished,
         transactions,
         timeout=told.timeout,
         ttl=told.ttl,

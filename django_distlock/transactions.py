@@ -7,6 +7,7 @@ nothing, and its transactions are opened here, after the lock and before the vie
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,23 @@ class AsyncTransactions:
         """With what is open in that thread: connections can be asked there only."""
         return cls(where, await sync_to_async(find_open)())
 
+    @staticmethod
+    async def finish() -> None:
+        """Wait until that thread is idle. Cancellation waits, too.
+
+        A client that goes away, or a time-out in the view, ends the wait for what the thread does and not the
+        work itself, which would be committed after the release.
+        """
+        idle = asyncio.ensure_future(sync_to_async(_nothing)())
+        cancelled: asyncio.CancelledError | None = None
+        while not idle.done():
+            try:
+                await asyncio.shield(idle)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         if self._open is not None:
             raise ConfigurationError(self._open.message(self._where, names, nested))
@@ -127,6 +145,10 @@ class AsyncTransactions:
     @contextmanager
     def begin(self, grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
         yield False
+
+
+def _nothing() -> None:
+    return None
 
 
 @contextmanager
@@ -175,9 +197,14 @@ class Open:
         )
 
 
-def find_open() -> Open | None:
-    """The first open transaction of this thread. Those that `TestCase` opens around a test don't count."""
+def find_open(alias: str | None = None) -> Open | None:
+    """The first open transaction of this thread. Those that `TestCase` opens around a test don't count.
+
+    *alias*: look at this database only.
+    """
     for connection in connections.all(initialized_only=True):
+        if alias not in {None, connection.alias}:
+            continue
         # Django's own test for durable blocks; the stubs don't know the attribute.
         blocks: list[Any] = connection.atomic_blocks
         if blocks and not blocks[-1]._from_testcase:

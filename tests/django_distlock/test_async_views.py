@@ -118,6 +118,44 @@ def test_a_client_that_goes_while_its_view_runs_gives_the_lock_back(serve: Serve
     assert not locks.lock("product_1").locked()
 
 
+@pytest.mark.parametrize("ends", ["client goes", "time-out"])
+def test_what_a_thread_still_does_for_the_view_is_done_under_the_lock(serve: Serve, ends: str) -> None:
+    begun, finish = threading.Event(), threading.Event()
+    held: list[bool] = []
+
+    def work() -> None:
+        begun.set()
+        assert finish.wait(30)
+        held.append(locks.lock("product_1").locked())
+
+    @lock
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        working = asyncio.create_task(sync_to_async(work)())
+        if ends == "time-out":
+            await soon(begun.is_set)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(working, 0)
+        await working
+        return HttpResponse()
+
+    serve(view)
+
+    async def ask() -> None:
+        gone = asyncio.Event()
+        request = asyncio.create_task(asgi("POST", "/product/1", gone))
+        await soon(begun.is_set)
+        gone.set()
+        # The cancellation has come to the view, and to the guard, after a few rounds of the loop.
+        for _ in range(50):
+            await asyncio.sleep(0)
+        finish.set()
+        await asyncio.wait_for(request, 10)
+
+    asyncio.run(ask())
+    assert held == [True]
+    assert not locks.lock("product_1").locked()
+
+
 def test_a_sync_view_goes_on_without_its_client_and_then_gives_the_lock_back(serve: Serve) -> None:
     inside, finish = threading.Event(), threading.Event()
 
