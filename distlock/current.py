@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from distlock.errors import NotHeld
 from distlock.grant import Grant
 from distlock.owner import Owner, current_owner
+
+if TYPE_CHECKING:
+    from distlock.locks import Locks
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,7 @@ class Held:
     """What one guard holds."""
 
     #: The `Locks` that granted it: one name means another lock on another service.
-    client: object
+    client: Locks
     grant: Grant
     #: Threads and tasks that inherit the context did not inherit the lock.
     owner: Owner
@@ -58,7 +62,7 @@ def inherited() -> tuple[Held, ...]:
 
 
 @contextmanager
-def holding(client: object, grant: Grant, fence: str | None = None) -> Iterator[None]:
+def holding(client: Locks, grant: Grant, fence: str | None = None) -> Iterator[None]:
     """A guard holds *grant* while the block runs."""
     token = _held.set((*held(), Held(client, grant, current_owner(), fence)))
     try:

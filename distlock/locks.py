@@ -33,6 +33,9 @@ TRANSLATIONS = {
 class Locks:
     """Locks of one service under one prefix. Threads, tasks and forked children share it."""
 
+    #: Equal for clients that give out one lock for one name, where that is known; None: it is not.
+    place: object = None
+
     def __init__(self, engine: Engine, prefix: str, timeout: float) -> None:
         self.prefix = prefix
         self.timeout = timeout

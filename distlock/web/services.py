@@ -43,7 +43,8 @@ class Services:
         service = self.service(alias)
         with self._mutex:
             if alias not in self._clients:
-                self._clients[alias] = self._make(service)
+                made = self._clients[alias] = self._make(service)
+                made.place = _place(service)
             return self._clients[alias]
 
     def service(self, alias: str) -> Service:
@@ -65,6 +66,12 @@ class Services:
             clients, self._clients, self._settings = self._clients, {}, None
         for client in clients.values():
             client.close()
+
+
+def _place(service: Service) -> object:
+    """Where the locks of *service* are kept: two aliases with one place may differ in their words only."""
+    row = service.fence if service.scheme == "database" else None
+    return service.location, service.backend, service.prefix, dict(service.options), row
 
 
 def make_client(service: Service, on_lost: OnLost | None = None, on_lifted: OnLifted | None = None) -> Locks:

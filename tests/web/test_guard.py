@@ -12,6 +12,8 @@ import distlock
 from distlock.current import held
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.web import guard
+from distlock.web.services import Services
+from distlock.web.settings import read
 
 numbers = itertools.count()
 
@@ -205,3 +207,33 @@ def test_a_thread_that_outlives_the_body_is_not(locks: distlock.Locks) -> None:
         locks, ["product_1"], lambda: contexts.append(contextvars.copy_context()), Transactions(locks, [])
     )
     contexts[0].run(guard.check_held)
+
+
+def nested(outer: distlock.Locks, inner: distlock.Locks) -> list[str]:
+    """What is noted of a guard by *inner* inside a guard by *outer*, both on one name."""
+    log: list[str] = []
+    notes = Transactions(outer, log, commits=False)
+
+    def view() -> None:
+        guard.run(inner, ["product_1"], lambda: notes.note("view"), Transactions(inner, log), timeout=0.2)
+
+    guard.run(outer, ["product_1"], view, notes)
+    return log
+
+
+def test_two_aliases_of_one_service_and_prefix_give_out_one_lock() -> None:
+    location = f"memory://guard{next(numbers)}"
+    site = Services(
+        lambda: read(
+            {
+                "default": {"LOCATION": location, "PREFIX": "shop"},
+                "patient": {"LOCATION": location, "PREFIX": "shop", "TIMEOUT": 60},
+                "other": {"LOCATION": location, "PREFIX": "other"},
+            }
+        )
+    )
+    # The inner guard would wait for the outer one, and give up.
+    assert nested(site["patient"], site["default"]) == ["names-", "BEGIN+", "view+", "COMMIT+"]
+    # Another prefix is another lock.
+    assert nested(site["other"], site["default"])[2:4] == ["nested-", "BEGIN+"]
+    site.reset()
