@@ -29,14 +29,18 @@ def why(run: Run) -> str:
     return WHY.get(run.scenario.slug) or GUARDS[run.scenario.guard].why
 
 
+def units(count: int) -> str:
+    return "1 unit" if count == 1 else f"{count} units"
+
+
 def shelf(products: int, stock: int) -> str:
-    units = "1 unit" if stock == 1 else f"{stock} units"
-    return f"{units} of one product" if products == 1 else f"{units} of each of {products} products"
+    return f"{units(stock)} of " + ("one product" if products == 1 else f"each of {products} products")
 
 
 def what_happened(run: Run) -> str:
     seen = run.figures
-    sold = f"{seen.sold} orders were confirmed for {seen.initial} units."
+    orders = "1 order was" if seen.sold == 1 else f"{seen.sold} orders were"
+    sold = f"{orders} confirmed for {units(seen.initial)}."
     if len(seen.shelves) > 1:
         sold = f"{seen.sold} units were sold, and there were {seen.initial}."
     if run.verdict.outcome is Outcome.OVERSOLD:
@@ -95,8 +99,8 @@ def in_all(runs: Sequence[Run]) -> str:
 
 
 def most_sold_unit(run: Run) -> tuple[int, int]:
-    units = Counter((order.product, order.stock_seen) for order in run.ledger.orders)
-    (_, unit), times = units.most_common(1)[0]
+    sales = Counter((order.product, order.stock_seen) for order in run.ledger.orders)
+    (_, unit), times = sales.most_common(1)[0]
     return unit, times
 
 

@@ -74,5 +74,24 @@ def test_an_unknown_scenario_is_named_and_is_no_verdict() -> None:
 def test_a_scenario_that_the_mixed_story_has_under_another_name_is_told() -> None:
     done = loadtest("two-distributed", "--framework", "mixed")
     assert done.returncode == 3
-    assert "with --framework mixed there is no scenario 'two-distributed'" in done.stderr
+    assert "with --framework mixed and --guard distributed" in done.stderr
+    assert "there is no scenario 'two-distributed'" in done.stderr
     assert "mixed-distributed" in done.stderr
+
+
+@pytest.mark.parametrize("visit", ["reduce", "kill"])
+def test_the_pages_of_the_articles_are_broken_and_mended(visit: str) -> None:
+    """Fifty buyers, ten times each, as there; the answers tell nothing, the stock tells all."""
+    size = ["--users", "50", "--purchases", "10", "--stock", "1" if visit == "reduce" else "10"]
+    done = loadtest("--visit", visit, "--framework", "flask", "--json", *size)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = json.loads(done.stdout)["scenarios"]
+    assert [(run["scenario"], run["outcome"]) for run in runs] == [
+        ("one-unlocked", "oversold"),
+        ("one-process", "exact"),
+        ("two-process", "oversold"),
+        ("two-distributed", "exact"),
+        ("mixed-process", "oversold"),
+        ("mixed-distributed", "exact"),
+    ]
+    assert all(run["figures"]["answers"] == {"200": 500} for run in runs)

@@ -1,0 +1,51 @@
+"""Each guard keeps a Django and a Flask instance from overselling, on every database that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from demo_shop.configuration import Configuration
+from loadtest.databases import DATABASES, open_database
+from loadtest.run import Crowd, Run, run_scenario
+from loadtest.scenario import Scenario, story
+from loadtest.verdict import Conclusion
+from loadtest.visit import CART, VISITS
+
+CROWD = Crowd(users=20, purchases=10)
+GUARDS = ("for-update", "conditional", "optimistic", "unique-row")
+Sell = Callable[[str, Scenario], Run]
+
+
+@pytest.fixture(scope="module")
+def sell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sell]:
+    """Hold a sale of carts; each database is started once, and each control is run once."""
+    directory: Path = tmp_path_factory.mktemp("guards")
+    shop = VISITS[CART].furnish(Configuration(), 10, None)
+    with ExitStack() as databases:
+
+        @cache
+        def url(database: str) -> str:
+            return databases.enter_context(open_database(database, directory))
+
+        @cache
+        def sell(database: str, scenario: Scenario) -> Run:
+            control = sell(database, story("mixed")[-2]).conclusion if scenario.control else None
+            return run_scenario(scenario, VISITS[CART], shop, CROWD, "file", url(database), control)
+
+        yield sell
+
+
+# SQLite has no SELECT … FOR UPDATE: test_matrix.py shows that it is refused.
+@pytest.mark.parametrize(
+    ("database", "guard"),
+    [(one, guard) for one in DATABASES for guard in GUARDS if (one, guard) != ("sqlite", "for-update")],
+)
+def test_a_guard_of_the_database_sells_carts_exactly(database: str, guard: str, sell: Sell) -> None:
+    run = sell(database, story("mixed", guard)[-1])
+    assert run.scenario.guard == guard
+    assert run.conclusion is Conclusion.SHOWN, run.verdict
