@@ -1,0 +1,174 @@
+"""The backend ``database`` in Flask: what a guard and a ``with`` block do, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import text
+
+from distlock import current_grant
+from distlock.errors import ConfigurationError
+from flask_distlock import DistLock, distributed_lock
+from flask_distlock.fence import fence_table
+
+
+class Shop:
+    def __init__(self, app: Flask) -> None:
+        self.app = app
+        self.db = db = SQLAlchemy()
+        fence_table(db.metadata)
+
+        class Product(db.Model):  # type: ignore[name-defined,misc]
+            id = db.Column(db.Integer, primary_key=True)
+            stock = db.Column(db.Integer, nullable=False)
+
+        self.Product = Product
+        db.init_app(app)
+        with app.app_context():
+            db.create_all()
+            db.session.add(Product(id=1, stock=10))
+            db.session.commit()
+
+    def serve(self, view: Callable[[], Any], **words: Any) -> None:
+        self.app.add_url_rule("/", "view", distributed_lock("product_1", **words)(view), methods=["POST"])
+
+    def post(self) -> Any:
+        return self.app.test_client().post("/")
+
+    def product(self) -> Any:
+        return self.db.session.get(self.Product, 1)
+
+    def stock(self) -> int:
+        with self.app.app_context():
+            stock: int = self.product().stock
+            return stock
+
+    def number(self) -> int:
+        with self.app.app_context():
+            return int(self.db.session.scalar(text("SELECT number FROM distlock_fence")))
+
+
+@pytest.fixture
+def shop(make_app: Callable[..., Flask], tmp_path: Path) -> Iterator[Shop]:
+    row = {"default": {"BACKEND": "database", "TIMEOUT": 5}}
+    shop = Shop(make_app(DISTLOCK=row, SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"))
+    yield shop
+    with shop.app.app_context():
+        shop.db.engine.dispose()
+
+
+def test_the_view_commits_and_its_row_tells_the_fence(shop: Shop) -> None:
+    def buy() -> str:
+        shop.product().stock -= 1
+        shop.db.session.commit()
+        return str(current_grant().fence.number)
+
+    shop.serve(buy)
+    assert [shop.post().text for _ in range(3)] == ["1", "2", "3"]
+    assert (shop.stock(), shop.number()) == (7, 3)
+
+
+def test_what_is_read_after_the_commit_needs_no_lock(shop: Shop) -> None:
+    def buy() -> str:
+        product = shop.product()
+        product.stock -= 1
+        shop.db.session.commit()
+        # Read anew, for the commit expired it.
+        return str(product.stock)
+
+    shop.serve(buy)
+    assert shop.post().text == "9"
+
+
+def test_a_second_commit_is_refused_because_the_first_let_the_lock_go(shop: Shop) -> None:
+    def buy() -> str:
+        for _ in range(2):
+            shop.product().stock -= 1
+            shop.db.session.commit()
+        return "sold"
+
+    shop.serve(buy)
+    with pytest.raises(ConfigurationError, match="write everything before one commit"):
+        shop.post()
+    assert shop.stock() == 9
+
+
+def test_after_a_rollback_the_next_transaction_locks_the_row_again(shop: Shop) -> None:
+    def buy() -> str:
+        shop.product().stock -= 5
+        shop.db.session.rollback()
+        shop.product().stock -= 1
+        with shop.db.session.begin_nested():
+            shop.product().stock -= 1
+        shop.db.session.commit()
+        return "sold"
+
+    shop.serve(buy)
+    assert shop.post().text == "sold"
+    assert (shop.stock(), shop.number()) == (8, 1)
+
+
+def test_a_guard_inside_is_the_same_lock(shop: Shop) -> None:
+    @distributed_lock("product_1")
+    def inner() -> int:
+        return current_grant().fence.number
+
+    shop.serve(lambda: str(inner()))
+    assert shop.post().text == "1"
+
+
+def test_an_async_view_is_served(shop: Shop) -> None:
+    async def buy() -> str:
+        shop.product().stock -= 1
+        shop.db.session.commit()
+        return str(current_grant().fence.number)
+
+    shop.serve(buy)
+    assert shop.post().text == "1"
+    assert shop.stock() == 9
+
+
+def test_a_with_block_locks_the_row_and_commits_by_itself(shop: Shop, locks: DistLock) -> None:
+    with shop.app.app_context():
+        with locks.lock("product_1") as grant:
+            shop.product().stock -= 1
+            assert grant.fence.number == 1
+            shop.db.session.commit()
+        forgotten = pytest.raises(ConfigurationError, match=r"call db.session.commit\(\) inside it")
+        with forgotten, locks.lock("product_1"):
+            shop.product().stock -= 1
+        with pytest.raises(ZeroDivisionError), locks.lock("product_1"):
+            shop.product().stock //= 0
+    assert shop.stock() == 9
+
+
+def test_a_row_is_locked_by_with_only(shop: Shop, locks: DistLock) -> None:
+    with shop.app.app_context():
+        with pytest.raises(ConfigurationError, match=r"write 'with locks.lock\(…\):'"):
+            locks.lock("product_1").acquire()
+        with pytest.raises(ConfigurationError, match="can't be an rlock"):
+            locks.rlock("product_1")
+
+
+def test_a_session_with_changes_is_not_waited_with(shop: Shop, locks: DistLock) -> None:
+    with shop.app.app_context():
+        shop.product().stock -= 1
+        refused = pytest.raises(ConfigurationError, match="has changes that are not committed")
+        with refused, locks.lock("product_1"):
+            raise AssertionError
+        shop.db.session.rollback()
+
+
+def test_a_bind_that_is_not_there_is_named(make_app: Callable[..., Flask]) -> None:
+    row = {"default": {"BACKEND": "database", "LOCATION": "orders"}}
+    shop = Shop(make_app(DISTLOCK=row, SQLALCHEMY_DATABASE_URI="sqlite://"))
+    shop.serve(lambda: "sold")
+    with pytest.raises(ConfigurationError, match="'orders', and SQLALCHEMY_BINDS has not"):
+        shop.post()
+    with shop.app.app_context():
+        shop.db.engine.dispose()
