@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.errors import LockLost, NotHeld
+from distlock.faces import face
 from distlock.lifting import lift
 from distlock.steps import Steps, arun, run
 
@@ -26,7 +28,10 @@ class Fence(NamedTuple):
 class Grant(ABC):
     """The lock is yours until you release it or it is `lost`."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "timeout")
+
+    #: How long it might have been waited for, seconds; -1: without limit.
+    timeout: float
 
     @property
     @abstractmethod
@@ -71,6 +76,30 @@ class Grant(ABC):
         For the fence, whose row remembers *number* although the service does not. Raises
         `BackendUnavailable`; `ConfigurationError` if the service can't count so far.
         """
+
+    def atomic(self, using: str | None = None) -> AbstractContextManager[None]:
+        """A transaction of Django that is committed only if no later grant's was, and the lock is still ours.
+
+        ``with locks.lock("product_1") as grant, grant.atomic():``. *using*: which database; None: the default
+        one. It waits for the transactions of earlier grants as long as the lock may be waited for. Raises
+        `LockLost`, `LockTimeout`; `ConfigurationError` in an open transaction and in async code.
+        """
+        transaction: AbstractContextManager[None] = face("django_distlock.own").atomic(
+            self, using, self.timeout
+        )
+        return transaction
+
+    def transaction(self, session: Any, engine: Any = None) -> AbstractContextManager[None]:
+        """A transaction of SQLAlchemy that is committed only if no later grant's was: see `atomic`.
+
+        *session*: a ``Session``, or ``db.session``, that has begun no transaction yet. It is committed at the
+        end of the block, and what it knew before is read anew. *engine*: whose database has the fence; None:
+        the session's.
+        """
+        transaction: AbstractContextManager[None] = face("flask_distlock.own").transaction(
+            self, session, engine, self.timeout
+        )
+        return transaction
 
     @abstractmethod
     def _release(self) -> Steps[None]: ...

@@ -104,7 +104,10 @@ class Lock:
         return check_timeout(seconds)
 
     def _steps(self, gate: Gate, seconds: float) -> Steps[Grant | None]:
-        return self._locks._acquire(self.names, gate, seconds, self._ttl)
+        grant = yield from self._locks._acquire(self.names, gate, seconds, self._ttl)
+        if grant is not None:
+            grant.timeout = self._default_timeout()
+        return grant
 
     def _note(self, grant: Grant | None) -> Grant | None:
         if grant is not None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table
 from sqlalchemy import Connection as Database
 from sqlalchemy.orm import Session
 
+from distlock.errors import ConfigurationError
 from distlock.fence.passing import begin_fenced, pass_fence
 from distlock.fence.row import TABLE
 from distlock.fence.statements import statements_for
 from distlock.grant import Grant
+
+#: What to run where the table is missing.
+CREATE_TABLE = "flask distlock create-table"
 
 
 def fence_table(metadata: MetaData) -> Table:
@@ -37,12 +41,13 @@ def fenced(
 
     *left*: seconds that may be waited for transactions of earlier grants. Raises `LockLost`, `LockTimeout`.
     """
-    connection = _Connection(engine)
+    connection = FenceConnection(engine)
 
     @contextmanager
     def begin() -> Iterator[None]:
         try:
             connection.open = session.connection(bind_arguments={"bind": engine})
+            refuse_autocommit(connection.open)
             yield
         except BaseException:
             session.rollback()
@@ -50,17 +55,41 @@ def fenced(
         finally:
             connection.open = None
 
-    return begin_fenced(begin, connection, grant, left, "flask distlock create-table")
+    return begin_fenced(begin, connection, grant, left, CREATE_TABLE)
 
 
 def fence_again(database: Database, grant: Grant, left: Callable[[], float]) -> None:
-    """Pass the fence in a later transaction of the same grant, which *database* has just begun."""
-    connection = _Connection(database.engine)
+    """Pass the fence in a later transaction of the same grant, which *database* has just begun.
+
+    Where it raises, the transaction is usable, and passed no fence.
+    """
+    connection = FenceConnection(database.engine)
     connection.open = database
-    pass_fence(connection, statements_for(connection.kind), grant, left)
+    # PostgreSQL takes no more statements after one that has failed.
+    with database.begin_nested() if connection.kind == "postgresql" else nullcontext():
+        pass_fence(connection, statements_for(connection.kind), grant, left)
 
 
-class _Connection:
+def refuse_autocommit(database: Database) -> None:
+    """Raise `ConfigurationError` if *database* commits each statement by itself: no row would stay locked."""
+    driver: Any = database.connection.dbapi_connection
+    try:
+        if database.dialect.name == "sqlite":
+            # Without an isolation level there is a transaction only where somebody has written BEGIN.
+            off = driver.isolation_level is not None and getattr(driver, "autocommit", -1) is not True
+            commits = not (off or driver.in_transaction)
+        else:
+            commits = database.dialect.detect_autocommit_setting(driver)
+    except (AttributeError, NotImplementedError):
+        return  # Older than SQLAlchemy 2.0.43, or a driver that can't tell.
+    if commits:
+        raise ConfigurationError(
+            "The engine has the isolation level AUTOCOMMIT: the fence's row would be let go at once. Leave "
+            "isolation_level out for what is fenced."
+        )
+
+
+class FenceConnection:
     """The connection that is open just now; else one of its own for each statement."""
 
     def __init__(self, engine: Engine) -> None:

@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from flask import Flask, appcontext_pushed, current_app
 
-from distlock.errors import ConfigurationError, LockLost
+from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.issuing import RowGrant
+from distlock.fence.passing import Again
 from distlock.grant import Grant
 from distlock.web.guard import check_held
 
@@ -118,16 +119,19 @@ class Sessions:
 
     def _after_begin(self, session: Session, transaction: SessionTransaction, database: Connection) -> None:
         fenced = self._fenced.get(session)
-        if fenced is None or database.engine.pool is not fenced.engine.pool:
+        if fenced is None or transaction.nested or database.engine.pool is not fenced.engine.pool:
             return
         from flask_distlock.fence import fence_again
 
         # What the view has committed is over, and another grant may have been there since.
-        fenced.refused = True
+        fenced.refused = None
         if fenced.over:
             return
-        fence_again(database, fenced.grant, fenced.left)
-        fenced.refused = False
+        try:
+            fence_again(database, fenced.grant, fenced.left)
+        except (LockError, Again) as error:
+            # Reading does no harm, and the view's answer stands: it may have committed all that it wants.
+            fenced.refused = error
 
     def _after_flush(self, session: Session, context: Any) -> None:
         self._wrote.add(session)
@@ -146,10 +150,11 @@ class Sessions:
         fenced = self._fenced.get(session)
         if fenced is not None and fenced.over:
             self._refuse_second_commit(session, fenced)
-        elif fenced is not None and fenced.refused:
-            # The view went on after the fence had refused it.
+        elif fenced is not None and fenced.refused is not None:
             names = ", ".join(map(repr, fenced.grant.names))
-            raise LockLost(f"The transaction did not pass the fence of {names}. Roll it back, and retry.")
+            raise LockLost(
+                f"A later transaction under the lock {names} did not pass the fence: {fenced.refused}"
+            ) from fenced.refused
 
     def _refuse_second_commit(self, session: Session, fenced: Fenced) -> None:
         if self.has_changes(session):
@@ -172,8 +177,8 @@ class Fenced:
     engine: Engine
     grant: Grant
     left: Left
-    #: Whether the transaction that is open did not pass.
-    refused: bool = False
+    #: Why the transaction that is open did not pass.
+    refused: Exception | None = None
     #: Whether the lock was a row, which COMMIT has let go: what is read from then on may be stale.
     over: bool = False
 

@@ -62,7 +62,7 @@ class _MariaDB:
         if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
             return rows
         # It counts whole seconds.
-        return connection.execute(f"{_SELECT} FOR UPDATE WAIT {max(1, math.ceil(seconds))}", [row])
+        return connection.execute(f"{_SELECT} FOR UPDATE WAIT {_whole(seconds)}", [row])
 
 
 class _MySQL(_MariaDB):
@@ -70,7 +70,7 @@ class _MySQL(_MariaDB):
         if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
             return rows
         [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
-        connection.execute("SET innodb_lock_wait_timeout = %s", [max(1, math.ceil(seconds))])
+        connection.execute("SET innodb_lock_wait_timeout = %s", [_whole(seconds)])
         try:
             return connection.execute(f"{_SELECT} FOR UPDATE", [row])
         finally:
@@ -147,4 +147,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(1, math.ceil(seconds * 1000))
+    # A day is as good as no limit, and no database takes infinity.
+    return max(1, math.ceil(min(seconds, 86_400.0) * 1000))
+
+
+def _whole(seconds: float) -> int:
+    return math.ceil(_milliseconds(seconds) / 1000)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
-from sqlalchemy import Engine, MetaData, create_engine, event, text
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from demo_shop import ledger
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.fence.row import Overtaken
+from distlock.fence.row import OldEra, Overtaken
 from distlock.grant import Fence, Grant
 from distlock.web.dummy import DummyGrant, DummyLocks
-from flask_distlock.fence import fence_table, fenced
-from loadtest.mariadb import running_mariadb
-from loadtest.postgresql import running_postgresql
-
-STOCK = 40
+from flask_distlock.fence import fenced
+from tests.fence.conftest import STOCK
 
 
 class FakeGrant(DummyGrant):
@@ -32,44 +26,6 @@ class FakeGrant(DummyGrant):
     def __init__(self, fences: dict[str, Fence], seal: str) -> None:
         super().__init__("shop", fences)
         self._seals = dict.fromkeys(fences, seal)
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path_factory.mktemp('fence')}/shop.sqlite3"
-    elif request.param == "postgresql":
-        with running_postgresql() as url:
-            yield url
-    else:
-        with running_mariadb() as url:
-            yield url
-
-
-@pytest.fixture
-def engine(database: str) -> Iterator[Engine]:
-    engine = create_engine(ledger.database_url(database), pool_size=16)
-    if engine.dialect.name == "sqlite":
-
-        @event.listens_for(engine, "connect")
-        def set_pragmas(connection: Any, _record: object) -> None:
-            connection.isolation_level = None
-            connection.execute("PRAGMA journal_mode=WAL")
-
-        @event.listens_for(engine, "begin")
-        def begin(connection: Any) -> None:
-            connection.exec_driver_sql("BEGIN")
-
-    metadata = MetaData()
-    fence_table(metadata)
-    metadata.create_all(engine)
-    with engine.begin() as connection:
-        connection.execute(text("DELETE FROM distlock_fence"))
-        connection.execute(text("DROP TABLE IF EXISTS stock"))
-        connection.execute(text("CREATE TABLE stock (id INTEGER PRIMARY KEY, qty INTEGER)"))
-        connection.execute(text("INSERT INTO stock VALUES (1, :n)"), {"n": STOCK})
-    yield engine
-    engine.dispose()
 
 
 def buy(engine: Engine, locks: DummyLocks, with_fence: bool) -> bool:
@@ -144,7 +100,7 @@ def test_the_same_grant_passes_again_and_another_with_its_number_does_not(engine
 def test_an_era_outweighs_every_number(engine: Engine) -> None:
     passes(engine, grant(2**62))
     passes(engine, FakeGrant({"product_1": Fence(2, 1)}, "new"))
-    with pytest.raises(Overtaken):
+    with pytest.raises(OldEra):
         passes(engine, grant(2**62 + 1))
 
 

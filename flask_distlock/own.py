@@ -1,0 +1,79 @@
+"""``grant.transaction(session)``: one's own fenced transaction, in tasks, commands and imports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session, scoped_session
+
+from distlock.clock import now
+from distlock.errors import ConfigurationError
+from distlock.faces import refuse_async
+from distlock.fence.passing import begin_fenced
+from distlock.grant import Grant
+from flask_distlock.fence import CREATE_TABLE, FenceConnection, refuse_autocommit
+
+
+@contextmanager
+def transaction(
+    grant: Grant, session: Session | scoped_session[Any], engine: Engine | None, timeout: float
+) -> Iterator[None]:
+    """See `Grant.transaction`. *timeout*: seconds that it may wait for transactions of earlier grants."""
+    refuse_async("grant.transaction()")
+    names = ", ".join(map(repr, grant.names))
+    found = session() if isinstance(session, scoped_session) else session
+    if not isinstance(found, Session):
+        raise ConfigurationError(
+            f"grant.transaction() on {names} takes a Session of SQLAlchemy, or db.session, and not a "
+            f"{type(found).__name__}."
+        )
+    if found.in_transaction():
+        raise ConfigurationError(
+            f"grant.transaction() on {names}: the session has begun a transaction already, so that the fence "
+            "would come too late. Write session.commit() or session.rollback() before the 'with', or open "
+            "the session inside the lock."
+        )
+    grant.check()
+    deadline = now() + timeout if timeout >= 0 else math.inf
+    database = engine or _engine_of(found, names)
+    connection = FenceConnection(database)
+
+    @contextmanager
+    def begin() -> Iterator[None]:
+        with found.begin():
+            try:
+                connection.open = found.connection(bind_arguments={"bind": database})
+                refuse_autocommit(connection.open)
+                yield
+            finally:
+                connection.open = None
+
+    def check(_session: Session) -> None:
+        # The last moment at which nothing has happened yet.
+        grant.check()
+
+    with begin_fenced(begin, connection, grant, lambda: deadline - now(), CREATE_TABLE):
+        # What it knows it may have read before the lock.
+        found.expire_all()
+        event.listen(found, "before_commit", check)
+        try:
+            yield
+            # What the block leaves to be committed is committed behind this one.
+            found.flush()
+            grant.check()
+        finally:
+            event.remove(found, "before_commit", check)
+
+
+def _engine_of(session: Session, names: str) -> Engine:
+    bind = session.get_bind()
+    if isinstance(bind, Engine):
+        return bind
+    raise ConfigurationError(
+        f"grant.transaction() on {names}: the session is bound to a connection, whose transaction others "
+        "have begun. Bind it to the engine, or write engine=."
+    )

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from distlock.backends import create
+from distlock.errors import ConfigurationError
+from distlock.testing.protocol import Contender, ask
+from tests.zookeeper_server import ZooKeeperServer
+
+
+@pytest.fixture
+def one(zookeeper_server: ZooKeeperServer) -> Iterator[Contender]:
+    one = Contender(create(zookeeper_server.url))
+    yield one
+    one.backend.close()
+
+
+def test_a_fence_that_fell_behind_cannot_be_lifted_and_the_remedy_is_named(one: Contender) -> None:
+    mine = ask("floor:product_1")
+    fence = one.held(mine).fence
+    with pytest.raises(ConfigurationError, match=r"ZooKeeper can't skip numbers: raise ERA"):
+        one.backend.raise_floor(mine, fence + 1)
+
+
+def test_who_does_not_hold_it_is_told_so_instead(one: Contender) -> None:
+    mine = ask("floor:product_2")
+    one.held(mine)
+    assert one.backend.raise_floor(ask("floor:product_2"), 2**62) is None
