@@ -71,6 +71,7 @@ class Line:
                 answer = self._request(ask, deadline)
             except Broken:
                 # On the next connection it can be found out what became of it.
+                deadline = self.session.patience(deadline)
                 if clock.now() >= deadline:
                     raise
                 continue
@@ -244,6 +245,7 @@ class Line:
                     (answer,) = self.session.exchange([Delete(path, -1)], deadline)
                     break
                 except Broken:
+                    deadline = self.session.patience(deadline)
                     if clock.now() >= deadline:
                         raise
                     tried = True

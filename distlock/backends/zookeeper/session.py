@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 #: A session lives this much longer than a hold without renewal: a follower tells the leader of its clients
 #: only every half tick (1 s by default), and the leader counts from there.
 _SLACK = 1.1
+#: Who wakes up so much later than he wanted to has not been running, seconds.
+_STOPPED = 0.05
 #: kazoo's heartbeats are not fine enough for shorter sessions, seconds.
 _SHORTEST = 2.0
 
@@ -78,7 +80,9 @@ class Session:
         answers: list[Any] = []
         try:
             # They come in order. Waiting for the last first is being woken once.
-            results[-1].wait(max(0.0, deadline - clock.now()))
+            if not results[-1].wait(max(0.0, deadline - clock.now())):
+                deadline = self.patience(deadline)
+                results[-1].wait(max(0.0, deadline - clock.now()))
             for result in results:
                 try:
                     answers.append(result.get(timeout=max(0.0, deadline - clock.now())))
@@ -98,8 +102,14 @@ class Session:
             try:
                 return self.exchange(requests, deadline)
             except Broken:
+                deadline = self.patience(deadline)
                 if clock.now() >= deadline:
                     raise
+
+    def patience(self, deadline: float) -> float:
+        """*deadline*, or a new one if it passed a while ago: then we were stopped, and did not wait."""
+        now = clock.now()
+        return now + self.io_timeout if now > deadline + _STOPPED else deadline
 
     def send(self, request: Any) -> None:
         """Send what nobody waits for, if there is a connection."""
@@ -138,7 +148,9 @@ class Session:
                     self._started = True
             if self.client.client_state == KeeperState.AUTH_FAILED:
                 raise unavailable(self.address, AuthFailedError("the server refused the login"))
-            if not self.client.wait(max(0.0, deadline - clock.now())):
+            if not self.client.wait(max(0.0, deadline - clock.now())) and not self.client.wait(
+                max(0.0, self.patience(deadline) - clock.now())
+            ):
                 raise no_session(self.address, self.io_timeout, self.client.memo.last)
         if (granted := self.client.session_timeout) < self.ttl:
             raise ConfigurationError(

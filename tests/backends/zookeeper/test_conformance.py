@@ -26,7 +26,7 @@ class TestCarts(conformance.CartConformance):
 
 class TestTroubles(conformance.TroubleConformance):
     #: A lock costs two writes to disk, and its node two more. With all 100,000 it takes minutes.
-    names = 1500
+    names = 1000
 
     @pytest.fixture(autouse=True)
     def _server(self, zookeeper_server: ZooKeeperServer) -> None:
