@@ -16,8 +16,11 @@ from django_distlock.routes import Route
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import (
     TOO_EARLY,
+    calls_super,
     is_api_view,
+    is_rest,
     methods_of,
+    refuse_own_dispatch,
     refuse_useless,
     refuse_useless_method,
     view_class,
@@ -92,7 +95,7 @@ def passed_by(route: Route) -> Iterator[str]:
             continue
         for base, guarded in _guards_on(cls, name):
             hiding = next((above for above in cls.__mro__ if name in vars(above)), base)
-            if not _calls_super(vars(hiding)[name], base):
+            if not calls_super(vars(hiding)[name], [base]):
                 yield (
                     f"{hiding.__module__}.{hiding.__qualname__}.{name}() does not call that of its base "
                     f"{base.__qualname__}, which is locked: requests would pass the lock by. Write "
@@ -148,7 +151,10 @@ def _useless(view: Any, cls: Any) -> Iterator[str]:
             try:
                 if name != "dispatch":
                     refuse_useless_method(guarded, answers)
-                elif not hasattr(view, "actions"):
+                    continue
+                if is_rest(cls):
+                    refuse_own_dispatch(_on_method(guarded, cls, name), cls)
+                if not hasattr(view, "actions"):
                     refuse_useless(_on_method(guarded, cls, name), cls, methods_of(view), UNSAFE_METHODS)
             except ConfigurationError as error:
                 yield str(error)
@@ -174,9 +180,3 @@ def _has_own(cls: type, name: str) -> bool:
     """Whether the site has written a method of this name for *cls*."""
     module = getattr(inspect.unwrap(getattr(cls, name)), "__module__", None) or ""
     return not module.startswith(("django.", "rest_framework."))
-
-
-def _calls_super(function: Any, base: type) -> bool:
-    """Whether *function* seems to call what it overrides in *base*."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return code is None or not {"super", base.__name__}.isdisjoint({*code.co_names, *code.co_freevars})

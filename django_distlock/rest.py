@@ -25,7 +25,7 @@ from django_distlock.conf import status
 from django_distlock.placement import Standing
 from django_distlock.request import keep_body
 from django_distlock.transactions import Opened, ViewTransactions, take_over
-from django_distlock.viewclasses import view_class
+from django_distlock.viewclasses import refuse_own_dispatch, view_class
 
 #: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
 _GUARDS = "_distlock_guards"
@@ -83,6 +83,7 @@ def guard_callback(
             "guard: write 'async with locks.lock(…):' in its methods."
         )
     guarded = guarded_callback(callback, told, methods=methods, when=when)
+    refuse_own_dispatch(guarded, cls)
 
     @functools.wraps(callback)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -116,6 +117,7 @@ def run_dispatch(guarded: Guarded, transactions: Opened, body: Callable[[], Any]
             return body()
         with transactions.unlocked():
             return body()
+    refuse_own_dispatch(guarded, type(standing.view))
     _guard_handler(standing.view, standing.request, guarded, transactions)
     return body()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Collection
@@ -35,6 +36,31 @@ def is_rest(cls: type) -> bool:
 def is_api_view(cls: type) -> bool:
     """Whether *cls* is what ``@api_view`` made of a function."""
     return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
+
+
+def calls_super(function: Any, bases: Collection[type]) -> bool:
+    """Whether *function* seems to call what it overrides in one of *bases*."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    words = {"super", "__class__", *(base.__name__ for base in bases)}
+    return code is None or not words.isdisjoint({*code.co_names, *code.co_freevars})
+
+
+def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
+    """Raise `ConfigurationError` if *cls*, of REST framework, never comes to the handler that is guarded."""
+    bases: tuple[type, ...] = cls.__mro__
+    for number, above in enumerate(bases):
+        dispatch = vars(above).get("dispatch")
+        if dispatch is None:
+            continue
+        if inspect.unwrap(dispatch).__module__.startswith("rest_framework."):
+            return
+        if not calls_super(dispatch, bases[number + 1 :]):
+            raise ConfigurationError(
+                f"{above.__module__}.{above.__qualname__} has a dispatch() that does not call that of REST "
+                f"framework, after whose permissions {guarded.where} would be locked: requests would pass "
+                "the lock by. Call super().dispatch() in it, or write 'with locks.lock(…):' in it instead of "
+                f"@{guarded.told}."
+            )
 
 
 def methods_of(view: Callable[..., Any]) -> set[str] | None:

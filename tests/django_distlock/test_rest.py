@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import include, path
+from django.utils.decorators import method_decorator
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
@@ -16,6 +18,7 @@ from rest_framework.views import APIView, exception_handler
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
+from django_distlock.checks import check_names
 from django_distlock.signals import lock_acquired, lock_refused
 from django_distlock.views import guard_view
 from tests.django_distlock.rest_views import ALICE, VIEWS, Buy, Never, Products, lock, subclass
@@ -195,3 +198,50 @@ def test_an_async_view_is_refused_with_what_to_write() -> None:
 
     with pytest.raises(ConfigurationError, match=r"async view of REST framework.*async with locks\.lock"):
         lock(Later).as_view()
+
+
+class Webhook(APIView):
+    """Answers in a dispatch() of its own: no permissions are asked for, and no handler is called."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return HttpResponse("paid")
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        lambda: lock(type("Hook", (Webhook,), {})).as_view(),
+        lambda: lock(Webhook.as_view()),
+        lambda: guard_view(Webhook.as_view(), Told(["product_<int:id>"])),
+    ],
+    ids=["class", "as_view", "rule"],
+)
+def test_a_dispatch_that_passes_rest_framework_by_is_refused(decorate: Callable[[], Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"Webhook has a dispatch\(\) .* super\(\)\.dispatch\(\)"):
+        decorate()
+
+
+def test_a_guard_on_such_a_dispatch_is_refused_by_the_check_and_by_the_first_request(serve: Serve) -> None:
+    view = method_decorator(lock, name="dispatch")(type("Hook", (Webhook,), {})).as_view()
+    client = serve(view)
+    (found,) = check_names()
+    assert (found.id, "does not call that of REST framework" in found.msg) == ("distlock.E011", True)
+    with pytest.raises(ConfigurationError, match="does not call that of REST framework"):
+        client.post("/product/1")
+
+
+def test_a_dispatch_of_ones_own_that_goes_on_is_locked(serve: Serve, asked: list[str]) -> None:
+    class Counted(APIView):
+        authentication_classes = ()
+
+        def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            def go_on() -> Any:
+                return super(Counted, self).dispatch(request, *args, **kwargs)
+
+            return go_on()
+
+        def post(self, request: Request, id: int) -> Response:
+            return Response("sold")
+
+    assert serve(lock(Counted).as_view()).post("/product/1").data == "sold"
+    assert asked == ["granted"]
