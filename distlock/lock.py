@@ -25,6 +25,8 @@ class Lock:
         self._ttl = ttl
         #: Grants that came from this object and are out, with who got them: for `release` and ``with``.
         self._out: list[tuple[Owner, Grant]] = []
+        #: Those of the ``with`` blocks that are being run.
+        self._entered: list[Grant] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(repr, self.names))}>"
@@ -64,18 +66,19 @@ class Lock:
         return any(not grant.released and not grant.lost for _, grant in self._out)
 
     def __enter__(self) -> Grant:
-        return self._granted(self.acquire())
+        self._entered.append(grant := self._granted(self.acquire()))
+        return grant
 
     def __exit__(self, *exc_info: object) -> None:
-        # Nothing is left to do where the body released it, and what others hold is theirs.
-        if (grant := self._own()) is not None:
+        if (grant := self._leaving()) is not None:
             grant.release()
 
     async def __aenter__(self) -> Grant:
-        return self._granted(await self.aacquire())
+        self._entered.append(grant := self._granted(await self.aacquire()))
+        return grant
 
     async def __aexit__(self, *exc_info: object) -> None:
-        if (grant := self._own()) is not None:
+        if (grant := self._leaving()) is not None:
             await grant.arelease()
 
     def _granted(self, grant: Grant | None) -> Grant:
@@ -126,6 +129,18 @@ class Lock:
                 if self._out[index][0] == owner:
                     return self._out.pop(index)[1]
         return None
+
+    def _leaving(self) -> Grant | None:
+        """What the end of a ``with`` block gives back; None where the body has done so."""
+        own = self._own()
+        with self._locks._engine.books:
+            for grant in self._entered:
+                if grant is own or grant.released:
+                    self._entered.remove(grant)
+                    return own
+            # Frameworks leave a block in another thread or task than they entered it, where it is in a
+            # generator: a fixture, a dependency.
+            return own or (self._entered.pop(0) if self._entered else None)
 
     def _take_back(self) -> Grant:
         grant = self._own()

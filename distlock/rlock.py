@@ -63,6 +63,12 @@ class RLock(Lock):
         entered = self._inside.get((current_owner(), self.names))
         return entered is not None and not entered.grant.released and not entered.grant.lost
 
+    def __enter__(self) -> Grant:
+        return self._granted(self.acquire())
+
+    async def __aenter__(self) -> Grant:
+        return self._granted(await self.aacquire())
+
     def __exit__(self, *exc_info: object) -> None:
         # The client may have been closed inside: that is no reason to hide what the body raised.
         if (current_owner(), self.names) in self._inside:

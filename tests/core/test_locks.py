@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import math
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -149,6 +151,49 @@ def test_two_threads_may_use_one_lock_object_in_with() -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    assert not lock.locked()
+    locks.close()
+
+
+def test_a_block_may_be_left_in_another_thread_than_it_was_entered_in() -> None:
+    """Frameworks run a generator that has a lock around its yield so, as FastAPI its dependencies."""
+    locks = distlock.connect("memory://left-in-a-thread")
+    lock = locks.lock("product_1", timeout=0)
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        for _ in range(3):
+            one.submit(lock.__enter__).result()
+            assert lock.locked()
+            other.submit(lock.__exit__, None, None, None).result()
+            assert not lock.locked()
+    locks.close()
+
+
+def test_a_block_may_be_left_in_another_task_than_it_was_entered_in() -> None:
+    locks = distlock.connect("memory://left-in-a-task")
+    lock = locks.lock("product_1", timeout=0)
+
+    async def work() -> None:
+        await asyncio.create_task(lock.__aenter__())
+        assert lock.locked()
+        await asyncio.create_task(lock.__aexit__(None, None, None))
+
+    asyncio.run(work())
+    assert not lock.locked()
+    locks.close()
+
+
+def test_the_end_of_a_block_takes_nothing_from_others() -> None:
+    locks = distlock.connect("memory://left-early")
+    lock = locks.lock("product_1", timeout=0)
+    with ThreadPoolExecutor(1) as other:
+        with lock:
+            lock.release()
+            other.submit(lock.__enter__).result()
+        assert lock.locked()
+        other.submit(lock.__exit__, None, None, None).result()
+    with lock:
+        lock.release()
+        lock.acquire()
     assert not lock.locked()
     locks.close()
 
