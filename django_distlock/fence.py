@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from distlock.errors import ConfigurationError
@@ -23,8 +24,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> AbstractConte
         # durable: inside another block it would pass the fence too late.
         return transaction.atomic(using=using, durable=True)
 
-    migrate = "manage.py migrate distlock" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")
-    return begin_fenced(begin, _Connection(using), grant, left, migrate)
+    return begin_fenced(begin, _Connection(using), grant, left, _make_table(using))
 
 
 def database_of(fence: bool | str) -> str | None:
@@ -39,6 +39,24 @@ def database_of(fence: bool | str) -> str | None:
         known = ", ".join(map(repr, connections.settings))
         raise ConfigurationError(f"fence={using!r} names no database of DATABASES, which has {known}.")
     return using
+
+
+def check_database(using: str) -> None:
+    """Raise `ConfigurationError` if nothing can be fenced in the database *using*. Connects to nothing."""
+    connection = connections[using]
+    if connection.vendor not in {"postgresql", "mysql", "sqlite"}:
+        raise ConfigurationError(
+            f"The database {using!r} is {connection.vendor}, and a fence needs PostgreSQL, MariaDB, MySQL or "
+            "SQLite: leave fence= and FENCE out."
+        )
+
+
+def _make_table(using: str) -> str:
+    """What to do where the table is missing."""
+    installed = apps.is_installed("django_distlock")
+    install = "" if installed else 'Write INSTALLED_APPS += ["django_distlock"]. '
+    database = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
+    return f"{install}Run: manage.py migrate distlock{database}"
 
 
 class _Connection:

@@ -17,6 +17,7 @@ from distlock.web.services import Services, make_client, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, read
 from distlock.web.templates import NameSource
 from flask_distlock.bridge import pass_on
+from flask_distlock.commands import commands
 from flask_distlock.decorators import F, distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
 from flask_distlock.observers import SERVER_TIMING, add_server_timing
@@ -66,6 +67,7 @@ class DistLock:
         # First of all: an earlier hook might answer, and the mistake would go unseen.
         app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check_once(app, state))
         app.after_request(add_server_timing)
+        app.cli.add_command(commands)
 
     def check(self, app: Flask) -> None:
         """Look now for what the first request would find: guards in the wrong place, rules for no route.

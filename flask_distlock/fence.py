@@ -15,9 +15,7 @@ from distlock.fence.passing import begin_fenced, pass_fence
 from distlock.fence.row import TABLE
 from distlock.fence.statements import statements_for
 from distlock.grant import Grant
-
-#: What to run where the table is missing.
-CREATE_TABLE = "flask distlock create-table"
+from flask_distlock.sessions import DEFAULT_BIND
 
 
 def fence_table(metadata: MetaData) -> Table:
@@ -34,12 +32,18 @@ def fence_table(metadata: MetaData) -> Table:
     )
 
 
+def make_table(bind: str) -> str:
+    """What to do where the table is missing in *bind*."""
+    return "Run: flask distlock create-table" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
+
+
 def fenced(
-    session: Session, engine: Engine, grant: Grant, left: Callable[[], float]
+    session: Session, engine: Engine, grant: Grant, left: Callable[[], float], bind: str = DEFAULT_BIND
 ) -> AbstractContextManager[object]:
     """Begin the transaction of *session* on *engine* by passing the fence. Errors roll it back.
 
-    *left*: seconds that may be waited for transactions of earlier grants. Raises `LockLost`, `LockTimeout`.
+    *left*: seconds that may be waited for transactions of earlier grants. *bind*: what the engine is called
+    in the settings. Raises `LockLost`, `LockTimeout`.
     """
     connection = FenceConnection(engine)
 
@@ -55,7 +59,7 @@ def fenced(
         finally:
             connection.open = None
 
-    return begin_fenced(begin, connection, grant, left, CREATE_TABLE)
+    return begin_fenced(begin, connection, grant, left, make_table(bind))
 
 
 def fence_again(database: Database, grant: Grant, left: Callable[[], float]) -> None:

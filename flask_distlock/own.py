@@ -15,7 +15,8 @@ from distlock.errors import ConfigurationError
 from distlock.faces import refuse_async
 from distlock.fence.passing import begin_fenced
 from distlock.grant import Grant
-from flask_distlock.fence import CREATE_TABLE, FenceConnection, refuse_autocommit
+from flask_distlock.fence import FenceConnection, make_table, refuse_autocommit
+from flask_distlock.sessions import DEFAULT_BIND
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def transaction(
         # The last moment at which nothing has happened yet.
         grant.check()
 
-    with begin_fenced(begin, connection, grant, lambda: deadline - now(), CREATE_TABLE):
+    with begin_fenced(begin, connection, grant, lambda: deadline - now(), make_table(DEFAULT_BIND)):
         # What it knows it may have read before the lock.
         found.expire_all()
         event.listen(found, "before_commit", check)

@@ -92,7 +92,7 @@ class Sessions:
         from flask_distlock.fence import fenced
 
         session, engine = self._session_and_engine(where, fence)
-        with fenced(session, engine, grant, left):
+        with fenced(session, engine, grant, left, fence):
             self._fenced[session] = Fenced(engine, grant, left)
             try:
                 yield

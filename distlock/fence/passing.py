@@ -32,7 +32,7 @@ def begin_fenced(
     """Begin a transaction that is committed only if no later grant's was: leave what this returns to end it.
 
     *begin*: opens the outermost transaction of *connection*, with nothing read in it, and rolls it back on
-    errors. *left*: seconds that may be waited. *make_table*: what to run where the table is missing. Raises
+    errors. *left*: seconds that may be waited. *make_table*: what to do where the table is missing. Raises
     `Overtaken`; `LockTimeout` where the transaction of an earlier grant is not over in time.
     """
     statements = statements_for(connection.kind)
@@ -56,7 +56,7 @@ def begin_fenced(
         except Exception as error:
             if trouble(error) == "no table":
                 raise ConfigurationError(
-                    f"The fence's table is missing in the database. Run: {make_table}"
+                    f"The fence's table is missing in the database. {make_table}"
                 ) from error
             raise
 

@@ -1,0 +1,35 @@
+"""Fencing one row by itself: its own UPDATE lets nobody write who has been overtaken."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from django.db import models
+
+from distlock.grant import Grant
+
+M = TypeVar("M", bound=models.Model)
+
+
+class FencedQuerySet(models.QuerySet[M]):
+    def fenced_update(self, grant: Grant, name: str | None = None, /, **values: Any) -> int:
+        """`update`, of those rows only that no later grant than *grant* has written. Returns how many.
+
+        ``Product.objects.filter(pk=1, stock__gte=2).fenced_update(grant, stock=F("stock") - 2)``. *name*:
+        which of the grant's fences, where it has several.
+        """
+        fence = grant.fence if name is None else grant.fences[name]
+        earlier = models.Q(fence_era__lt=fence.era) | models.Q(fence_era=fence.era, fence__lte=fence.number)
+        return self.filter(earlier).update(**values, fence_era=fence.era, fence=fence.number)
+
+
+class FencedModel(models.Model):
+    """A model whose rows know the latest grant that has written them."""
+
+    fence_era = models.IntegerField(default=0, editable=False)
+    fence = models.BigIntegerField(default=0, editable=False)
+
+    objects = FencedQuerySet.as_manager()
+
+    class Meta:
+        abstract = True

@@ -1,0 +1,31 @@
+"""Fencing one row by itself: its own UPDATE lets nobody write who has been overtaken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Update, and_, or_, update
+from sqlalchemy.orm import Mapped, mapped_column
+
+from distlock.grant import Grant
+
+
+class FencedMixin:
+    """For models whose rows know the latest grant that has written them."""
+
+    fence_era: Mapped[int] = mapped_column(default=0, server_default="0")
+    fence: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+
+
+def fenced_update(model: type[FencedMixin], grant: Grant, name: str | None = None) -> Update:
+    """An UPDATE of those rows of *model* only that no later grant than *grant* has written.
+
+    ``fenced_update(Product, grant).where(Product.id == 1, Product.stock >= 2).values(stock=…)``; ``rowcount``
+    of its result says how many. *name*: which of the grant's fences, where it has several.
+    """
+    fence = grant.fence if name is None else grant.fences[name]
+    table: Any = model
+    earlier = or_(
+        table.fence_era < fence.era, and_(table.fence_era == fence.era, table.fence <= fence.number)
+    )
+    return update(model).where(earlier).values(fence_era=fence.era, fence=fence.number)

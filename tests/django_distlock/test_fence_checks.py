@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.db import connections
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import path
+
+from django_distlock import distributed_lock
+
+Serve = Callable[..., Client]
+
+
+def view(request: HttpRequest, id: int) -> HttpResponse: ...
+
+
+def found() -> list[str]:
+    return [str(message.msg) for message in run_checks() if message.id == "distlock.E013"]
+
+
+@pytest.fixture(autouse=True)
+def _settings(settings: Any) -> None:
+    settings.DISTLOCK = {"default": {"LOCATION": "redis://127.0.0.1:1"}}
+
+
+@pytest.mark.parametrize("fence", [True, False, "other"])
+def test_a_fence_in_a_database_of_the_site_passes(serve: Serve, fence: bool | str) -> None:
+    serve(distributed_lock("product_<id>", fence=fence)(view))
+    assert found() == []
+
+
+def test_a_fence_in_an_unknown_database_is_found(serve: Serve) -> None:
+    serve(distributed_lock("product_<id>", fence="archive")(view))
+    [problem] = found()
+    assert problem.startswith(f"{__name__}.view: fence='archive' names no database")
+
+
+def test_that_of_an_alias_is_found(serve: Serve, settings: Any) -> None:
+    settings.DISTLOCK = {"default": {"LOCATION": "redis://127.0.0.1:1", "FENCE": "archive"}}
+    serve([])
+    [problem] = found()
+    assert problem.startswith("DISTLOCK['default']: fence='archive' names no database")
+
+
+def test_that_of_a_rule_is_found(rules: Serve) -> None:
+    rules(
+        [path("product/<int:id>", view, name="buy")], {"route": "buy", "lock": "product_<id>", "fence": "x"}
+    )
+    assert "fence='x' names no database" in found()[0]
+
+
+def test_a_database_that_has_no_fence_is_found(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections["other"], "vendor", "oracle")
+    serve(distributed_lock("product_<id>", fence="other")(view))
+    assert "The database 'other' is oracle" in found()[0]

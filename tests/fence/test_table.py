@@ -1,0 +1,92 @@
+"""One table, whoever makes it: Django's migration, SQLAlchemy, the command, Alembic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import Engine, MetaData, Table, inspect, text
+
+from flask_distlock import DistLock
+from flask_distlock.fence import fence_table
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+Make = Callable[[Engine, str], None]
+
+
+def with_django(engine: Engine, using: str) -> None:
+    from django.core.management import call_command
+
+    call_command("migrate", "distlock", database=using, verbosity=0)
+
+
+def with_sqlalchemy(engine: Engine, using: str) -> None:
+    metadata = MetaData()
+    fence_table(metadata)
+    metadata.create_all(engine)
+
+
+def with_alembic(engine: Engine, using: str) -> None:
+    [snippet] = re.findall(
+        r"```python\n(from alembic.*?)```", (DOCS / "fence.md").read_text("utf-8"), re.DOTALL
+    )
+    migration: dict[str, Callable[[], None]] = {}
+    exec(compile(snippet, "docs/fence.md", "exec"), migration)
+    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
+        migration["upgrade"]()
+
+
+def with_the_command(engine: Engine, using: str) -> None:
+    said = run(engine, "create-table")
+    assert said == "The table distlock_fence is there.\n"
+    assert run(engine, "create-table") == said
+
+
+def run(engine: Engine, *arguments: str) -> str:
+    app = Flask(__name__)
+    url = engine.url.render_as_string(hide_password=False)
+    app.config.from_mapping(SQLALCHEMY_DATABASE_URI=url, DISTLOCK="memory://command")
+    db = SQLAlchemy(app)
+    DistLock(app)
+    output = app.test_cli_runner().invoke(args=["distlock", *arguments]).output
+    with app.app_context():
+        db.engine.dispose()
+    return output
+
+
+def columns(engine: Engine) -> list[tuple[str, str, bool]]:
+    found = inspect(engine).get_columns("distlock_fence")
+    return [(one["name"], one["type"].compile(engine.dialect), one["nullable"]) for one in found]
+
+
+@pytest.mark.parametrize("make", [with_django, with_the_command, with_alembic])
+def test_the_table_is_the_same(make: Make, engine: Engine, using: str) -> None:
+    expected = columns(engine)
+    assert [name for name, _, _ in expected] == ["id", "domain", "name", "era", "number", "token"]
+    with engine.begin() as connection:
+        Table("distlock_fence", MetaData()).drop(connection)
+        connection.execute(text("DROP TABLE IF EXISTS django_migrations"))
+    make(engine, using)
+    assert columns(engine) == expected
+    assert inspect(engine).get_pk_constraint("distlock_fence")["constrained_columns"] == ["id"]
+
+
+def test_an_unknown_bind_is_named(engine: Engine) -> None:
+    assert "There is no bind 'archive': the app has 'default'." in run(
+        engine, "create-table", "--bind", "archive"
+    )
+
+
+def test_an_app_without_sqlalchemy_is_told_so() -> None:
+    app = Flask(__name__)
+    app.config["DISTLOCK"] = "memory://command"
+    DistLock(app)
+    output = app.test_cli_runner().invoke(args=["distlock", "create-table"]).output
+    assert "has no Flask-SQLAlchemy: write 'db.init_app(app)'" in output
