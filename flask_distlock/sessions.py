@@ -60,7 +60,7 @@ class Sessions:
             return
         from sqlalchemy import event
 
-        event.listen(session, "after_flush", self._after_flush)
+        event.listen(session, "after_transaction_create", self._after_transaction_create)
         event.listen(session, "do_orm_execute", self._on_execute)
         event.listen(session, "after_begin", self._after_begin)
         event.listen(session, "before_commit", self._before_commit)
@@ -133,8 +133,10 @@ class Sessions:
             # Reading does no harm, and the view's answer stands: it may have committed all that it wants.
             fenced.refused = error
 
-    def _after_flush(self, session: Session, context: Any) -> None:
-        self._wrote.add(session)
+    def _after_transaction_create(self, session: Session, transaction: SessionTransaction) -> None:
+        # A flush and the bulk operations, of which no other event tells, write inside one of their own.
+        if transaction.parent is not None and not transaction.nested:
+            self._wrote.add(session)
 
     def _on_execute(self, state: ORMExecuteState) -> None:
         if not (state.is_select or str(state.statement).lstrip()[:6].lower() == "select"):

@@ -106,6 +106,34 @@ def test_changes_from_before_the_lock_are_refused(shop: Shop, flushed: bool) -> 
     assert shop.stock() == 10
 
 
+#: Writes that leave the session looking clean: only of the last one an event tells.
+BULK: dict[str, Callable[[Shop], Any]] = {
+    "update mappings": lambda shop: shop.db.session.bulk_update_mappings(
+        shop.Product, [{"id": 1, "stock": 9}]
+    ),
+    "insert mappings": lambda shop: shop.db.session.bulk_insert_mappings(
+        shop.Product, [{"id": 2, "stock": 9}]
+    ),
+    "save objects": lambda shop: shop.db.session.bulk_save_objects([shop.Product(stock=9)]),
+    "statement": lambda shop: shop.db.session.execute(text("UPDATE product SET stock = 9")),
+}
+
+
+@pytest.mark.parametrize("write", BULK.values(), ids=BULK)
+def test_bulk_writes_are_changes_before_the_lock_and_in_the_view(shop: Shop, write: Any) -> None:
+    shop.app.after_request(lambda response: (shop.db.session.commit(), response)[1])
+    shop.serve(lambda: (write(shop), "sold")[1])
+    with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
+        shop.post()
+    sell = distributed_lock("product_1")(lambda: pytest.fail("ran"))
+    with shop.app.app_context():
+        write(shop)
+        with pytest.raises(ConfigurationError, match="changes that are not committed"):
+            sell()
+        shop.db.session.rollback()
+        assert [product.stock for product in shop.db.session.query(shop.Product)] == [10]
+
+
 @pytest.mark.parametrize("how", ["dirty", "flushed", "statement"])
 def test_changes_that_a_view_leaves_uncommitted_are_rolled_back_and_refused(shop: Shop, how: str) -> None:
     def view() -> str:
