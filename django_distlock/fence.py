@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 from django.apps import apps
@@ -64,9 +65,12 @@ class _Connection:
 
     def __init__(self, using: str) -> None:
         self._connection: Any = connections[using]
+
+    @cached_property
+    def kind(self) -> str:
         # Asking costs a query the first time, and only Django's wrapper for both of them can be asked.
         mariadb = getattr(self._connection, "mysql_is_mariadb", False)
-        self.kind = "mariadb" if mariadb else self._connection.vendor
+        return "mariadb" if mariadb else str(self._connection.vendor)
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         with self._connection.cursor() as cursor:

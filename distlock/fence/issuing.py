@@ -9,8 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Never
 
-from distlock.errors import NotHeld
+from distlock.errors import ConfigurationError, NotHeld
 from distlock.fence.row import Stamp, stamps_of
 from distlock.grant import Fence, Grant
 from distlock.steps import Steps
@@ -93,6 +94,16 @@ class RowGrant(Grant):
         self._local.check()
         # Without its row it would keep out nobody but this process: what does so must not be committed.
         _ = self.fences
+
+    def atomic(self, using: str | None = None) -> Never:
+        raise ConfigurationError(self._is_one("grant.atomic()"))
+
+    def transaction(self, session: object, engine: object = None) -> Never:
+        raise ConfigurationError(self._is_one("grant.transaction()"))
+
+    def _is_one(self, call: str) -> str:
+        names = ", ".join(map(repr, self.names))
+        return f"The lock {names} is a row, and this block is its transaction already: leave {call} out."
 
     def lift(self, name: str, number: int) -> bool:
         """Nothing is to be lifted: the row's number is where it comes from."""

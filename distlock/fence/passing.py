@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
 from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
+from distlock.fence.issuing import RowGrant
 from distlock.fence.row import Overtaken, Stamp, stamps_of
 from distlock.fence.statements import UPDATE, Connection, Statements, statements_for, trouble
 from distlock.grant import Fence, Grant
@@ -35,18 +36,19 @@ def begin_fenced(
     errors. *left*: seconds that may be waited. *make_table*: what to do where the table is missing. Raises
     `Overtaken`; `LockTimeout` where the transaction of an earlier grant is not over in time.
     """
-    statements = statements_for(connection.kind)
+    missing: Stamp | None = None
     while True:
         try:
+            # The kind of some databases is known only when they were asked, and they may be away.
+            statements = statements_for(connection.kind)
+            if missing is not None:
+                _insert(connection, statements, missing)
             with ExitStack() as stack:
                 stack.enter_context(begin())
                 pass_fence(connection, statements, grant, left)
                 return stack.pop_all()
-        except NoRow as missing:
-            # By itself: two that insert at once, each in its transaction, would wait for each other:
-            # https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
-            stamp = missing.stamp
-            connection.execute(statements.insert, [stamp.row, stamp.domain, encode(stamp.name)])
+        except NoRow as error:
+            missing = error.stamp
         except Again as error:
             if left() <= 0:
                 names = ", ".join(map(repr, grant.names))
@@ -54,11 +56,29 @@ def begin_fenced(
                     f"The lock {names} was granted, but the database let no transaction of it in. Try again."
                 ) from error
         except Exception as error:
-            if trouble(error) == "no table":
+            found = trouble(error)
+            if found == "no table":
                 raise ConfigurationError(
                     f"The fence's table is missing in the database. {make_table}"
                 ) from error
+            if found == "away" and isinstance(grant, RowGrant):
+                names = ", ".join(map(repr, grant.names))
+                raise BackendUnavailable(
+                    f"The database does not answer, and the lock {names} is a row of it. Nothing was done."
+                ) from error
             raise
+
+
+def _insert(connection: Connection, statements: Statements, stamp: Stamp) -> None:
+    # By itself: two that insert at once, each in its transaction, would wait for each other:
+    # https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
+    try:
+        connection.execute(statements.insert, [stamp.row, stamp.domain, encode(stamp.name)])
+    except Exception as error:
+        # Where any writer locks the whole database, it waits for all of them.
+        if trouble(error) in {"busy", "again"}:
+            raise Again from error
+        raise
 
 
 def pass_fence(

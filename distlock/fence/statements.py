@@ -15,8 +15,9 @@ Rows = Sequence[Sequence[Any]]
 class Connection(Protocol):
     """One connection of the user's database, as a framework gives it. Parameters are written ``%s``."""
 
-    #: ``postgresql``, ``mariadb``, ``mysql`` or ``sqlite``.
-    kind: str
+    @property
+    def kind(self) -> str:
+        """``postgresql``, ``mariadb``, ``mysql`` or ``sqlite``. May have to ask the database."""
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Rows:
         """Run *statement*; the rows that it gives, if it gives any."""
@@ -109,7 +110,7 @@ def statements_for(kind: str) -> Statements:
         raise ConfigurationError(f"A fence needs one of {known}; the database is {kind!r}.") from None
 
 
-Trouble = Literal["busy", "again", "no table"]
+Trouble = Literal["busy", "again", "no table", "away"]
 
 #: SQLSTATEs of PostgreSQL, and numbers of MySQL and MariaDB.
 _TROUBLES: dict[object, Trouble] = {
@@ -136,7 +137,9 @@ def trouble(error: BaseException) -> Trouble | None:
             return "busy"
         if f"no such table: {TABLE}" in text:
             return "no table"
-    return None
+    # What PEP 249 calls so has nothing to do with the statement: no connection, none free, a full disk.
+    names = {type(one).__name__ for one in _causes(error)}
+    return "away" if names & {"OperationalError", "InterfaceError"} else None
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -18,6 +18,7 @@ from sqlalchemy import create_engine, text
 
 from demo_shop.ledger import database_url
 from loadtest.mariadb import running_mariadb
+from loadtest.ports import free_port
 from loadtest.postgresql import running_postgresql
 
 STOCK = 100
@@ -159,3 +160,15 @@ def test_a_stopped_holder_keeps_the_others_waiting_until_their_timeout(
     assert holder.do("finish") == 200
     assert waiter.do("buy") == 200
     assert query("SELECT count(*) FROM sale") == 2
+
+
+@pytest.mark.parametrize("framework", ["django", "flask"])
+@pytest.mark.parametrize("scheme", ["sqlite", "postgresql", "mysql"])
+def test_without_its_database_no_view_runs_and_503_says_so(framework: str, scheme: str) -> None:
+    nowhere = "sqlite:////no such directory/shop.sqlite3"
+    url = nowhere if scheme == "sqlite" else f"{scheme}://shop@127.0.0.1:{free_port()}/shop"
+    instance = Instance(framework, url, "row", 1)
+    try:
+        assert instance.do("buy") == 503
+    finally:
+        instance.end()
