@@ -172,3 +172,26 @@ def test_without_its_database_no_view_runs_and_503_says_so(framework: str, schem
         assert instance.do("buy") == 503
     finally:
         instance.end()
+
+
+LIMITS = {
+    "postgresql": "ALTER DATABASE shop SET idle_in_transaction_session_timeout = '{0}s'",
+    "mysql": "SET GLOBAL idle_transaction_timeout = {0}",
+}
+
+
+def test_a_database_that_is_told_so_ends_a_hung_holder(
+    start: Callable[..., Instance], database: str, query: Callable[[str], Any]
+) -> None:
+    kind = database.partition(":")[0]
+    if kind not in LIMITS:
+        pytest.skip("SQLite has no such limit")
+    query(LIMITS[kind].format(1))
+    try:
+        holder, waiter = start(), start()
+        holder.do("hold")
+        assert waiter.do("buy") == 200
+        assert holder.do("finish") == 500
+        assert query("SELECT count(*) FROM sale") == 1
+    finally:
+        query(LIMITS[kind].format(0))
