@@ -10,13 +10,12 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, calls_super, guards_of
 from django_distlock.remedies import above_the_class, async_in_transaction, below_api_view, too_early
 from django_distlock.routes import Route
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import (
     TOO_EARLY,
-    calls_super,
     is_api_view,
     is_rest,
     methods_of,

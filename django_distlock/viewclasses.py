@@ -11,7 +11,7 @@ from typing import Any
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told
+from distlock.web.decorator import Guarded, Told, calls_super
 
 #: Methods of a view that have returned before it does its work.
 TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "check_throttles")
@@ -36,13 +36,6 @@ def is_rest(cls: type) -> bool:
 def is_api_view(cls: type) -> bool:
     """Whether *cls* is what ``@api_view`` made of a function."""
     return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
-
-
-def calls_super(function: Any, bases: Collection[type]) -> bool:
-    """Whether *function* seems to call what it overrides in one of *bases*."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    words = {"super", "__class__", *(base.__name__ for base in bases)}
-    return code is None or not words.isdisjoint({*code.co_names, *code.co_freevars})
 
 
 def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:

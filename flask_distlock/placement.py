@@ -12,7 +12,7 @@ from flask.views import MethodView, View, http_method_funcs
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable, unused
+from distlock.web.decorator import Guarded, calls_super, chain, guards_of, refuse_unguardable, unused
 from flask_distlock.views import Methods, class_of, guards_at, handler_of, is_as_view
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
@@ -57,6 +57,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
                     _refuse_generator(view, method)
                     if guarded in exposed:
                         _check_arguments(guarded, route)
+            _refuse_hidden(view, method)
     for guarded, ever in locks.items():
         if not ever:
             raise ConfigurationError(last[guarded])
@@ -89,6 +90,23 @@ def _refuse_overridden(cls: type[View]) -> None:
             f"{cls.__module__}.{cls.__qualname__} has a dispatch_request of its own, so that requests go "
             f"past the lock of {guarded.where}: write @{guarded.told} above {cls.__name__}, too."
         )
+
+
+def _refuse_hidden(view: Callable[..., Any], method: str) -> None:
+    """Of a class that overrides a locked method and does not call it: its requests would not be locked."""
+    cls = class_of(view)
+    if cls is None or not issubclass(cls, MethodView) or any(guards_at(view, method)):
+        return
+    name = getattr(handler_of(cls, method), "__name__", method.lower())
+    above = next((base for base in cls.__mro__ if name in vars(base)), cls)
+    for base in cls.__mro__:
+        for guarded in guards_of(vars(base)[name]) if name in vars(base) else ():
+            if not calls_super(vars(above)[name], [base]):
+                raise ConfigurationError(
+                    f"{above.__module__}.{above.__qualname__}.{name}() does not call that of its base "
+                    f"{base.__qualname__}, which is locked, so that requests go past the lock: write "
+                    f"@{guarded.told} above this one, too."
+                )
 
 
 def _refuse_generator(view: Callable[..., Any], method: str) -> None:

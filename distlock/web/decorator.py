@@ -152,6 +152,13 @@ def guards_of(function: Callable[..., Any]) -> list[Guarded]:
     return found
 
 
+def calls_super(function: Any, bases: Iterable[type]) -> bool:
+    """Whether *function* seems to call what it overrides in one of *bases*."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    words = {"super", "__class__", *(base.__name__ for base in bases)}
+    return code is None or not words.isdisjoint({*code.co_names, *code.co_freevars})
+
+
 def explaining(
     told: Told, decorate: Callable[[Callable[P, R]], Callable[P, R]]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -6,6 +6,7 @@ import pytest
 from flask import Flask
 from flask.views import MethodView
 
+from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
 
 
@@ -90,3 +91,48 @@ def test_a_callable_of_a_method_gets_what_that_of_a_function_gets(app: Flask, lo
 
     app.add_url_rule("/<int:id>", view_func=Buy.as_view("buy"))
     assert app.test_client().post("/1", headers={"X-Shop": "berlin"}).text == "True"
+
+
+class Locked(MethodView):
+    @distributed_lock("product_<id>", timeout=0)
+    def post(self, id: int) -> str:
+        return "sold"
+
+
+def test_a_method_that_passes_the_lock_of_its_base_by_is_refused(app: Flask) -> None:
+    class Silent(Locked):
+        def post(self, id: int) -> str:
+            return "sold"
+
+    app.add_url_rule("/<int:id>", view_func=Silent.as_view("silent"))
+    line = r'@distributed_lock\("product_<id>", timeout=0\) above this one'
+    with pytest.raises(
+        ConfigurationError, match=rf"Silent\.post\(\) does not call that of its base .* {line}"
+    ):
+        app.test_client().post("/1")
+
+
+def test_a_method_that_calls_or_repeats_the_lock_of_its_base_is_served(app: Flask, locks: DistLock) -> None:
+    class Calls(Locked):
+        def post(self, id: int) -> str:
+            return super().post(id=id)
+
+        def put(self, id: int) -> str:
+            return self.post(id)
+
+    class Repeats(Locked):
+        @distributed_lock("product_<id>", timeout=0)
+        def post(self, id: int) -> str:
+            return "sold"
+
+    @distributed_lock("product_<id>", timeout=0)
+    class Whole(Locked):
+        def post(self, id: int) -> str:
+            return "sold"
+
+    for view in (Calls, Repeats, Whole):
+        app.add_url_rule(f"/{view.__name__}/<int:id>", view_func=view.as_view(view.__name__))
+    client = app.test_client()
+    with app.app_context(), locks.lock("product_1"):
+        statuses = [client.post(f"/{name}/1").status_code for name in ("Calls", "Repeats", "Whole")]
+    assert statuses == [423, 423, 423]
