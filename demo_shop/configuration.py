@@ -10,6 +10,9 @@ from demo_shop.guards import GUARDS
 
 VAR = Path(__file__).resolve().parents[1] / "var"
 
+#: In the place of the URL of a lock service, and ``BACKEND`` of ``DISTLOCK``.
+IN_THE_DATABASE = "database"
+
 NO_FOR_UPDATE = (
     "SQLite has no SELECT … FOR UPDATE: its one writer locks the whole file. "
     "Take a PostgreSQL or MariaDB database, or another guard."
@@ -26,7 +29,7 @@ class Configuration:
     database: str = f"sqlite:///{VAR / 'shop.sqlite3'}"
     #: What keeps buyers apart: one of `demo_shop.guards.GUARDS`.
     guard: str = "none"
-    #: Where the distributed lock lives: ``LOCATION`` of ``DISTLOCK``.
+    #: Where the distributed lock lives: ``LOCATION`` of ``DISTLOCK``, or ``database``.
     lock: str = (VAR / "locks").as_uri()
     #: A dotted path swaps the lock service for another: ``BACKEND`` of ``DISTLOCK``.
     lock_backend: str = ""
@@ -62,14 +65,11 @@ class Configuration:
 
     def distlock(self) -> dict[str, dict[str, object]]:
         """The setting ``DISTLOCK``, of Django and of Flask."""
-        alias: dict[str, object] = {
-            "LOCATION": self.lock,
-            "PREFIX": "shop",
-            "TTL": self.lock_ttl,
-            "TIMEOUT": 20,
-            # All fifty buyers may stand before one instance.
-            "MAX_WAITERS": 64,
-        }
+        # All fifty buyers may stand before one instance.
+        alias: dict[str, object] = {"PREFIX": "shop", "TIMEOUT": 20, "MAX_WAITERS": 64}
+        if self.lock == IN_THE_DATABASE:
+            return {"default": alias | {"BACKEND": IN_THE_DATABASE}}
+        alias |= {"LOCATION": self.lock, "TTL": self.lock_ttl}
         return {"default": alias | ({"BACKEND": self.lock_backend} if self.lock_backend else {})}
 
 

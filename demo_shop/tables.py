@@ -8,6 +8,8 @@ from sqlalchemy import DateTime, ForeignKey, String
 from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from flask_distlock.fence import fence_table
+
 #: To the microsecond, because the report draws the orders in time; MySQL's own default is the second.
 Moment = DateTime(timezone=True).with_variant(DATETIME(fsp=6), "mysql")
 
@@ -50,3 +52,7 @@ class LockRow(Base):
     owner: Mapped[str] = mapped_column(String(36))
     #: By the clock of whoever wrote it, Unix seconds.
     expires_at: Mapped[float]
+
+
+#: What the distributed lock has in the database, where it is there.
+FENCE = fence_table(Base.metadata)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from demo_shop.configuration import IN_THE_DATABASE
 from loadtest.child import Child, StackError
 from loadtest.ports import free_port
 from loadtest.zookeeper import open_zookeeper
@@ -45,11 +46,18 @@ def redis_answers(port: int) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def open_nothing(directory: Path) -> Iterator[str]:
+    """The lock is a row of the shop's own database."""
+    yield IN_THE_DATABASE
+
+
 #: Each makes, in the run's directory, what the lock's URL then leads to.
 BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "file": open_file,
     "redis": open_redis,
     "zookeeper": open_zookeeper,
+    IN_THE_DATABASE: open_nothing,
 }
 
 

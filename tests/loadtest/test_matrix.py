@@ -27,6 +27,7 @@ SIZE = ["--stock", "10", "--purchases", "10"]
         ("file", "sqlite", "django"),
         ("redis", "postgresql", "mixed"),
         ("zookeeper", "mariadb", "flask"),
+        ("database", "mariadb", "mixed"),
     ],
 )
 def test_a_diagonal_of_the_matrix(backend: str, database: str, framework: str, tmp_path: Path) -> None:
