@@ -13,6 +13,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer, together
 from distlock.web.timing import Stopwatch
 from django_distlock import conf
+from django_distlock.placement import bound_method
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 from django_distlock.viewclasses import is_api_view, view_class
 
@@ -42,6 +43,9 @@ class Signals:
 
 def sender_of(guarded: Guarded) -> object:
     """What *guarded* stands on, as the modules of the site name it: a function, or the class of a view."""
+    if (bound := bound_method(guarded.function)) is not None:
+        # `method_decorator` makes a guard for each call, and the class has one name for all of them.
+        return getattr(type(bound.func.__self__), bound.func.__name__)
     view = getattr(guarded.wrapper, BEHIND_RULE, guarded.wrapper)
     cls = view_class(view)
     # Nobody can name the class that @api_view makes.

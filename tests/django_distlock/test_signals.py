@@ -9,6 +9,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
+from django.utils.decorators import method_decorator
 from django.views import View
 from rest_framework.decorators import api_view
 
@@ -115,6 +116,20 @@ def test_for_a_class_it_is_the_class(cls: type[View], rules: Callable[..., Clien
 def test_for_an_api_view_it_is_the_function(serve: Callable[..., Client], heard: Heard) -> None:
     assert serve(buy_by_api).post("/product/1").content == b"sold"
     assert heard.about("acquired")["sender"] is buy_by_api
+
+
+@pytest.mark.parametrize("name", ["post", "dispatch"])
+def test_for_a_decorated_method_it_is_the_method(
+    serve: Callable[..., Client], heard: Heard, name: str
+) -> None:
+    cls = method_decorator(distributed_lock("product_<id>"), name=name)(
+        type("Buy", (Show,), {"post": Show.post})
+    )
+    client = serve(cls.as_view())
+    client.post("/product/1")
+    assert heard.words == ["acquired", "released"]
+    # Django makes the guard anew for each request: whoever listens to it would hear nothing.
+    assert heard.about("acquired")["sender"] is getattr(cls, name)
 
 
 def test_a_plain_function_has_no_request(heard: Heard) -> None:
