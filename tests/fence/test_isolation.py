@@ -1,0 +1,136 @@
+"""The fence under every isolation level, with a lock that keeps nobody out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import OperationalError as DjangoError
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
+
+from distlock.fence.statements import trouble
+from tests.fence.conftest import STOCK
+from tests.fence.shops import Answered, FlaskShop, Shop, open_shop
+
+THREADS = 8
+BUYERS = 48
+
+DUMMY: dict[str, object] = {"BACKEND": "dummy"}
+
+pytestmark = pytest.mark.parametrize("face", ["django", "flask"])
+
+
+def sell(shop: Shop, **guard: object) -> None:
+    """Sell out: the view reads, thinks and writes."""
+
+    def buy() -> bool:
+        qty = shop.read()
+        if qty < 1:
+            return False
+        time.sleep(0.002)
+        shop.write(qty - 1)
+        return True
+
+    shop.serve(buy, **guard)
+
+
+def sold_by(shop: Shop) -> int:
+    start = threading.Barrier(THREADS)
+
+    def buyer(number: int) -> bool:
+        if number < THREADS:
+            start.wait()
+        for _ in range(100):
+            # Overtaken: the numbers of this lock say nothing of the order in which the rows are locked.
+            if (answer := shop.post()) != Answered(503, "lock_lost"):
+                break
+        assert answer.status in {200, 409}
+        shop.leave()
+        return answer.status == 200
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return sum(pool.map(buyer, range(BUYERS)))
+
+
+def left(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return int(connection.execute(text("SELECT qty FROM stock")).scalar_one())
+
+
+@pytest.mark.parametrize("isolation", [None, "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+def test_no_piece_is_sold_twice(face: str, engine: Engine, using: str, isolation: str | None) -> None:
+    if isolation and engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one isolation level.")
+    with open_shop(face, engine, using, DUMMY, isolation) as shop:
+        sell(shop)
+        assert (sold_by(shop), left(engine)) == (STOCK, 0)
+
+
+def test_without_it_the_same_run_oversells(face: str, engine: Engine, using: str) -> None:
+    """In Django on SQLite, too: each statement commits by itself there, and readers wait for nobody."""
+    if (face, engine.dialect.name) == ("flask", "sqlite"):
+        pytest.skip("SQLite refuses to write what was read before somebody else wrote: nobody gets anything.")
+    with open_shop(face, engine, using, DUMMY) as shop:
+        sell(shop, fence=False)
+        assert sold_by(shop) > STOCK
+
+
+def test_what_the_session_read_before_the_lock_is_read_anew(face: str, engine: Engine, using: str) -> None:
+    """A login reads first: MySQL's snapshot, and SQLAlchemy's objects, are as old as that."""
+    if face == "django":
+        pytest.skip("Django's transaction begins behind the lock: what is read before is not in it.")
+    with open_shop(face, engine, using, DUMMY) as shop:
+        assert isinstance(shop, FlaskShop)
+        shop.app.before_request(lambda: [shop.read()].clear())
+        sell(shop)
+        assert (sold_by(shop), left(engine)) == (STOCK, 0)
+
+
+Interfere = Callable[[Engine], None]
+
+
+def changes_a_row_that_the_view_writes(engine: Engine) -> None:
+    with engine.connect().execution_options(isolation_level="SERIALIZABLE") as other, other.begin():
+        other.execute(text("UPDATE stock SET qty = 5 WHERE id = 2"))
+
+
+def changes_a_row_that_the_view_has_read(engine: Engine) -> None:
+    with engine.connect().execution_options(isolation_level="SERIALIZABLE") as other, other.begin():
+        other.execute(text("SELECT sum(qty) FROM stock"))
+        other.execute(text("UPDATE stock SET qty = 5 WHERE id = 3"))
+
+
+@pytest.mark.parametrize(
+    "interfere", [changes_a_row_that_the_view_writes, changes_a_row_that_the_view_has_read]
+)
+def test_a_conflict_behind_the_fence_is_the_sites_own_error(
+    face: str, interfere: Interfere, engine: Engine, using: str
+) -> None:
+    """With what is not fenced: the transaction is rolled back, the lock released, the error as without us."""
+    if engine.dialect.name != "postgresql":
+        pytest.skip("Others lock what they read.")
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO stock VALUES (2, 10), (3, 10)"))
+    calm: list[Any] = []
+
+    def view() -> None:
+        shop.execute("SELECT sum(qty) FROM stock")
+        if not calm:
+            interfere(engine)
+        shop.execute("UPDATE stock SET qty = qty - 1 WHERE id = 2")
+
+    with open_shop(face, engine, using, {"TIMEOUT": 0}, "SERIALIZABLE") as shop:
+        shop.serve(view)
+        with pytest.raises((DjangoError, OperationalError)) as conflict:
+            shop.post()
+        assert trouble(conflict.value) == "again"
+        calm.append(True)
+        assert shop.post() == Answered(200)
+    with engine.connect() as connection:
+        expected = 4 if interfere is changes_a_row_that_the_view_writes else 9
+        assert connection.execute(text("SELECT qty FROM stock WHERE id = 2")).scalar_one() == expected
