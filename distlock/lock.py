@@ -6,6 +6,7 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
+from distlock.current import held
 from distlock.errors import LockTimeout, NotHeld
 from distlock.grant import Grant
 from distlock.owner import Owner, current_owner
@@ -88,6 +89,13 @@ class Lock:
 
     def _timed_out(self) -> LockTimeout:
         names = ", ".join(map(repr, self.names))
+        for one in held():
+            if self._locks.is_place_of(one.client) and not set(self.names).isdisjoint(one.grant.names):
+                return LockTimeout(
+                    f"The lock {names} was still held after {self._default_timeout():g} seconds, by the "
+                    "guard around this very code, which waits for itself: leave this lock out, the guard's "
+                    "holds."
+                )
         return LockTimeout(
             f"The lock {names} was still held by somebody else after {self._default_timeout():g} seconds. "
             "Try again later, or raise the time-out."

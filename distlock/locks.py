@@ -57,6 +57,10 @@ class Locks:
         """A re-entrant lock of *names*; its owner is the running thread or task. Arguments as for `lock`."""
         return RLock(self, *self._checked("rlock", names, timeout, ttl, unknown))
 
+    def is_place_of(self, other: Locks) -> bool:
+        """Whether one name is one lock here and for *other*. Two aliases may differ in their words only."""
+        return self is other or (self.place is not None and self.place == other.place)
+
     def close(self) -> None:
         """Give everything back and drop threads and connections. The client may be used again."""
         self._engine.close()

@@ -137,18 +137,13 @@ def _wanted(
     """Those of *names* that are not held yet. A held one that was lost raises `LockLost`."""
     around = held()
     for one in around:
-        if _is_one_place(one.client, client) and not set(one.grant.names).isdisjoint(names):
+        if client.is_place_of(one.client) and not set(one.grant.names).isdisjoint(names):
             one.grant.check()
             _refuse_unfenced(one, names, fence)
             names = [name for name in names if name not in one.grant.names]
     if names:
         transactions.refuse_open(names, nested=bool(around))
     return names
-
-
-def _is_one_place(one: Locks, other: Locks) -> bool:
-    # Two aliases may differ in their words only: the inner one would wait for the outer one.
-    return one is other or (one.place is not None and one.place == other.place)
 
 
 def _refuse_unfenced(outer: Held, names: Sequence[str], fence: str | None) -> None:

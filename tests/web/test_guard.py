@@ -209,6 +209,17 @@ def test_a_thread_that_outlives_the_body_is_not(locks: distlock.Locks) -> None:
     contexts[0].run(guard.check_held)
 
 
+def test_who_waits_for_the_guard_around_itself_is_told(locks: distlock.Locks) -> None:
+    def view() -> None:
+        with locks.lock("product_1", timeout=0):
+            pass
+
+    with pytest.raises(LockTimeout, match=r"guard around this very code.*leave this lock out"):
+        guard.run(locks, ["product_1"], view, Transactions(locks, []))
+    with locks.lock("product_1"), pytest.raises(LockTimeout, match="somebody else"):
+        view()
+
+
 def nested(outer: distlock.Locks, inner: distlock.Locks) -> list[str]:
     """What is noted of a guard by *inner* inside a guard by *outer*, both on one name."""
     log: list[str] = []
