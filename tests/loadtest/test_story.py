@@ -83,7 +83,8 @@ def test_a_scenario_that_the_mixed_story_has_under_another_name_is_told() -> Non
 def test_the_pages_of_the_articles_are_broken_and_mended(visit: str) -> None:
     """Fifty buyers, ten times each, as there; the answers tell nothing, the stock tells all."""
     size = ["--users", "50", "--purchases", "10", "--stock", "1" if visit == "reduce" else "10"]
-    done = loadtest("--visit", visit, "--framework", "flask", "--json", *size)
+    wanted = ["one-process", "two-distributed", "--framework", "flask"]
+    done = loadtest(*wanted, "--visit", visit, "--json", *size)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = json.loads(done.stdout)["scenarios"]
     assert [(run["scenario"], run["outcome"]) for run in runs] == [
@@ -91,7 +92,5 @@ def test_the_pages_of_the_articles_are_broken_and_mended(visit: str) -> None:
         ("one-process", "exact"),
         ("two-process", "oversold"),
         ("two-distributed", "exact"),
-        ("mixed-process", "oversold"),
-        ("mixed-distributed", "exact"),
     ]
     assert all(run["figures"]["answers"] == {"200": 500} for run in runs)
