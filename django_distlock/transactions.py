@@ -212,6 +212,11 @@ def find_open(alias: str | None = None) -> Open | None:
         manual = connection.connection is not None and not connection.in_atomic_block
         if manual and not connection.autocommit:
             return Open(connection.alias, manual=True)
+    # As the settings say it, too: the connection may be opened by the view.
+    for other, settings in connections.settings.items():
+        if settings["AUTOCOMMIT"] or alias not in {None, other} or connections[other].in_atomic_block:
+            continue
+        return Open(other, manual=True)
     return None
 
 

@@ -204,6 +204,15 @@ def test_with_autocommit_off_nobody_knows_when_it_is_committed(serve: Serve, log
         transaction.set_autocommit(True)
 
 
+def test_autocommit_that_the_settings_switch_off_is_refused_before_anything_is_connected(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connections.settings["other"], "AUTOCOMMIT", False)
+    view = distributed_lock("product_<id>")(lambda request, id: pytest.fail("ran"))
+    with pytest.raises(ConfigurationError, match="autocommit is off on the database 'other'"):
+        serve(view).post("/product/1")
+
+
 def test_a_method_that_is_not_locked_is_atomic_as_before(
     serve: Serve, atomic_requests: None, log: Log
 ) -> None:
