@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,14 +9,6 @@ from django.test import Client
 from django.urls import path
 
 from django_distlock.conf import MIDDLEWARE
-from tests.postgres import running_postgres
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[int]:
-    """The port of a private PostgreSQL."""
-    with running_postgres() as port:
-        yield port
 
 
 @pytest.fixture

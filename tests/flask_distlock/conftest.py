@@ -7,7 +7,6 @@ import pytest
 from flask import Flask
 
 from flask_distlock import DistLock
-from tests.postgres import running_postgres
 
 numbers = itertools.count()
 
@@ -38,10 +37,3 @@ def make_app(locks: DistLock) -> Iterator[Callable[..., Flask]]:
 @pytest.fixture
 def app(make_app: Callable[..., Flask]) -> Flask:
     return make_app()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[int]:
-    """The port of a private PostgreSQL."""
-    with running_postgres() as port:
-        yield port

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -296,23 +293,3 @@ def test_a_new_name_in_the_transaction_of_an_outer_guard_is_refused(shop: Shop) 
     shop.serve(view)
     with pytest.raises(ConfigurationError, match=r"the outer one: @distributed_lock\(…, 'product_2'\)"):
         shop.post()
-
-
-def sell(port: int, guard: str) -> dict[str, Any]:
-    module = "tests.flask_distlock.session_project"
-    done = subprocess.run(
-        [sys.executable, "-m", module, str(port), guard], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
-@pytest.mark.parametrize("guard", ["decorator", "async", "class", "rule"])
-def test_over_a_session_that_began_before_the_lock_64_posts_sell_40_pieces(postgres: int, guard: str) -> None:
-    assert sell(postgres, guard) == {"sold": 40, "left": 0, "answers": {"200": 40, "409": 24}}
-
-
-def test_the_control_differs_in_the_guard_only_and_sells_more(postgres: int) -> None:
-    # The same lock, around the same commit.
-    assert sell(postgres, "control")["sold"] > 40

@@ -1,0 +1,191 @@
+"""The arrangements in Flask. Before every view a hook reads what the view is about to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from flask import Flask, Response, after_this_request, g, request
+from flask.views import MethodView
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy.orm import Session
+
+from tests.transactions.arrangement import SELLS, Table
+from tests.transactions.till import DECIDING_TAKES, Book
+
+Guard = Callable[..., Any]
+
+FLASK = Table()
+BOOK = Book()
+
+db = SQLAlchemy()
+
+CHANGED = r"changes that are not committed.* Call db\.session\.commit"
+COMMIT_INSIDE = r"call db\.session\.commit\(\) inside it"
+
+
+class Product(db.Model):
+    id = db.Column(db.Integer, primary_key=True)
+    stock = db.Column(db.Integer, nullable=False)
+
+
+class Customer(db.Model):
+    id = db.Column(db.Integer, primary_key=True)
+
+
+class Sale(db.Model):
+    id = db.Column(db.Integer, primary_key=True)
+    product = db.Column(db.Integer, nullable=False)
+
+
+def sell(id: int, session: Any = db.session) -> bool:
+    """Sell a piece of *id* if there is one, in *session*, which somebody else commits."""
+    product = session.get(Product, id)
+    if product.stock < 1:
+        return False
+    time.sleep(DECIDING_TAKES)
+    product.stock = product.stock - 1
+    session.add(Sale(product=id))
+    return True
+
+
+def answer(sold: bool) -> Any:
+    return ("sold", 200) if sold else ("sold out", 409)
+
+
+def make_buy() -> Callable[[int], Any]:
+    """A view of its own for each app: guards look for other uses of the function that they stand on."""
+
+    def buy(id: int) -> Any:
+        with BOOK.selling():
+            sold = sell(id)
+            db.session.commit()
+            return answer(sold)
+
+    return buy
+
+
+def loads_the_product() -> None:
+    g.product = db.session.get(Product, 1)
+
+
+def loads_the_user() -> None:
+    g.customer = db.session.get(Customer, 1)
+
+
+def route(app: Flask, view: Any) -> None:
+    app.add_url_rule("/product/<int:id>/buy", "buy", view, methods=["POST"])
+
+
+@FLASK.add("the view commits", plain=SELLS)
+def the_view_commits(app: Flask, guard: Guard) -> None:
+    route(app, guard(make_buy()))
+
+
+@FLASK.add("the view commits, a rule", plain=SELLS, rule=True)
+def by_a_rule(app: Flask, guard: Guard) -> None:
+    route(app, guard(make_buy()))
+
+
+@FLASK.add("the view commits, a `MethodView`", plain=SELLS)
+def method_view(app: Flask, guard: Guard) -> None:
+    class Buy(MethodView):
+        decorators = [guard]
+
+        def post(self, id: int) -> Any:
+            return make_buy()(id)
+
+    route(app, Buy.as_view("buy"))
+
+
+@FLASK.add("the view commits, async", plain=SELLS)
+def async_view(app: Flask, guard: Guard) -> None:
+    async def view(id: int) -> Any:
+        return make_buy()(id)
+
+    route(app, guard(view))
+
+
+@FLASK.add("the view commits, and raises another time after it has written", plain=SELLS, trouble=True)
+def raises(app: Flask, guard: Guard) -> None:
+    def view(id: int) -> Any:
+        if "trouble" in request.args:
+            with BOOK.selling():
+                sell(id)
+                db.session.flush()
+                raise ZeroDivisionError
+        return make_buy()(id)
+
+    route(app, guard(view))
+
+
+@FLASK.add("the view commits, a streamed response", plain=SELLS)
+def streaming(app: Flask, guard: Guard) -> None:
+    def view(id: int) -> Response:
+        content, status = make_buy()(id)
+        return Response(iter([content]), status)
+
+    route(app, guard(view))
+
+
+@FLASK.add("a `before_request` hook has read another row, such as the user's", plain=SELLS)
+def the_user_is_loaded_before(app: Flask, guard: Guard) -> None:
+    app.before_request(loads_the_user)
+    route(app, guard(make_buy()))
+
+
+@FLASK.add("a `before_request` hook has loaded the row itself")
+def the_row_is_loaded_before(app: Flask, guard: Guard) -> None:
+    app.before_request(loads_the_product)
+    route(app, guard(make_buy()))
+
+
+@FLASK.add(
+    "a `before_request` hook has changed something",
+    plain=SELLS,
+    lock=CHANGED,
+    fence=CHANGED,
+)
+def something_is_changed_before(app: Flask, guard: Guard) -> None:
+    app.before_request(lambda: db.session.add(Customer()))
+    route(app, guard(make_buy()))
+
+
+@FLASK.add("an `after_request` hook commits", lock=COMMIT_INSIDE, fence=COMMIT_INSIDE)
+def after_request_commits(app: Flask, guard: Guard) -> None:
+    @app.after_request
+    def commit(response: Response) -> Response:
+        db.session.commit()
+        return response
+
+    def view(id: int) -> Any:
+        with BOOK.selling():
+            return answer(sell(id))
+
+    route(app, guard(view))
+
+
+@FLASK.add("`after_this_request` commits", lock=COMMIT_INSIDE, fence=COMMIT_INSIDE)
+def after_this_request_commits(app: Flask, guard: Guard) -> None:
+    def view(id: int) -> Any:
+        @after_this_request
+        def commit(response: Response) -> Response:
+            db.session.commit()
+            return response
+
+        with BOOK.selling():
+            return answer(sell(id))
+
+    route(app, guard(view))
+
+
+@FLASK.add("a `Session` of SQLAlchemy's own, begun and committed in the view", plain=SELLS, fence=None)
+def a_session_of_its_own(app: Flask, guard: Guard) -> None:
+    def view(id: int) -> Any:
+        with BOOK.selling(), Session(db.engine) as session:
+            sold = sell(id, session)
+            session.commit()
+            return answer(sold)
+
+    route(app, guard(view))

@@ -1,0 +1,68 @@
+"""The lock encloses COMMIT, and the fence commits nothing that was overtaken, in every arrangement.
+
+Every cell is 64 requests of eight threads, or tasks, through the real handler on a real database: 40 pieces
+are sold, 24 requests learn that there are no more. `-s` shows the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from loadtest.mariadb import running_mariadb
+from loadtest.postgresql import running_postgresql
+from tests.transactions.arrangement import GUARDS, OVERSELLS, SELLS
+from tests.transactions.cells import RUNS, Run
+from tests.transactions.till import Outcome
+
+Judged = list[tuple[str, str, str, Outcome, str]]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Run, Future[Judged]]]:
+    """All runs, one after the other on each database, the databases beside each other."""
+    folder = tmp_path_factory.mktemp("matrix")
+    with contextlib.ExitStack() as stack:
+        urls = {
+            "postgresql": stack.enter_context(running_postgresql()),
+            "mariadb": stack.enter_context(running_mariadb()),
+        }
+        pools = {name: stack.enter_context(ThreadPoolExecutor(1)) for name in (*urls, "sqlite")}
+        yield {run: pools[run.database].submit(judge, run, urls, folder) for run in RUNS}
+
+
+def judge(run: Run, urls: dict[str, str], folder: Path) -> Judged:
+    url = urls.get(run.database, f"sqlite:///{folder}/{run.framework}.sqlite3")
+    return [
+        (arrangement.name, guard, expected, outcome, run.complaint(outcome, expected, arrangement))
+        for arrangement, guard, expected, outcome in run.outcomes(url)
+    ]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_in_every_arrangement_as_many_are_sold_as_there_are(
+    run: Run, judged: dict[Run, Future[Judged]]
+) -> None:
+    cells = judged[run].result()
+    print(f"\n{run}\n{table(cells)}")
+    assert [f"{name} with {guard}: {wrong}" for name, guard, _, _, wrong in cells if wrong] == []
+
+
+def table(cells: Judged) -> str:
+    rows: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, guard, expected, outcome, wrong in cells:
+        if expected in {SELLS, OVERSELLS} or wrong:
+            shown = f"sold {outcome.sold}"
+        else:
+            shown = "refused" if outcome.refusal else f"{outcome.answers.get('500', 0)} x 500"
+        rows[name][guard] = f"{shown}{' WRONG' if wrong else ''}"
+    head = f"{'':40}" + "".join(f"{guard:>14}" for guard in GUARDS)
+    lines = [
+        f"{name:40}" + "".join(f"{row.get(guard, ''):>14}" for guard in GUARDS) for name, row in rows.items()
+    ]
+    return "\n".join([head, *lines])
