@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flask import Flask, current_app
+from flask import Flask, current_app, request
 
 from distlock.errors import ConfigurationError
 from distlock.grant import Fence, Grant
@@ -24,7 +24,7 @@ from flask_distlock.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.placement import check_placement
 from flask_distlock.request import UserKey
 from flask_distlock.rows import RowClient
-from flask_distlock.rules import RULES, with_rules
+from flask_distlock.rules import RULES, refuse_replaced, with_rules
 from flask_distlock.sessions import bind_of
 from flask_distlock.signals import fence_lifted, lock_lost, send
 from flask_distlock.state import KEY, State, current_state
@@ -147,6 +147,7 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
 
 def _check_once(app: Flask, state: State) -> None:
     if state.checked:
+        refuse_replaced(app, state.ruled, request.endpoint)
         return
     with state.mutex:
         if not state.checked:
@@ -157,6 +158,7 @@ def _check_once(app: Flask, state: State) -> None:
                 # A site that handles all errors would make an everyday answer of it.
                 logger.critical("%s answers no request: %s", app.name, error)
                 raise
+            state.ruled = {name: view for name, view in views.items() if view is not app.view_functions[name]}
             app.view_functions.update(views)
             answer_lock_errors(app)
             state.sessions.watch(app)

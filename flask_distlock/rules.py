@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from flask import Flask
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, refuse_unguardable
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of, refuse_unguardable
 from distlock.web.rules import Rule, read_rules, unknown_route
 from flask_distlock.decorators import wrap
 
@@ -32,6 +32,21 @@ def with_rules(app: Flask) -> dict[str, View]:
             raise unknown_route(rule, views)
         views[rule.route] = _around(views[rule.route], rule)
     return views
+
+
+def refuse_replaced(app: Flask, ruled: Mapping[str, View], endpoint: str | None) -> None:
+    """Raise `ConfigurationError` if the view of *endpoint* was put in the place of the one with its rules."""
+    ours = ruled.get(endpoint or "")
+    if ours is None:
+        return
+    view = app.view_functions.get(endpoint or "")
+    if view is ours or (view is not None and set(guards_of(ours)) <= set(guards_of(view))):
+        return
+    raise ConfigurationError(
+        f"{RULES} lock {endpoint!r}, and app.view_functions[{endpoint!r}] was replaced after the first "
+        "request, so that requests would go past: replace it before that, or wrap what is there with "
+        "functools.wraps."
+    )
 
 
 def _around(view: View, rule: Rule) -> View:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from flask import current_app, has_app_context
 
@@ -26,6 +28,8 @@ class State:
     mutex: threading.Lock = field(default_factory=threading.Lock)
     #: Whether the first request has come, and found nothing wrong.
     checked: bool = False
+    #: The views that have rules around them, by endpoint.
+    ruled: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 def current_state() -> State:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -247,3 +248,15 @@ def test_a_rule_for_a_class_finds_its_routes(make_app: Callable[..., Flask]) -> 
     app.add_url_rule("/product/<int:id>", view_func=view, methods=["POST"])
     client = app.test_client()
     assert (client.get("/product").text, client.post("/product/1").text) == ("unlocked", "product_1")
+
+
+def test_a_view_that_is_replaced_under_its_rule_is_refused(serve: Serve) -> None:
+    app = serve(RULE)
+    client = app.test_client()
+    assert client.post("/product/1").text == "product_1"
+    ruled = app.view_functions["buy"]
+    app.view_functions["buy"] = buy
+    with pytest.raises(ConfigurationError, match="was replaced after the first request"):
+        client.post("/product/1")
+    app.view_functions["buy"] = functools.wraps(ruled)(lambda **arguments: ruled(**arguments))
+    assert client.post("/product/1").text == "product_1"
