@@ -96,7 +96,9 @@ def open_browser(width: int = 900, height: int = 1100) -> Iterator[Page]:
                 with contextlib.closing(find_page(Path(home), process)) as page:
                     yield page
             finally:
-                process.kill()
+                # Asked to end, it ends its helpers first; killed, they would go on writing into its home.
+                process.terminate()
+                process.wait(PATIENCE)
 
 
 def find_page(home: Path, process: subprocess.Popen[bytes]) -> Page:
