@@ -52,6 +52,7 @@ def run(
         timeout=told.timeout,
         ttl=told.ttl,
         fence=fence_of(guarded),
+        standby=services.standby(told.alias),
         observer=observer_for(guarded, request),
     )
 

@@ -38,6 +38,7 @@ class Ask:
     names: Sequence[str]
     transactions: SessionTransactions
     fence: str | None
+    standby: Locks | None
     observer: Observer | None
 
     def finish(self, result: Any) -> Any:
@@ -70,6 +71,7 @@ def call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             timeout=guarded.told.timeout,
             ttl=guarded.told.ttl,
             fence=ask.fence,
+            standby=ask.standby,
             observer=ask.observer,
         )
 
@@ -91,6 +93,7 @@ async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any])
             timeout=guarded.told.timeout,
             ttl=guarded.told.ttl,
             fence=ask.fence,
+            standby=ask.standby,
             observer=ask.observer,
         )
 
@@ -156,7 +159,8 @@ def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) ->
     transactions = state.sessions.transactions(guarded.where, is_view)
     told = guarded.told
     bind = bind_of(fence_for(state.services.service(told.alias), told))
-    return Ask(guarded, client, names, transactions, bind, observer_for(guarded))
+    standby = state.services.standby(told.alias)
+    return Ask(guarded, client, names, transactions, bind, standby, observer_for(guarded))
 
 
 def _streams(result: Any) -> bool:

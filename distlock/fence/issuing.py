@@ -27,7 +27,12 @@ class IssuedStamp(Stamp):
     def next(self, stored: Fence, seal: str) -> Fence | None:
         if seal == self.seal:
             return None
-        fence = Fence(max(self.fence.era, stored.era), stored.number + 1)
+        # A new era begins low: the numbers of a lock service have to be above it some day.
+        fence = (
+            Fence(self.fence.era, 1)
+            if self.fence.era > stored.era
+            else stored._replace(number=stored.number + 1)
+        )
         self.issued[self.name] = fence
         return fence
 

@@ -14,8 +14,10 @@ from distlock.current import Held, held, holding, inherited
 from distlock.errors import ConfigurationError
 from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
+from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.web.observer import Observer, Watch, watching
+from distlock.web.standby import LockOrRow
 
 R = TypeVar("R")
 
@@ -48,11 +50,13 @@ def run(
     timeout: float | None = None,
     ttl: float | None = None,
     fence: str | None = None,
+    standby: Locks | None = None,
     observer: Observer | None = None,
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
     *timeout*, *ttl*: seconds; None: the client's. *fence*: the database that is fenced; None: none.
+    *standby*: whose rows are the locks of what is fenced while the lock service is away; None: nothing runs.
     *observer*: told what becomes of the lock. Names that a guard around this one holds are ours already.
     Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
     lost before COMMIT rolls it back, too.
@@ -63,7 +67,7 @@ def run(
     left = _left(client, timeout)
     with (
         watching(observer, wanted) as watch,
-        client.lock(*wanted, timeout=timeout, ttl=ttl) as grant,
+        _lock(client, wanted, timeout, ttl, standby if fence else None, left) as grant,
         _held(client, grant, transactions, fence, watch, left) as finish,
     ):
         return finish(body())
@@ -78,6 +82,7 @@ async def arun(
     timeout: float | None = None,
     ttl: float | None = None,
     fence: str | None = None,
+    standby: Locks | None = None,
     observer: Observer | None = None,
 ) -> R:
     """`run`, for an async *body*."""
@@ -86,7 +91,7 @@ async def arun(
         return await body()
     left = _left(client, timeout)
     with watching(observer, wanted) as watch:
-        async with client.lock(*wanted, timeout=timeout, ttl=ttl) as grant:
+        async with _lock(client, wanted, timeout, ttl, standby if fence else None, left) as grant:
             with _held(client, grant, transactions, fence, watch, left) as finish:
                 return finish(await body())
 
@@ -96,6 +101,19 @@ def check_held() -> None:
     # A helper thread of an async view owns no lock, but commits what was done under it.
     for one in inherited():
         one.grant.check()
+
+
+def _lock(
+    client: Locks,
+    names: Sequence[str],
+    timeout: float | None,
+    ttl: float | None,
+    standby: Locks | None,
+    left: Callable[[], float],
+) -> Lock | LockOrRow:
+    if standby is None:
+        return client.lock(*names, timeout=timeout, ttl=ttl)
+    return LockOrRow(client, standby, names, timeout, ttl, left)
 
 
 @contextmanager

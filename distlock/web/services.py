@@ -34,6 +34,7 @@ class Services:
         self._mutex = threading.Lock()
         self._settings: Mapping[str, Service] | None = None
         self._clients: dict[str, Locks] = {}
+        self._standbys: dict[str, Locks] = {}
 
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
@@ -46,6 +47,16 @@ class Services:
                 made = self._clients[alias] = self._make(service)
                 made.place = _place(service)
             return self._clients[alias]
+
+    def standby(self, alias: str) -> Locks | None:
+        """Whose rows are the locks of *alias* while its service is away; None: nothing runs then."""
+        service = self.service(alias)
+        if service.on_backend_down != "run":
+            return None
+        with self._mutex:
+            if alias not in self._standbys:
+                self._standbys[alias] = RowLocks(service)
+            return self._standbys[alias]
 
     def service(self, alias: str) -> Service:
         """The settings of *alias*. Raises `ConfigurationError` if there is no such alias."""
@@ -63,8 +74,9 @@ class Services:
     def reset(self) -> None:
         """Close the clients and forget the settings: they have changed."""
         with self._mutex:
-            clients, self._clients, self._settings = self._clients, {}, None
-        for client in clients.values():
+            clients = [*self._clients.values(), *self._standbys.values()]
+            self._clients, self._standbys, self._settings = {}, {}, None
+        for client in clients:
             client.close()
 
 

@@ -50,6 +50,7 @@ class Service:
     #: everybody else. The core's own default is larger: its callers are not a server's only threads.
     max_waiters: int = 8
     max_waiters_total: int = 12
+    on_backend_down: str = "refuse"
     fence: bool | str = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
@@ -168,6 +169,12 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
         for message, hint in database_setting.contradictions(where, given):
             yield Problem("backend", message, hint)
         return
+    if given.get("ON_BACKEND_DOWN") == "run" and not given.get("FENCE"):
+        yield Problem(
+            "value",
+            f"{where}['ON_BACKEND_DOWN'] is 'run', and without a fence nobody would keep the views apart.",
+            'Write "FENCE": True, or leave ON_BACKEND_DOWN out: no lock, no view.',
+        )
     if not backend and not location:
         yield Problem(
             "backend",
@@ -276,9 +283,9 @@ def _prefix(value: Any) -> str | None:
 
 
 def _on_backend_down(value: Any) -> str | None:
-    if value == "run":
-        return "'run' needs a fence, which this version does not have: write 'refuse'."
-    return None if value == "refuse" else "The only value is 'refuse': no lock, no view."
+    if value in ("refuse", "run"):
+        return None
+    return "It has to be 'refuse' (no lock, no view), or 'run' where FENCE is set."
 
 
 def _fence(value: Any) -> str | None:
@@ -315,6 +322,7 @@ _PLAIN = {
     "max_names",
     "max_waiters",
     "max_waiters_total",
+    "on_backend_down",
     "prefix",
     "timeout",
     "ttl",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,46 +12,12 @@ from sqlalchemy.exc import OperationalError
 
 from distlock.fence.statements import trouble
 from tests.fence.conftest import STOCK
-from tests.fence.shops import Answered, FlaskShop, Shop, open_shop
-
-THREADS = 8
-BUYERS = 48
+from tests.fence.selling import sell, sold_by
+from tests.fence.shops import Answered, FlaskShop, open_shop
 
 DUMMY: dict[str, object] = {"BACKEND": "dummy"}
 
 pytestmark = pytest.mark.parametrize("face", ["django", "flask"])
-
-
-def sell(shop: Shop, **guard: object) -> None:
-    """Sell out: the view reads, thinks and writes."""
-
-    def buy() -> bool:
-        qty = shop.read()
-        if qty < 1:
-            return False
-        time.sleep(0.002)
-        shop.write(qty - 1)
-        return True
-
-    shop.serve(buy, **guard)
-
-
-def sold_by(shop: Shop) -> int:
-    start = threading.Barrier(THREADS)
-
-    def buyer(number: int) -> bool:
-        if number < THREADS:
-            start.wait()
-        for _ in range(100):
-            # Overtaken: the numbers of this lock say nothing of the order in which the rows are locked.
-            if (answer := shop.post()) != Answered(503, "lock_lost"):
-                break
-        assert answer.status in {200, 409}
-        shop.leave()
-        return answer.status == 200
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        return sum(pool.map(buyer, range(BUYERS)))
 
 
 def left(engine: Engine) -> int:

@@ -18,11 +18,11 @@ def test_every_key_arrives() -> None:
     given = {
         "BACKEND": "redis", "LOCATION": REDIS, "PREFIX": "shop", "ERA": 2, "TTL": 8, "TIMEOUT": 0.5,
         "MAX_HOLD": 30, "MAX_NAMES": 4, "MAX_WAITERS": 5, "MAX_WAITERS_TOTAL": 6,
-        "ON_BACKEND_DOWN": "refuse", "FENCE": "orders", "OPTIONS": {"socket_timeout": 1},
+        "ON_BACKEND_DOWN": "run", "FENCE": "orders", "OPTIONS": {"socket_timeout": 1},
     }  # fmt: skip
     service = read({"default": REDIS and given})["default"]
     assert service == Service(
-        "default", REDIS, None, "shop", 2, 8, 0.5, 30, 4, 5, 6, "orders", {"socket_timeout": 1}
+        "default", REDIS, None, "shop", 2, 8, 0.5, 30, 4, 5, 6, "run", "orders", {"socket_timeout": 1}
     )
 
 
@@ -86,7 +86,7 @@ def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
         ({"default": {"LOCATION": REDIS, "MAX_WAITERS": 1.5}}, "value", "whole number"),
         ({"default": {"LOCATION": REDIS, "ERA": 0}}, "value", "whole number"),
         ({"default": {"LOCATION": REDIS, "PREFIX": "a:b"}}, "value", "letters, digits"),
-        ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "run"}}, "value", "needs a fence"),
+        ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "run"}}, "value", "FENCE\": True"),
         ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "ignore"}}, "value", "no lock, no view"),
         ({"default": {"LOCATION": REDIS, "FENCE": 1}}, "value", "True, False, or the name of the database"),
         ({"default": {"LOCATION": REDIS, "OPTIONS": ["x"]}}, "value", "dict of the backend's own"),

@@ -13,9 +13,9 @@ from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.janitor import Janitor
 from distlock.backends.zookeeper.line import Line
-from distlock.backends.zookeeper.nodes import FOLDER
+from distlock.backends.zookeeper.nodes import FOLDER, SPAN_BITS
 from distlock.backends.zookeeper.session import Session
-from distlock.errors import ConfigurationError
+from distlock.errors import BackendUnavailable, ConfigurationError
 
 T = TypeVar("T")
 
@@ -87,8 +87,11 @@ class ZooKeeperBackend:
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         # A fence is the number of the ensemble's transaction that made the node. Nobody can tell it to skip
         # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
-        if self.renew([ask]) == [False]:
+        line = self._line(ask.ttl)
+        if self.renew([ask]) == [False] or (place := line.current(ask.token)) is None:
             return None
+        if number < place.hold().fence + (1 << SPAN_BITS):
+            raise BackendUnavailable("The next node that ZooKeeper makes is above that number: ask again.")
         raise ConfigurationError(
             f"A database has seen the fence {number}, and ZooKeeper at {self._address.shown} is not as far: "
             "it was set up anew, or another lock service gave that fence out. ZooKeeper can't skip numbers: "
