@@ -14,12 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.protocol.serialization import (
-    Delete,
-    Exists,
-    GetChildren,
-    SetData,
-)
+from kazoo.protocol.serialization import Delete, Exists, GetChildren, SetData
 from kazoo.protocol.states import EventType, WatchedEvent
 
 from distlock import clock
@@ -276,8 +271,13 @@ class Line:
 
     def _is_first(self, ask: Ask, deadline: float) -> bool:
         """Whether another client has the lock with this token. Its session is what keeps it alive."""
-        names = self._names(lock_path(self._base, ask.key), deadline, fresh=True)
-        return bool(names) and names[0].startswith(contender_prefix(ask.token))
+        parent = lock_path(self._base, ask.key)
+        names = self._names(parent, deadline, fresh=True)
+        if not names or not names[0].startswith(contender_prefix(ask.token)):
+            return False
+        (stat,) = self.session.ask([Exists(f"{parent}/{names[0]}", None)], deadline)
+        # What our own session has and is no place was given up, and is about to be deleted.
+        return self._checked(stat) is not None and stat.ephemeralOwner != self.session.id
 
     def _drop(self, place: Place) -> None:
         self._unqueue(place)

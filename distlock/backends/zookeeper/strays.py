@@ -22,9 +22,11 @@ class Strays:
         self._base = base
         #: Token -> key, and whether its node was never given out as a place.
         self._tokens: dict[str, tuple[str, bool]] = {}
+        #: Nodes that were found and that nobody may claim any more, until they are known to be gone.
+        self._doomed: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        return len(self._tokens) + len(self._doomed)
 
     def add(self, token: str, key: str, new: bool = False) -> None:
         """*new*: nobody was told of its node, so that it is as good as one that is made now."""
@@ -49,9 +51,16 @@ class Strays:
 
     def sweep(self, deadline: float) -> None:
         """Look for all of them, and delete what is found."""
+        self._delete(deadline)
         for token, (key, _) in list(self._tokens.items()):
             found = self.find(token, key, deadline)
             # Who asked again for the same token has claimed it, and its node with it.
             if self.claim(token) is not None:
-                for path in found:
-                    self._session.send(Delete(path, -1))
+                self._doomed.update(found)
+                self._delete(deadline)
+
+    def _delete(self, deadline: float) -> None:
+        for path in list(self._doomed):
+            # Not forgotten before it is answered: a node that is left would keep everybody waiting.
+            self._session.ask([Delete(path, -1)], deadline)
+            self._doomed.discard(path)

@@ -13,11 +13,17 @@ from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
 
 class Proxy:
-    """Forwards every connection to *port*. `lose_reply` swallows one reply, and breaks its connection."""
+    """Forwards every connection to *port*.
+
+    `lose_reply` swallows one reply, `lose_request` one request of a kind; both break its connection.
+    """
 
     def __init__(self, port: int) -> None:
         self._target = port
         self._losing = threading.Event()
+        self._unwanted: int | None = None
+        #: Connections that were frozen: they stay open, and nothing gets through.
+        self._frozen: set[socket.socket] = set()
         self._apart = threading.Event()
         self.lost = threading.Event()
         self._sockets: list[socket.socket] = []
@@ -32,6 +38,15 @@ class Proxy:
     def lose_reply(self) -> None:
         self.lost.clear()
         self._losing.set()
+
+    def lose_request(self, kind: int) -> None:
+        """*kind*: the number that the protocol has for it."""
+        self.lost.clear()
+        self._unwanted = kind
+
+    def freeze(self) -> None:
+        """Let the connections that there are hang; new ones are served."""
+        self._frozen |= set(self._sockets)
 
     def part(self) -> None:
         """Break all connections and take no new ones, until `join`."""
@@ -69,7 +84,13 @@ class Proxy:
                     self._losing.clear()
                     self.lost.set()
                     break
-                target.sendall(data)
+                # A request begins with its length and its own number; kazoo sends one at a time.
+                if not replies and self._unwanted == int.from_bytes(data[8:12]):
+                    self._unwanted = None
+                    self.lost.set()
+                    break
+                if source not in self._frozen:
+                    target.sendall(data)
         for one in (source, target):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
