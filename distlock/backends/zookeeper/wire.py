@@ -1,7 +1,7 @@
 """kazoo, bent a little: what we need of it and it does not offer.
 
 It has no container nodes, keeps the negotiated session timeout to itself, lets a host that answers nothing
-take a whole session's time, and warns of each attempt to reconnect.
+take a whole session's time, or for ever under load, and warns of each attempt to reconnect.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import sys
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Auth, Connect, Create, Create2, SetData, Transaction
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
+from distlock import clock
 from distlock.backends.zookeeper.address import Address
 
 logger = logging.getLogger(__name__)
@@ -36,28 +38,54 @@ class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, io_timeout: float) -> None:
         super().__init__()
-        self._io_timeout = io_timeout
+        #: What one attempt to connect may take, and what the answer to it may take, seconds.
+        self.patience = io_timeout
 
     def create_connection(self, *args: Any, timeout: float | None = None, **more: Any) -> Any:
-        return super().create_connection(
-            *args, timeout=min(timeout or self._io_timeout, self._io_timeout), **more
-        )
+        return super().create_connection(*args, timeout=min(timeout or self.patience, self.patience), **more)
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     #: What the server granted, seconds.
     session_timeout = 0.0
+    #: Since when it has not answered, if there is something to be answered.
+    _silent_since = 0.0
 
     def __init__(self, io_timeout: float, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._io_timeout = io_timeout
 
+    def _expand_client_hosts(self) -> Any:
+        hosts = super()._expand_client_hosts()
+        # Where one hangs there has to be time for another, before who waits for it gives up.
+        self.handler.patience = self._io_timeout / 2 if len(hosts) > 1 else self._io_timeout
+        return hosts
+
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         # A server that is just starting may never answer, and the next attempt is answered at once.
-        answer = super()._invoke(min(timeout, self._io_timeout), request, xid)
+        answer = super()._invoke(min(timeout, self.handler.patience), request, xid)
         if isinstance(request, Connect):
             self.session_timeout = answer[0].time_out / 1000
         return answer
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        answer = super()._read_socket(read_timeout)
+        self._silent_since = clock.now()
+        return answer
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        # kazoo looks whether the server hangs when there was nothing to send for a third of a session: who
+        # has a lot to ask would go on asking that one for ever, and never hear of the others.
+        now = clock.now()
+        if not self.client._pending:
+            self._silent_since = now
+        elif now > self._silent_since + self._io_timeout and not self._has_news():
+            raise ConnectionDropped(f"it has said nothing for {now - self._silent_since:.1f} s")
+        super()._send_request(read_timeout, connect_timeout)
+
+    def _has_news(self) -> bool:
+        """It has said something meanwhile, and we are late."""
+        return bool(self.handler.select([self._socket], [], [], 0)[0])
 
 
 def _without_secrets(args: tuple[object, ...]) -> list[object]:
@@ -83,7 +111,9 @@ class _Memo:
             logger.debug(message, *_without_secrets(args))
 
     def warning(self, message: str, *args: object) -> None:
-        self.last = message % args if args else message
+        # It says that right after why.
+        if message != "Transition to CONNECTING":
+            self.last = message % args if args else message
         self.debug(message, *args)
 
     info = debug
