@@ -49,7 +49,10 @@ class Entry:
                 self._strays.add(ask.token, ask.key, new=True)
                 raise
             refusal = _refusal(answer)
-            if not isinstance(refusal, NoNodeError):
+            for error in (*made, refusal):
+                if isinstance(error, KazooException) and not isinstance(error, NodeExistsError | NoNodeError):
+                    raise unavailable(self._session.address, error)
+            if refusal is None:
                 break
             if clock.now() >= deadline:
                 raise unavailable(self._session.address, refusal)
@@ -57,9 +60,6 @@ class Entry:
             there = False
             if made and isinstance(made[0], NoNodeError):
                 self._make_base(deadline)
-        for error in (*made, refusal):
-            if isinstance(error, KazooException) and not isinstance(error, NodeExistsError):
-                raise unavailable(self._session.address, error)
         if owner is None or owner != self._session.id:
             # One session ended and the next began meanwhile. Which of them it belongs to, the server knows.
             self._strays.add(ask.token, ask.key, new=True)
