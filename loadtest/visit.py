@@ -52,7 +52,7 @@ VISITS = {
         stock=25,
         products=4,
         # A cart is more work for the database, and only work in the same moment shows the race.
-        pause=0.02,
+        pause=0.04,
     ),
     REDUCE: Visit(
         REDUCE,
