@@ -6,9 +6,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -153,3 +154,17 @@ def test_a_missing_table_says_how_to_make_it(engine: Engine) -> None:
         connection.execute(text("DROP TABLE distlock_fence"))
     with pytest.raises(ConfigurationError, match=r"table is missing.* Run: flask distlock create-table"):
         passes(engine, grant(1))
+
+
+def test_what_it_costs(engine: Engine) -> None:
+    """As the page says: what is sent besides BEGIN and COMMIT."""
+    passes(engine, grant(1))
+    sent: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        sent.append(statement)
+
+    passes(engine, grant(2))
+    sent = [statement for statement in sent if statement != "BEGIN"]
+    assert len(sent) == (2 + 4 if engine.dialect.name == "sqlite" else 2)

@@ -23,6 +23,8 @@ T = TypeVar("T")
 _BATCH = 500
 #: Sessions cost threads. More ttls than this are most likely not meant.
 _MOST_SESSIONS = 8
+#: What a thousand transactions come to, in fences.
+_SOON = 1000 << SPAN_BITS
 #: For who asks whether something is locked before he has locked anything, seconds.
 _ANY_TTL = 10.0
 
@@ -90,8 +92,8 @@ class ZooKeeperBackend:
         line = self._line(ask.ttl)
         if self.renew([ask]) == [False] or (place := line.current(ask.token)) is None:
             return None
-        if number < place.hold().fence + (1 << SPAN_BITS):
-            raise BackendUnavailable("The next node that ZooKeeper makes is above that number: ask again.")
+        if number < place.hold().fence + _SOON:
+            raise BackendUnavailable("ZooKeeper's transactions are above that number in a moment: ask again.")
         raise ConfigurationError(
             f"A database has seen the fence {number}, and ZooKeeper at {self._address.shown} is not as far: "
             "it was set up anew, or another lock service gave that fence out. ZooKeeper can't skip numbers: "
