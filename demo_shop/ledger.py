@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from demo_shop.tables import Base, LockRow, Product, Purchase
+from demo_shop.tables import Answer, Base, LockRow, Product, Purchase
 
 PRODUCT_ID = 1
 #: The first is the article's; a cart needs more than one.
@@ -106,7 +106,7 @@ def open_sale(database: str, stock: int, products: int = 1) -> None:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     with session(database) as shop:
         Base.metadata.create_all(shop.connection())
-        for table in (Purchase, Product, LockRow):
+        for table in (Purchase, Product, LockRow, Answer):
             shop.execute(delete(table))
         for number, name in enumerate(list(CATALOGUE)[:products], PRODUCT_ID):
             shop.add(Product(id=number, product_name=name, stock=stock))

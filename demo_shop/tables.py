@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import DateTime, ForeignKey, String
+from sqlalchemy import DateTime, ForeignKey, String, Text
 from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -52,6 +52,19 @@ class LockRow(Base):
     owner: Mapped[str] = mapped_column(String(36))
     #: By the clock of whoever wrote it, Unix seconds.
     expires_at: Mapped[float]
+
+
+class Answer(Base):
+    """What was answered to the first request with a key: see `demo_shop.once`."""
+
+    __tablename__ = "answer"
+
+    key: Mapped[str] = mapped_column("idempotency_key", String(64), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    status: Mapped[int]
+    body: Mapped[str] = mapped_column(Text)
+    #: Old ones may be deleted: who repeats does so within the day.
+    created_at: Mapped[datetime] = mapped_column(Moment)
 
 
 #: What the distributed lock has in the database, where it is there.

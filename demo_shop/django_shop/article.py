@@ -9,8 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from demo_shop import goods
+from demo_shop.django_shop.once import refuse
 from demo_shop.django_shop.selling import WAYS, subtract
-from demo_shop.django_shop.views import SHOP, refuse, sell
+from demo_shop.django_shop.views import SHOP, sell
 from demo_shop.guards import guarded
 from demo_shop.sale import Line, Refusal, no_goods, read_id
 from django_distlock import distributed_lock

@@ -19,6 +19,21 @@ class Product(models.Model):
         return self.product_name
 
 
+class Answer(models.Model):
+    key = models.CharField(primary_key=True, max_length=64, db_column="idempotency_key")
+    fingerprint = models.CharField(max_length=64)
+    status = models.IntegerField()
+    body = models.TextField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = "answer"
+
+    def __str__(self) -> str:
+        return self.key
+
+
 class Purchase(models.Model):
     id = models.AutoField(primary_key=True)
     product = models.ForeignKey(Product, models.CASCADE)

@@ -12,18 +12,15 @@ from django.views.decorators.http import require_POST, require_safe
 from demo_shop import storefront as words
 from demo_shop.configuration import Configuration
 from demo_shop.django_shop.models import Product, Purchase
+from demo_shop.django_shop.once import key_name, once, refuse
 from demo_shop.django_shop.selling import WAYS
 from demo_shop.guards import GUARDS, guarded
 from demo_shop.ledger import PRODUCT_ID
-from demo_shop.sale import Line, Refusal, no_such_product, read_cart
+from demo_shop.sale import Line, no_such_product, read_cart
 from django_distlock import distributed_lock
 
 SHOP: Configuration = settings.SHOP
 sell = WAYS[GUARDS[SHOP.guard].way]
-
-
-def refuse(refusal: Refusal) -> HttpResponse:
-    return JsonResponse(refusal.said, status=refusal.status)
 
 
 def product_name(request: HttpRequest, id: int) -> Iterable[str]:
@@ -35,14 +32,16 @@ def cart_names(request: HttpRequest) -> Iterable[str]:
 
 
 @require_POST
-@guarded(SHOP, distributed_lock("product_<id>"), product_name, refuse)
+@guarded(SHOP, distributed_lock("product_<id>", key_name), product_name, refuse)
+@once
 def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
     """Sell one unit."""
     return JsonResponse(words.bought(SHOP, sell([Line(id)])))
 
 
 @require_POST
-@guarded(SHOP, distributed_lock("product_<int:json.lines[].sku>"), cart_names, refuse)
+@guarded(SHOP, distributed_lock("product_<int:json.lines[].sku>", key_name), cart_names, refuse)
+@once
 def checkout(request: HttpRequest) -> HttpResponse:
     """Sell all of a cart, or nothing."""
     return JsonResponse(words.bought(SHOP, sell(read_cart(request.body))))

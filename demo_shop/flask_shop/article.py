@@ -9,8 +9,9 @@ from flask import Blueprint, Response, make_response, request
 
 from demo_shop import goods
 from demo_shop.flask_shop.database import SHOP, db
+from demo_shop.flask_shop.once import refuse
 from demo_shop.flask_shop.selling import WAYS, subtract
-from demo_shop.flask_shop.views import refuse, sell
+from demo_shop.flask_shop.views import sell
 from demo_shop.guards import guarded
 from demo_shop.sale import Line, Refusal, no_goods, read_id
 from flask_distlock import distributed_lock
@@ -36,6 +37,7 @@ def reduce_stock() -> Response:
     line = Line(read_id(request.args.get("id")))
     try:
         take([line])
+        db.session.commit()
     except Refusal as refusal:
         db.session.rollback()
         log.info("product %s: %s", line.sku, refusal)

@@ -94,7 +94,7 @@ def write(products: Mapping[int, Product], lines: Sequence[Line]) -> Receipt:
 
 
 def record(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
-    """Write the order, and commit it together with the stock."""
+    """Write the order, which is then committed together with the stock."""
     number = str(uuid.uuid4())
     db.session.add_all(
         Purchase(
@@ -107,7 +107,7 @@ def record(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
         )
         for line in lines
     )
-    db.session.commit()
+    db.session.flush()
     return Receipt(number, seen)
 
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flask import Blueprint, Response, jsonify, make_response, render_template, request
+from flask import Blueprint, Response, jsonify, render_template, request
 from sqlalchemy import func, select
 
 from demo_shop import storefront as words
 from demo_shop.flask_shop.database import SHOP, db
+from demo_shop.flask_shop.once import key_name, once, refuse
 from demo_shop.flask_shop.selling import WAYS
 from demo_shop.guards import GUARDS, guarded
 from demo_shop.ledger import PRODUCT_ID
-from demo_shop.sale import Line, Refusal, no_such_product, read_cart
+from demo_shop.sale import Line, no_such_product, read_cart
 from demo_shop.tables import Product, Purchase
 from flask_distlock import distributed_lock
 
 shop = Blueprint("shop", __name__)
 sell = WAYS[GUARDS[SHOP.guard].way]
-
-
-def refuse(refusal: Refusal) -> Response:
-    return make_response(jsonify(refusal.said), refusal.status)
 
 
 def product_name(id: int) -> Iterable[str]:
@@ -33,14 +30,16 @@ def cart_names(*_: object) -> Iterable[str]:
 
 
 @shop.post("/products/<int:id>/reduce")
-@guarded(SHOP, distributed_lock("product_<id>"), product_name, refuse)
+@guarded(SHOP, distributed_lock("product_<id>", key_name), product_name, refuse)
+@once
 def reduce_stock(id: int) -> Response:
     """Sell one unit."""
     return jsonify(words.bought(SHOP, sell([Line(id)])))
 
 
 @shop.post("/checkout")
-@guarded(SHOP, distributed_lock("product_<int:json.lines[].sku>"), cart_names, refuse)
+@guarded(SHOP, distributed_lock("product_<int:json.lines[].sku>", key_name), cart_names, refuse)
+@once
 def checkout() -> Response:
     """Sell all of a cart, or nothing."""
     return jsonify(words.bought(SHOP, sell(read_cart(request.get_data()))))

@@ -1,0 +1,182 @@
+"""Exactly one order for each key, over HTTP, on a Django and a Flask instance that share a database."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from demo_shop.configuration import Configuration
+from demo_shop.once import lock_names, read_asked
+from demo_shop.sale import Refusal
+from loadtest import stack as stacks
+from loadtest.databases import open_database
+from loadtest.stack import Stack
+from tests.demo_shop.test_shop import Answer
+
+#: The guard, and where its lock is: with none it is the key's row alone that makes one order.
+GUARDS = {
+    "file": ("distributed", "file"),
+    "database": ("distributed", "database"),
+    "no lock": ("none", "file"),
+}
+
+
+def ask(port: int, path: str, key: str | None, body: str = "", **headers: object) -> Answer:
+    if key is not None:
+        headers["Idempotency-Key"] = key
+    if body:
+        headers["Content-Type"] = "application/json"
+    sent = {name.replace("_", "-"): str(value) for name, value in headers.items()}
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("POST", path, body, sent)
+        answer = connection.getresponse()
+        return Answer(answer.status, dict(answer.getheaders()), answer.read().decode())
+
+
+def buy(port: int, key: str | None, product: int = 1, **headers: object) -> Answer:
+    return ask(port, f"/products/{product}/reduce", key, **headers)
+
+
+def new_key() -> str:
+    return str(uuid.uuid4())
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with open_database(request.param, tmp_path_factory.mktemp("once")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=GUARDS)
+def stack(request: pytest.FixtureRequest, database: str) -> Iterator[Stack]:
+    guard, backend = GUARDS[request.param]
+    shop = Configuration(guard=guard, stock=3, products=3)
+    with Stack(("django", "flask"), shop, backend, database) as running:
+        yield running
+
+
+@pytest.fixture(params=[(0, 1), (1, 0)], ids=["django then flask", "flask then django"])
+def ports(request: pytest.FixtureRequest, stack: Stack) -> tuple[int, int]:
+    """The instance that is asked first, and the one that is asked again."""
+    stack.restock()
+    first, again = request.param
+    return stack.instance_ports[first], stack.instance_ports[again]
+
+
+def test_who_asks_again_gets_the_first_answer(stack: Stack, ports: tuple[int, int]) -> None:
+    key = new_key()
+    first, again = buy(ports[0], key), buy(ports[1], key)
+    assert (first.status, first.text) == (again.status, again.text)
+    assert first.status == 200
+    assert "Idempotent-Replayed" not in first.headers
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.headers["Content-Type"] == "application/json"
+    assert [order.number for order in stack.ledger().orders] == [first.json()["order"]]
+
+
+def test_a_refusal_is_an_answer_too(stack: Stack, ports: tuple[int, int]) -> None:
+    cart = json.dumps({"lines": [{"sku": 1, "quantity": 2}, {"sku": 2, "quantity": 9}]})
+    key = new_key()
+    first = ask(ports[0], "/checkout", key, cart)
+    assert (first.status, first.json()["code"]) == (409, "sold_out")
+    again = ask(ports[1], "/checkout", key, cart)
+    assert (again.status, again.text) == (first.status, first.text)
+    assert stack.ledger().left == {1: 3, 2: 3, 3: 3}
+
+
+def test_another_request_with_the_key_is_refused(stack: Stack, ports: tuple[int, int]) -> None:
+    key = new_key()
+    assert buy(ports[0], key, product=1).status == 200
+    other = buy(ports[1], key, product=2)
+    assert (other.status, other.json()["code"]) == (422, "key_reused")
+    assert len(stack.ledger().orders) == 1
+
+
+def test_eight_at_once_make_one_order(stack: Stack, ports: tuple[int, int]) -> None:
+    key = new_key()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: buy(ports[number % 2], key), range(8)))
+    assert {(answer.status, answer.text) for answer in answers} == {(200, answers[0].text)}
+    assert len(stack.ledger().orders) == 1
+
+
+def test_a_lost_reply_costs_nothing(stack: Stack, ports: tuple[int, int]) -> None:
+    key = new_key()
+    with closing(http.client.HTTPConnection("127.0.0.1", ports[0], timeout=30)) as connection:
+        connection.request("POST", "/products/1/reduce", headers={"Idempotency-Key": key})
+    # Nobody has read the answer, which may not even have been made yet.
+    assert buy(ports[1], key).status == 200
+    deadline = time.monotonic() + 10
+    while not stack.ledger().orders and time.monotonic() < deadline:
+        pass
+    assert len(stack.ledger().orders) == 1
+
+
+def test_without_a_key_each_request_is_an_order(stack: Stack, ports: tuple[int, int]) -> None:
+    assert [buy(port, None).status for port in ports] == [200, 200]
+    assert len(stack.ledger().orders) == 2
+
+
+def test_a_key_that_is_none_is_refused(ports: tuple[int, int]) -> None:
+    for key in ('""', "x" * 256):
+        answer = buy(ports[0], key)
+        assert (answer.status, answer.json()["code"]) == (400, "bad_key")
+
+
+@pytest.fixture(params=["django", "flask"])
+def killed(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    ("moment", "replayed"),
+    [("X-Tell-Inside", None), ("X-Stay-Committed", "true")],
+    ids=["before COMMIT", "between COMMIT and answer"],
+)
+def test_a_server_that_is_killed_leaves_one_order_or_none(
+    killed: str,
+    moment: str,
+    replayed: str | None,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(stacks.APPLICATIONS, "django", "tests.demo_shop.stalling_django:application")
+    monkeypatch.setitem(stacks.APPLICATIONS, "flask", "tests.demo_shop.stalling_flask:app")
+    survivor = {"django": "flask", "flask": "django"}[killed]
+    key, mark = new_key(), tmp_path / "moment"
+    shop = Configuration(guard="distributed", pause=1)
+    with Stack((killed, survivor), shop, "file", database) as stack, ThreadPoolExecutor(1) as pool:
+        first: Future[Answer] = pool.submit(buy, stack.instance_ports[0], key, **{moment: mark})
+        while not mark.exists():
+            assert not first.done()
+        stack.instances[0].kill()
+        assert isinstance(first.exception(), OSError | http.client.HTTPException)
+        assert len(stack.ledger().orders) == (1 if replayed else 0)
+        again = buy(stack.instance_ports[1], key)
+        assert (again.status, again.headers.get("Idempotent-Replayed")) == (200, replayed)
+        assert [order.number for order in stack.ledger().orders] == [again.json()["order"]]
+
+
+def test_a_key_in_quotes_is_the_same_key() -> None:
+    assert read_asked('"abc"', "POST") == read_asked("abc", "POST")
+    assert read_asked(None) is None
+    assert lock_names(None) == []
+
+
+@pytest.mark.parametrize("key", ["", '""', "x" * 256, "schlüssel", "a\tb"])
+def test_what_is_no_key(key: str) -> None:
+    with pytest.raises(Refusal, match="1 to 255 characters"):
+        lock_names(key)
+
+
+def test_where_parts_meet_makes_a_difference() -> None:
+    assert read_asked("k", "a", "bc") != read_asked("k", "ab", "c")
