@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from distlock.backends.memory import WINDOW, MemoryBackend, MemoryService
 from distlock.engine import Engine
 from distlock.errors import BackendUnavailable
-from distlock.grant import Grant
+from distlock.grant import Grant, NameGrant
+from distlock.lifting import lift
 from distlock.steps import Call, Park
 from distlock.testing.history import Record
 
@@ -53,6 +55,8 @@ class Faults:
     cancel: float = 0.0
     stop: float = 0.0
     kill: float = 0.0
+    #: A database is ahead of a grant.
+    ahead: float = 0.0
 
     def any(self) -> bool:
         return any((self.lost_request, self.lost_reply, self.stop, self.kill))
@@ -95,6 +99,8 @@ class Process:
                 continue
             granted = self.simulation.now
             try:
+                if draw.random() < self.simulation.faults.ahead:
+                    yield from self._lift(grant)
                 yield Park(SimulatedGate(), draw.choice([0.0, 0.001, 0.02, 0.2]))
             except Cancelled as stop:
                 self.simulation.note(name, caller, asked, granted, grant)
@@ -102,6 +108,12 @@ class Process:
                 raise
             self.simulation.note(name, caller, asked, granted, grant)
             yield from self.engine.release(grant)
+
+    def _lift(self, grant: NameGrant) -> Generator[Call | Park, Any, None]:
+        number = grant.fence.number + self.simulation.random.choice([0, 1, 63, 64, 1000])
+        with suppress(BackendUnavailable):
+            if (yield from lift(self.engine, grant, number)) and grant.fence.number <= number:
+                self.simulation.wrong.append(f"{grant} was lifted, and is not above {number}.")
 
 
 NAMES = ["a", "b"]

@@ -29,9 +29,20 @@ def test_every_interleaving_is_that_of_a_lock() -> None:
         Faults(lost_request=0.05),
         Faults(stop=0.01),
         Faults(kill=0.002),
+        Faults(ahead=0.3),
+        Faults(ahead=0.3, cancel=0.02, lost_reply=0.05, stop=0.01, kill=0.001),
         Faults(cancel=0.02, lost_reply=0.02, lost_request=0.02, stop=0.005, kill=0.001),
     ],
-    ids=["cancelled", "reply lost", "request lost", "stopped", "killed", "all at once"],
+    ids=[
+        "cancelled",
+        "reply lost",
+        "request lost",
+        "stopped",
+        "killed",
+        "behind",
+        "behind and more",
+        "all at once",
+    ],
 )
 def test_faults_cost_time_but_no_exclusion_and_no_wake_up(faults: Faults) -> None:
     for seed in SEEDS:
