@@ -47,6 +47,8 @@ class ZooKeeperBackend:
         self._sink: Sink | None = None
         #: By ttl.
         self._lines: dict[float, tuple[Line, Janitor]] = {}
+        #: Until the next session: what we had ended with the last, or is about to.
+        self._closed = False
         self._guard = threading.Lock()
 
     def __repr__(self) -> str:
@@ -59,6 +61,7 @@ class ZooKeeperBackend:
     def close(self) -> None:
         with self._guard:
             lines, self._lines = list(self._lines.values()), {}
+            self._closed = True
         for line, janitor in lines:
             _end(line, janitor)
 
@@ -71,7 +74,8 @@ class ZooKeeperBackend:
         return self._line(ask.ttl).request(ask, self._deadline())
 
     def cancel(self, ask: Ask) -> bool:
-        return self._line(ask.ttl).cancel(ask, self._deadline())
+        # Who could not say goodbye in time would open a session for it, and nobody would close that one.
+        return not self._closed and self._line(ask.ttl).cancel(ask, self._deadline())
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         answers: dict[str, bool] = {}
@@ -84,7 +88,7 @@ class ZooKeeperBackend:
         return [answers[ask.token] for ask in asks]
 
     def release(self, ask: Ask) -> bool:
-        return self._line(ask.ttl).release(ask, self._deadline())
+        return not self._closed and self._line(ask.ttl).release(ask, self._deadline())
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         # A fence is the number of the ensemble's transaction that made the node. Nobody can tell it to skip
@@ -134,6 +138,7 @@ class ZooKeeperBackend:
                 session = Session(self._address, ttl, self._io_timeout, self._doubt)
                 line = Line(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, self._hint)
                 found = self._lines[ttl] = (line, Janitor(line))
+                self._closed = False
             return found[0]
 
     def _hint(self, key: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distlock
+from distlock.testing.fixtures import engine_of
 from distlock.testing.process import Process
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.redis_server import eventually
@@ -101,6 +102,23 @@ def test_a_forked_child_has_a_session_of_its_own_and_leaves_the_parents_alone(
     assert one.renew([first]) == [True]
     assert len(zookeeper_server.children(first.key)) == 1
     assert one.release(first)
+
+
+def test_a_client_that_was_closed_while_the_server_hung_begins_nothing_anew(
+    own_zookeeper: ZooKeeperServer,
+) -> None:
+    threads = set(threading.enumerate())
+    locks = distlock.connect(own_zookeeper.url, ttl=2.0, io_timeout=0.3)
+    assert locks.lock("product_1").acquire() is not None
+    own_zookeeper.pause()
+    locks.close()
+    own_zookeeper.resume()
+    # The keeper has not given the lock back. Its session ends, and the lock with it.
+    keeper = engine_of(locks).keeper
+    eventually(lambda: not keeper.retired, "the keeper is done")
+    eventually(lambda: not own_zookeeper.children(":product_1"), "the lock is free")
+    left = {thread.name for thread in set(threading.enumerate()) - threads}
+    assert left <= {"distlock-keeper"}
 
 
 def test_a_closed_client_leaves_no_thread_no_descriptor_no_session_and_no_node(
