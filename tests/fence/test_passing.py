@@ -168,3 +168,18 @@ def test_what_it_costs(engine: Engine) -> None:
     passes(engine, grant(2))
     sent = [statement for statement in sent if statement != "BEGIN"]
     assert len(sent) == (2 + 4 if engine.dialect.name == "sqlite" else 2)
+
+
+def test_names_in_opposite_orders_do_not_wait_in_a_ring(engine: Engine) -> None:
+    names = ["product_1", "product_2"]
+    passes(engine, grant(1, "mine", *names))
+
+    def buy(number: int) -> bool:
+        try:
+            passes(engine, grant(number, "mine", *(names if number % 2 else reversed(names))), seconds=20.0)
+        except Overtaken:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert any(pool.map(buy, range(2, 50)))
