@@ -1,0 +1,210 @@
+"""One instance of a shop, in Django or in Flask, that halts where it is told to.
+
+Run as ``python -m tests.fence.instance '{"framework": "django", "database": …}'``. It obeys lines:
+
+* ``sell POINT``: serve one request. At *POINT* it says ``at POINT``, and goes on after another line.
+* ``rush``: buy until everything is sold, with four threads, and again after every 423 and 503.
+
+and says ``ready``, and what each request was answered: ``answered 200``, ``answered 503 lock_lost``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from distlock.current import held
+from tests.transactions.till import Answer, ask_wsgi
+
+POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
+SHOPPERS = 4
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to start."""
+
+    framework: str
+    database: str
+    redis: str
+    name: str
+    fence: bool
+    ttl: float
+    timeout: float = 3.0
+    era: int = 1
+    #: Django: with ``ATOMIC_REQUESTS``; else the view opens its transaction by itself.
+    atomic: bool = True
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def distlock(self) -> dict[str, Any]:
+        service = {"LOCATION": self.redis, "TTL": self.ttl, "TIMEOUT": self.timeout, "ERA": self.era}
+        return {"default": service | {"FENCE": self.fence, "PREFIX": "stalled"}}
+
+
+class Halt:
+    """Where this instance is to halt."""
+
+    def __init__(self) -> None:
+        self.at = ""
+
+    def reach(self, point: str) -> None:
+        if self.at == point:
+            self.at = ""
+            print("at", point, flush=True)
+            sys.stdin.readline()
+
+
+halt = Halt()
+Execute = Callable[..., Any]
+
+
+def sell(name: str, execute: Execute) -> int:
+    """Sell a piece and note who did, and under which fence. *execute* gives the rows of a query."""
+    halt.reach("before the read")
+    [(stock,)] = execute("SELECT stock FROM product WHERE id = 1")
+    halt.reach("after the read")
+    if stock < 1:
+        return 409
+    execute("UPDATE product SET stock = :left WHERE id = 1", left=stock - 1)
+    era, number = held()[-1].grant.fence
+    written = {"seller": name, "era": era, "number": number}
+    execute("INSERT INTO sale (seller, era, number) VALUES (:seller, :era, :number)", **written)
+    return 200
+
+
+def django_site(order: Order) -> Any:
+    from contextlib import nullcontext
+
+    import django
+    from django.conf import settings
+    from django.core.wsgi import get_wsgi_application
+    from django.db import connection, transaction
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.http import HttpResponse
+    from django.urls import path
+
+    import tests.transactions.django_site as site
+
+    default = site.databases(order.database, "default")["default"]
+
+    class Urls:
+        urlpatterns: list[Any] = []
+
+    settings.configure(
+        ALLOWED_HOSTS=["*"],
+        DATABASES={"default": default | {"ATOMIC_REQUESTS": order.atomic}},
+        DISTLOCK=order.distlock,
+        INSTALLED_APPS=["django_distlock"],
+        ROOT_URLCONF=Urls,
+        SECRET_KEY="tests only",
+    )
+    django.setup()
+    from django_distlock import distributed_lock
+    from django_distlock.signals import lock_acquired
+
+    def execute(statement: str, **values: Any) -> Any:
+        with connection.cursor() as cursor:
+            for word in values:
+                statement = statement.replace(f":{word}", f"%({word})s")
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else ()
+
+    @distributed_lock("product_<int:id>")
+    def buy(request: Any, id: int) -> HttpResponse:
+        with nullcontext() if order.atomic else transaction.atomic():
+            return HttpResponse(status=sell(order.name, execute))
+
+    commit = BaseDatabaseWrapper._commit
+
+    def halting(self: Any) -> None:
+        halt.reach("before COMMIT")
+        commit(self)
+        halt.reach("before release")
+
+    BaseDatabaseWrapper._commit = halting
+    lock_acquired.connect(before_the_fence)
+    Urls.urlpatterns = [path("product/<int:id>/buy", buy)]
+    return get_wsgi_application()
+
+
+def flask_site(order: Order) -> Any:
+    from flask import Flask
+    from flask_sqlalchemy import SQLAlchemy
+    from sqlalchemy import Engine, event, text
+    from sqlalchemy.orm import Session
+
+    from demo_shop.ledger import database_url
+    from flask_distlock import DistLock
+    from flask_distlock.signals import lock_acquired
+
+    app = Flask(__name__)
+    app.config.update(SQLALCHEMY_DATABASE_URI=database_url(order.database), DISTLOCK=order.distlock)
+    db, locks = SQLAlchemy(app), DistLock(app)
+
+    def execute(statement: str, **values: Any) -> Any:
+        result = db.session.execute(text(statement), values)
+        return result.fetchall() if result.returns_rows else ()
+
+    @app.post("/product/<int:id>/buy")
+    @locks.distributed_lock("product_<int:id>")
+    def buy(id: int) -> Any:
+        status = sell(order.name, execute)
+        db.session.commit()
+        return "", status
+
+    event.listen(Engine, "commit", lambda connection: halt.reach("before COMMIT"))
+    event.listen(Session, "after_commit", lambda session: halt.reach("before release"))
+    lock_acquired.connect(before_the_fence, app)
+    return app.wsgi_app
+
+
+def before_the_fence(*sender: object, **about: object) -> None:
+    halt.reach("before the fence")
+
+
+def answered(answer: Answer) -> str:
+    code = json.loads(answer.body)["code"] if b'"code"' in answer.body else ""
+    return f"answered {answer.status} {code}".strip()
+
+
+def rush(application: Any) -> None:
+    """Buy until nothing is left."""
+
+    def shop() -> None:
+        while (answer := ask_wsgi(application)).status in {"200", "423", "503"}:
+            print(answered(answer), flush=True)
+        print(answered(answer), flush=True)
+
+    shoppers = [threading.Thread(target=shop) for _ in range(SHOPPERS)]
+    for shopper in shoppers:
+        shopper.start()
+    for shopper in shoppers:
+        shopper.join()
+
+
+def main() -> None:
+    logging.disable()
+    order = Order(**json.loads(sys.argv[1]))
+    assert urlsplit(order.database).port
+    application = {"django": django_site, "flask": flask_site}[order.framework](order)
+    print("ready", flush=True)
+    for line in iter(sys.stdin.readline, ""):
+        word, _, halt.at = line.strip().partition(" ")
+        if word == "rush":
+            rush(application)
+            print("done", flush=True)
+        else:
+            print(answered(ask_wsgi(application)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

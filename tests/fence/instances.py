@@ -1,0 +1,132 @@
+"""Starts, stops and continues instances of a shop, and looks at the database that they share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, insert, text
+
+from demo_shop.ledger import database_url
+from flask_distlock.fence import fence_table
+from tests.fence.instance import Order
+from tests.redis_server import eventually
+
+ROOT = Path(__file__).parents[2]
+
+#: Who waits for a row of the database just now.
+WAITING = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    # Its tables of transactions are a cache, which is not made anew while somebody goes on asking.
+    "mysql": "SELECT variable_value + 0 FROM information_schema.global_status "
+    "WHERE variable_name = 'innodb_row_lock_current_waits'",
+}
+
+
+class Instance:
+    """A process with the real handler."""
+
+    def __init__(self, order: Order) -> None:
+        command = [sys.executable, "-m", "tests.fence.instance", order.dump()]
+        self._popen = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.says() == "ready"
+
+    def tell(self, line: str) -> None:
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(f"{line}\n")
+        self._popen.stdin.flush()
+
+    def says(self) -> str:
+        """The next line, when it comes."""
+        assert self._popen.stdout is not None
+        line = self._popen.stdout.readline()
+        assert line, f"the instance ended with {self._popen.wait()}"
+        return line.strip()
+
+    def stop(self) -> None:
+        """Returns when every thread of it stands still."""
+        os.kill(self._popen.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self._popen.pid, os.WSTOPPED)
+
+    def go_on(self) -> None:
+        os.kill(self._popen.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        self._popen.kill()
+        self._popen.wait()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@contextmanager
+def started(*orders: Order) -> Iterator[list[Instance]]:
+    instances: list[Instance] = []
+    try:
+        for order in orders:
+            instances.append(Instance(order))  # noqa: PERF401
+        yield instances
+    finally:
+        for instance in instances:
+            instance.close()
+
+
+class Stock:
+    """What the database says."""
+
+    def __init__(self, url: str) -> None:
+        self._engine: Engine = create_engine(database_url(url))
+        metadata = MetaData()
+        fence_table(metadata)
+        self._product = Table(
+            "product", metadata, Column("id", Integer, primary_key=True), Column("stock", Integer)
+        )
+        self._sale = Table(
+            "sale",
+            metadata,
+            Column("id", Integer, primary_key=True),
+            Column("seller", String(20)),
+            Column("era", Integer),
+            Column("number", String(20)),
+        )
+        metadata.drop_all(self._engine)
+        metadata.create_all(self._engine)
+
+    def put(self, stock: int) -> None:
+        """*stock* pieces, none sold."""
+        with self._engine.begin() as connection:
+            connection.execute(self._product.delete())
+            connection.execute(self._sale.delete())
+            connection.execute(insert(self._product).values(id=1, stock=stock))
+
+    def sales(self) -> list[tuple[str, int, int]]:
+        """Seller, era and number of each, in their order."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(text("SELECT seller, era, number FROM sale ORDER BY id")).all()
+        return [(seller, era, int(number)) for seller, era, number in rows]
+
+    def sellers(self) -> str:
+        return "".join(seller for seller, _, _ in self.sales())
+
+    def left(self) -> int:
+        with self._engine.connect() as connection:
+            left: int = connection.execute(text("SELECT stock FROM product")).scalar_one()
+        return left
+
+    def wait_for_a_waiter(self) -> None:
+        """Until somebody waits for a row."""
+        eventually(self._is_waited_for, "an instance waits for a row")
+
+    def _is_waited_for(self) -> bool:
+        with self._engine.connect() as connection:
+            return bool(connection.execute(text(WAITING[self._engine.dialect.name])).scalar_one())
+
+    def close(self) -> None:
+        self._engine.dispose()

@@ -1,0 +1,112 @@
+"""A lock service that forgets everything during a sale, or is changed for another: the fence holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from loadtest.postgresql import running_postgresql
+from tests.fence.instance import SHOPPERS, Order
+from tests.fence.instances import Instance, Stock, started
+from tests.redis_server import RedisServer, running
+
+STOCK = 80
+ENOUGH = 20
+MANY = 600
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with running_postgresql() as url:
+        yield url
+
+
+@pytest.fixture
+def stock(database: str) -> Iterator[Stock]:
+    stock = Stock(database)
+    stock.put(STOCK)
+    yield stock
+    stock.close()
+
+
+@pytest.fixture
+def own_server() -> Iterator[RedisServer]:
+    yield from running()
+
+
+def until_all_is_sold(instance: Instance) -> list[str]:
+    return list(iter(instance.says, "done"))
+
+
+def listen(instance: Instance, number: int) -> None:
+    """Until *number* pieces were sold by it."""
+    sold = 0
+    while sold < number:
+        sold += instance.says() == "answered 200"
+
+
+def assert_in_order(stock: Stock, number: int = STOCK) -> None:
+    sales = [fence for _, *fence in stock.sales()]
+    assert (len(sales), stock.left()) == (number, 0)
+    assert sales == sorted(sales)
+
+
+def test_redis_is_killed_and_comes_back_empty_in_the_middle_of_a_sale(
+    database: str, stock: Stock, own_server: RedisServer
+) -> None:
+    orders = [Order(face, database, own_server.url, face[0], True, ttl=1.0) for face in ("django", "flask")]
+    with started(*orders) as instances:
+        for instance in instances:
+            instance.tell("rush")
+        listen(instances[0], ENOUGH)
+        own_server.restart()
+        answers = [answer for instance in instances for answer in until_all_is_sold(instance)]
+    assert answers.count("answered 409") == len(instances) * SHOPPERS
+    assert_in_order(stock)
+    assert set(stock.sellers()) == {"d", "f"}
+
+
+@pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
+def test_two_that_hold_one_lock_because_redis_forgot_the_first(
+    database: str, stock: Stock, own_server: RedisServer, fence: bool
+) -> None:
+    stock.put(1)
+    # Long leases: nobody asks Redis, which has forgotten the first one, before its COMMIT.
+    orders = [Order("django", database, own_server.url, name, fence, ttl=60.0) for name in "ab"]
+    with started(*orders) as (a, b):
+        a.tell("sell after the read")
+        assert a.says() == "at after the read"
+        own_server.restart()
+        b.tell("sell")
+        meanwhile = b.says()
+        a.tell("go on")
+        finally_ = a.says()
+    if fence:
+        # The row that the first one holds keeps the second one out, whatever Redis says.
+        assert (meanwhile, finally_, stock.sellers()) == ("answered 423 lock_contended", "answered 200", "a")
+    else:
+        assert (meanwhile, finally_, stock.sellers()) == ("answered 200", "answered 200", "ba")
+
+
+def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_server: RedisServer) -> None:
+    # More than the old one can sell before the new one has connected.
+    stock.put(MANY)
+    # Another database of Redis is another lock service: both instances hold the lock at once.
+    another = own_server.url.replace("/0", "/1")
+    old = Order("django", database, own_server.url, "o", True, ttl=10.0)
+    new = Order("flask", database, another, "n", True, ttl=10.0, era=2)
+    with started(old, new) as (before, after):
+        before.tell("rush")
+        listen(before, ENOUGH)
+        after.tell("rush")
+        answers = until_all_is_sold(after)
+        # The old one goes on asking, and is refused for ever.
+        assert "answered 503 lock_lost" in iter(before.says, "done")
+    assert answers.count("answered 409") == SHOPPERS
+    assert_in_order(stock, MANY)
+    # From the first one of the new era on nothing of the old one is committed.
+    sellers = stock.sellers()
+    assert sellers == "o" * sellers.count("o") + "n" * sellers.count("n")
+    assert sellers.count("o") >= ENOUGH
+    assert sellers.count("n") >= 1

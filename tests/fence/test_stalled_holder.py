@@ -1,0 +1,150 @@
+"""A holder is stopped past its lease, at five points of a request; meanwhile another sells the last piece.
+
+The instances are processes with the real handlers of Django and Flask, over one Redis and one database. The
+one that is stopped holds what it holds in the database, too: then the other one waits, and is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from loadtest.databases import SERVERS
+from tests.fence.instance import POINTS, Order
+from tests.fence.instances import Instance, Stock, started
+from tests.redis_server import RedisServer
+
+LOST = "answered 503 lock_lost"
+KEPT_OUT = "answered 423 lock_contended"
+SOLD = "answered 200"
+SOLD_OUT = "answered 409"
+
+#: The lease of the holder that is stopped, seconds. The other's is long: only the stop may cost a lock.
+SHORT, LONG = 0.9, 30.0
+
+
+@dataclass
+class Pair:
+    """Two instances of one shop. `a` is stopped, `b` goes on."""
+
+    a: Instance
+    b: Instance
+    stock: Stock
+
+    def stop_at(self, point: str) -> None:
+        """Let `a` go for the last piece, and stop it at *point*."""
+        self.stock.put(1)
+        self.a.tell(f"sell {point}")
+        assert self.a.says() == f"at {point}"
+        self.a.stop()
+        # It goes on behind the point as soon as it runs again.
+        self.a.tell("go on")
+
+    def sell(self) -> str:
+        """What `b` is answered. It waits for the lock until the lease of `a` is over."""
+        self.b.tell("sell")
+        return self.b.says()
+
+    def wake(self) -> str:
+        """What `a` is answered in the end."""
+        self.a.go_on()
+        return self.a.says()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("postgresql", "django", "flask"), ("mariadb", "flask", "django")],
+    ids="{0[0]}: {0[1]} is stopped, {0[2]} goes on".format,
+)
+def site(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[tuple[str, str, str, str]]:
+    """The database, the lock service, and the frameworks of the two instances."""
+    database, *frameworks = request.param
+    with SERVERS[database]() as url:
+        yield url, redis_server.url, *frameworks
+
+
+def pair(site: tuple[str, str, str, str], fence: bool, atomic: bool = True) -> Iterator[Pair]:
+    database, redis, first, second = site
+    a = Order(first, database, redis, "a", fence, SHORT, atomic=atomic)
+    b = Order(second, database, redis, "b", fence, LONG, atomic=atomic)
+    stock = Stock(database)
+    with started(a, b) as (one, other):
+        yield Pair(one, other, stock)
+    stock.close()
+
+
+@pytest.fixture(scope="module")
+def fenced(site: tuple[str, str, str, str]) -> Iterator[Pair]:
+    yield from pair(site, fence=True)
+
+
+@pytest.fixture(scope="module")
+def unfenced(site: tuple[str, str, str, str]) -> Iterator[Pair]:
+    yield from pair(site, fence=False)
+
+
+#: Point -> what `b` is answered meanwhile, what `a` is answered in the end, and who has sold then.
+WITH_FENCE = {
+    # The next holder passes the fence first: who comes later with an older number is overtaken.
+    "before the fence": (SOLD, LOST, "b"),
+    # It has passed the fence, and its row is locked until it goes on: it finds its lease over.
+    "before the read": (KEPT_OUT, LOST, ""),
+    "after the read": (KEPT_OUT, LOST, ""),
+    # It had looked at its lease just before. It commits, and nobody has come between.
+    "before COMMIT": (KEPT_OUT, SOLD, "a"),
+    "before release": (SOLD_OUT, SOLD, "a"),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_with_the_fence_the_last_piece_is_sold_once_wherever_a_holder_stalls(
+    fenced: Pair, point: str
+) -> None:
+    meanwhile, finally_, sellers = WITH_FENCE[point]
+    fenced.stop_at(point)
+    assert fenced.sell() == meanwhile
+    assert fenced.wake() == finally_
+    assert (fenced.stock.sellers(), fenced.stock.left()) == (sellers, 1 - len(sellers))
+    # Nothing stays behind: whoever comes next gets what is there.
+    assert fenced.sell() == (SOLD_OUT if sellers else SOLD)
+    assert (len(fenced.stock.sales()), fenced.stock.left()) == (1, 0)
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point != "before COMMIT"])
+def test_without_the_fence_the_look_before_commit_finds_all_but_one_of_them(
+    unfenced: Pair, point: str
+) -> None:
+    unfenced.stop_at(point)
+    committed = point == "before release"
+    assert unfenced.sell() == (SOLD_OUT if committed else SOLD)
+    assert unfenced.wake() == (SOLD if committed else LOST)
+    assert (unfenced.stock.sellers(), unfenced.stock.left()) == ("a" if committed else "b", 0)
+
+
+def test_without_the_fence_a_holder_that_stalls_between_that_look_and_commit_oversells(
+    unfenced: Pair,
+) -> None:
+    unfenced.stop_at("before COMMIT")
+    # It has read what is there, and waits for the row that the stopped one has written.
+    unfenced.b.tell("sell")
+    unfenced.stock.wait_for_a_waiter()
+    assert unfenced.wake() == SOLD
+    assert unfenced.b.says() == SOLD
+    assert (sorted(unfenced.stock.sellers()), unfenced.stock.left()) == (["a", "b"], 0)
+
+
+@pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
+def test_a_django_view_that_opens_its_transaction_by_itself_needs_the_fence(
+    site: tuple[str, str, str, str], fence: bool
+) -> None:
+    database, redis, *_ = site
+    for own in pair((database, redis, "django", "django"), fence, atomic=False):
+        own.stop_at("after the read")
+        meanwhile, finally_ = own.sell(), own.wake()
+        if fence:
+            assert (meanwhile, finally_, own.stock.sellers()) == (KEPT_OUT, LOST, "")
+        else:
+            # Nobody looks at the lease before its COMMIT.
+            assert (meanwhile, finally_, own.stock.sellers()) == (SOLD, SOLD, "ba")
