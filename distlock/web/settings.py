@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from distlock.backends import SCHEMES
 from distlock.errors import ConfigurationError
-from distlock.names import check_prefix
 from distlock.web import database_setting
+from distlock.web.setting_values import CHECKS, SERVICES
 
 DEFAULT_ALIAS = "default"
 CONTENDED_STATUSES = (423, 409, 429, 503)
@@ -132,7 +130,7 @@ def _shape_problem(setting: object, name: str) -> Problem | None:
         return Problem("shape", f"{name} is a {type(setting).__name__}, not a dict.", f"Write {example}.")
     if DEFAULT_ALIAS in setting:
         return None
-    flat = [key for key in setting if key in _CHECKS]
+    flat = [key for key in setting if key in CHECKS]
     if flat:
         return Problem(
             "shape",
@@ -144,19 +142,19 @@ def _shape_problem(setting: object, name: str) -> Problem | None:
 
 def _unknown_keys(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
     for key in given:
-        if key in _CHECKS:
+        if key in CHECKS:
             continue
         upper = key.upper() if isinstance(key, str) else ""
-        close = difflib.get_close_matches(upper, _CHECKS, n=1)
+        close = difflib.get_close_matches(upper, CHECKS, n=1)
         meant = _SYNONYMS.get(upper) or (close[0] if close else None)
-        hint = f"Did you mean {meant!r}?" if meant else f"Known are {', '.join(_CHECKS)}."
+        hint = f"Did you mean {meant!r}?" if meant else f"Known are {', '.join(CHECKS)}."
         if meant is None:
             hint += " What only the backend knows belongs into OPTIONS."
         yield Problem("key", f"{where} has an unknown key {key!r}.", hint)
 
 
 def _wrong_values(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
-    for key, check in _CHECKS.items():
+    for key, check in CHECKS.items():
         if key in given and (hint := check(given[key])) is not None:
             yield Problem("value", f"{where}[{key!r}] is {_shown(key, given[key])}.", hint)
 
@@ -197,7 +195,7 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
             f"{where}['LOCATION'] is no URL.",
             f'Write it with its scheme, for example "{_example(backend)}".',
         )
-    elif backend in _SERVICES and scheme in _SERVICES and _SERVICES[backend] != _SERVICES[scheme]:
+    elif backend in SERVICES and scheme in SERVICES and SERVICES[backend] != SERVICES[scheme]:
         yield Problem(
             "backend",
             f"{where} has the BACKEND {backend!r} and a LOCATION that starts with '{scheme}://'.",
@@ -234,87 +232,6 @@ def _shown(key: str, value: object) -> str:
     return repr(value)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _seconds(value: Any) -> str | None:
-    return None if _is_number(value) and value > 0 else "It has to be a number of seconds, more than 0."
-
-
-def _wait(value: Any) -> str | None:
-    return None if _is_number(value) and value >= 0 else "It has to be a number of seconds, 0 or more."
-
-
-def _count(value: Any) -> str | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return None if whole and value >= 1 else "It has to be a whole number, 1 or more."
-
-
-def _backend(value: Any) -> str | None:
-    known = f"Known are {', '.join(_SERVICES)}, or a dotted path."
-    if not isinstance(value, str):
-        return known
-    scheme, is_url, _ = value.partition("://")
-    if is_url and scheme in _SERVICES:
-        return "It holds a URL, which belongs into LOCATION."
-    if not is_url and (value in _SERVICES or "." in value):
-        return None
-    if close := difflib.get_close_matches(scheme, _SERVICES, n=1):
-        return f"Did you mean {close[0]!r}? {known}"
-    # Nothing longer than a word is shown: it may hold a password.
-    return f"No lock service is known as {scheme!r}. {known}" if scheme.isidentifier() else known
-
-
-def _location(value: Any) -> str | None:
-    return (
-        None
-        if isinstance(value, str) and value
-        else "It has to be a URL, such as 'redis://localhost:6379/0'."
-    )
-
-
-def _prefix(value: Any) -> str | None:
-    try:
-        check_prefix(value)
-    except ConfigurationError as error:
-        return str(error)
-    return None
-
-
-def _on_backend_down(value: Any) -> str | None:
-    if value in ("refuse", "run"):
-        return None
-    return "It has to be 'refuse' (no lock, no view), or 'run' where FENCE is set."
-
-
-def _fence(value: Any) -> str | None:
-    if isinstance(value, bool) or (isinstance(value, str) and value):
-        return None
-    return "It has to be True, False, or the name of the database that has the fence's table."
-
-
-def _options(value: Any) -> str | None:
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return None
-    return "It has to be a dict of the backend's own options."
-
-
-_CHECKS = {
-    "BACKEND": _backend,
-    "LOCATION": _location,
-    "PREFIX": _prefix,
-    "ERA": _count,
-    "TTL": _seconds,
-    "TIMEOUT": _wait,
-    "MAX_HOLD": _seconds,
-    "MAX_NAMES": _count,
-    "MAX_WAITERS": _count,
-    "MAX_WAITERS_TOTAL": _count,
-    "ON_BACKEND_DOWN": _on_backend_down,
-    "FENCE": _fence,
-    "OPTIONS": _options,
-}
 _PLAIN = {
     "era",
     "fence",
@@ -326,12 +243,6 @@ _PLAIN = {
     "prefix",
     "timeout",
     "ttl",
-}
-#: Word -> what serves it. Words with the same service may stand together.
-_SERVICES = {
-    "dummy": "dummy",
-    "database": "database",
-    **{scheme: path for scheme, (path, _) in SCHEMES.items()},
 }
 #: Words whose LOCATION is no URL of a service.
 _PLACELESS = {"dummy", "database"}

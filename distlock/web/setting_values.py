@@ -1,0 +1,103 @@
+"""The value of each key of ``DISTLOCK``: what it may be, and what to say where it is something else."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from distlock.backends import SCHEMES
+from distlock.errors import ConfigurationError
+from distlock.names import check_prefix
+
+#: Word -> what serves it. Words with the same service may stand together.
+SERVICES = {
+    "dummy": "dummy",
+    "database": "database",
+    **{scheme: path for scheme, (path, _) in SCHEMES.items()},
+}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _seconds(value: Any) -> str | None:
+    return None if _is_number(value) and value > 0 else "It has to be a number of seconds, more than 0."
+
+
+def _wait(value: Any) -> str | None:
+    return None if _is_number(value) and value >= 0 else "It has to be a number of seconds, 0 or more."
+
+
+def _count(value: Any) -> str | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return None if whole and value >= 1 else "It has to be a whole number, 1 or more."
+
+
+def _backend(value: Any) -> str | None:
+    known = f"Known are {', '.join(SERVICES)}, or a dotted path."
+    if not isinstance(value, str):
+        return known
+    scheme, is_url, _ = value.partition("://")
+    if is_url and scheme in SERVICES:
+        return "It holds a URL, which belongs into LOCATION."
+    if not is_url and (value in SERVICES or "." in value):
+        return None
+    if close := difflib.get_close_matches(scheme, SERVICES, n=1):
+        return f"Did you mean {close[0]!r}? {known}"
+    # Nothing longer than a word is shown: it may hold a password.
+    return f"No lock service is known as {scheme!r}. {known}" if scheme.isidentifier() else known
+
+
+def _location(value: Any) -> str | None:
+    return (
+        None
+        if isinstance(value, str) and value
+        else "It has to be a URL, such as 'redis://localhost:6379/0'."
+    )
+
+
+def _prefix(value: Any) -> str | None:
+    try:
+        check_prefix(value)
+    except ConfigurationError as error:
+        return str(error)
+    return None
+
+
+def _on_backend_down(value: Any) -> str | None:
+    if value in ("refuse", "run"):
+        return None
+    return "It has to be 'refuse' (no lock, no view), or 'run' where FENCE is set."
+
+
+def _fence(value: Any) -> str | None:
+    if isinstance(value, bool) or (isinstance(value, str) and value):
+        return None
+    return "It has to be True, False, or the name of the database that has the fence's table."
+
+
+def _options(value: Any) -> str | None:
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return None
+    return "It has to be a dict of the backend's own options."
+
+
+#: Key -> what gives the remedy for its value, or None where that is fine.
+CHECKS: dict[str, Callable[[Any], str | None]] = {
+    "BACKEND": _backend,
+    "LOCATION": _location,
+    "PREFIX": _prefix,
+    "ERA": _count,
+    "TTL": _seconds,
+    "TIMEOUT": _wait,
+    "MAX_HOLD": _seconds,
+    "MAX_NAMES": _count,
+    "MAX_WAITERS": _count,
+    "MAX_WAITERS_TOTAL": _count,
+    "ON_BACKEND_DOWN": _on_backend_down,
+    "FENCE": _fence,
+    "OPTIONS": _options,
+}
