@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 #: ``plain``: the lock of ``lock``, let go when the decorator returns. ``lock``: our guard, and no fence.
-#: ``fence``: our guard with a fence, and a lock that keeps nobody out. ``nothing``: no guard.
-GUARDS = ("plain", "lock", "fence", "nothing")
+#: ``fence``: our guard with a fence, and a lock that keeps nobody out. ``row``: no lock service, as
+#: ``BACKEND: "database"`` has it. ``nothing``: no guard.
+GUARDS = ("plain", "lock", "fence", "row", "nothing")
+OURS = {"lock", "fence", "row"}
 
 #: What is expected of a guard: every piece is sold once and no other, or more are sold than there are.
 SELLS, OVERSELLS = "sells", "oversells"
@@ -47,7 +49,8 @@ class Arrangement:
         if guard == "nothing":
             # The control where a plain lock does as well.
             return OVERSELLS if self.plain == SELLS else None
-        expected: str | None = getattr(self, guard)
+        # A row is a fence that is the lock, too.
+        expected: str | None = getattr(self, "fence" if guard == "row" else guard)
         return expected
 
 

@@ -26,7 +26,7 @@ from django.db import connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.decorators import method_decorator, sync_and_async_middleware
 
-from tests.transactions.arrangement import Arrangement
+from tests.transactions.arrangement import OURS, Arrangement
 from tests.transactions.till import (
     COMMIT_TAKES,
     STOCK,
@@ -42,7 +42,10 @@ from tests.transactions.till import (
 
 READ_FIRST = f"{__name__}.read_first"
 MEMORY = {"default": {"LOCATION": "memory://matrix", "TIMEOUT": 60}}
-NO_LOCK = {"default": {"BACKEND": "dummy", "FENCE": True, "TIMEOUT": 60}}
+SERVICES = {
+    "fence": {"default": {"BACKEND": "dummy", "FENCE": True, "TIMEOUT": 60}},
+    "row": {"default": {"BACKEND": "database", "TIMEOUT": 60}},
+}
 
 
 def databases(url: str, isolation: str) -> dict[str, Any]:
@@ -162,10 +165,10 @@ def guard_of(arrangement: Arrangement, guard: str) -> Callable[..., Any]:
 
 
 def settings_of(arrangement: Arrangement, guard: str) -> dict[str, Any]:
-    changed: dict[str, Any] = {"DISTLOCK": NO_LOCK if guard == "fence" else MEMORY}
+    changed: dict[str, Any] = {"DISTLOCK": SERVICES.get(guard, MEMORY)}
     if arrangement.middleware:
         changed["MIDDLEWARE"] = ["django_distlock.middleware.DistlockMiddleware", READ_FIRST]
-    if arrangement.rule and guard in {"lock", "fence"}:
+    if arrangement.rule and guard in OURS:
         changed["DISTLOCK_RULES"] = [{"route": "buy", "lock": "product_<id>"}]
     return changed
 

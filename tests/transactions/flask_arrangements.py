@@ -83,12 +83,12 @@ def the_view_commits(app: Flask, guard: Guard) -> None:
     route(app, guard(make_buy()))
 
 
-@FLASK.add("the view commits, a rule", plain=SELLS, rule=True)
+@FLASK.add("the view commits; a rule", plain=SELLS, rule=True)
 def by_a_rule(app: Flask, guard: Guard) -> None:
     route(app, guard(make_buy()))
 
 
-@FLASK.add("the view commits, a `MethodView`", plain=SELLS)
+@FLASK.add("the view commits; a `MethodView`", plain=SELLS)
 def method_view(app: Flask, guard: Guard) -> None:
     class Buy(MethodView):
         decorators = [guard]
@@ -99,7 +99,7 @@ def method_view(app: Flask, guard: Guard) -> None:
     route(app, Buy.as_view("buy"))
 
 
-@FLASK.add("the view commits, async", plain=SELLS)
+@FLASK.add("the view commits; async", plain=SELLS)
 def async_view(app: Flask, guard: Guard) -> None:
     async def view(id: int) -> Any:
         return make_buy()(id)
@@ -107,7 +107,7 @@ def async_view(app: Flask, guard: Guard) -> None:
     route(app, guard(view))
 
 
-@FLASK.add("the view commits, and raises another time after it has written", plain=SELLS, trouble=True)
+@FLASK.add("the view raises after it has written", plain=SELLS, trouble=True)
 def raises(app: Flask, guard: Guard) -> None:
     def view(id: int) -> Any:
         if "trouble" in request.args:
@@ -120,7 +120,7 @@ def raises(app: Flask, guard: Guard) -> None:
     route(app, guard(view))
 
 
-@FLASK.add("the view commits, a streamed response", plain=SELLS)
+@FLASK.add("the view commits; a streamed response", plain=SELLS)
 def streaming(app: Flask, guard: Guard) -> None:
     def view(id: int) -> Response:
         content, status = make_buy()(id)

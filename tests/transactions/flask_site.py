@@ -22,7 +22,7 @@ from demo_shop.ledger import database_url
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
-from tests.transactions.arrangement import Arrangement
+from tests.transactions.arrangement import OURS, Arrangement
 from tests.transactions.flask_arrangements import BOOK, FLASK, Customer, Product, Sale, db
 from tests.transactions.till import (
     COMMIT_TAKES,
@@ -36,7 +36,10 @@ from tests.transactions.till import (
 )
 
 MEMORY = {"default": {"LOCATION": "memory://matrix", "TIMEOUT": 60}}
-NO_LOCK = {"default": {"BACKEND": "dummy", "FENCE": True, "TIMEOUT": 60}}
+SERVICES = {
+    "fence": {"default": {"BACKEND": "dummy", "FENCE": True, "TIMEOUT": 60}},
+    "row": {"default": {"BACKEND": "database", "TIMEOUT": 60}},
+}
 
 fence_table(db.metadata)
 locks = DistLock()
@@ -91,8 +94,8 @@ def make_app(url: str, isolation: str) -> Flask:
 
 def run(url: str, isolation: str, arrangement: Arrangement, guard: str) -> Outcome:
     app = make_app(url, isolation)
-    app.config["DISTLOCK"] = NO_LOCK if guard == "fence" else MEMORY
-    if arrangement.rule and guard in {"lock", "fence"}:
+    app.config["DISTLOCK"] = SERVICES.get(guard, MEMORY)
+    if arrangement.rule and guard in OURS:
         app.config["DISTLOCK_RULES"] = [{"route": "buy", "lock": "product_<id>"}]
     locks.init_app(app)
     arrangement.make(app, guard_of(arrangement, guard))

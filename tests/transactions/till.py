@@ -85,7 +85,7 @@ class Book:
 
     def complaints(self, guard: str) -> list[str]:
         """What the sales have against the lock. A few are enough."""
-        by_fence = guard == "fence"
+        by_fence = guard in {"fence", "row"}
         records = [
             Record("product_1", f"sale {number}", sale.since, sale.since, sale.until, sale.fence)
             for number, sale in enumerate(self.sales)
