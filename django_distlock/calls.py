@@ -18,6 +18,7 @@ from distlock.web.decorator import Guarded
 from django_distlock.conf import services, warn_without_checks
 from django_distlock.fence import database_of
 from django_distlock.observers import observer_for
+from django_distlock.remedies import async_with_fence
 from django_distlock.request import DjangoRequest
 from django_distlock.responses import response_for
 from django_distlock.transactions import AsyncTransactions
@@ -69,10 +70,7 @@ async def arun(
     parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
     told = guarded.told
     if fence_of(guarded) is not None:
-        raise ConfigurationError(
-            f"{guarded.where} is async and has a fence, and Django opens no transactions around async code. "
-            "Write a plain 'def', or write the guard on the function that sync_to_async() runs."
-        )
+        raise ConfigurationError(async_with_fence(guarded))
     client = services[told.alias]
     maximum = services.service(told.alias).max_names
     names = guarded.names.of_call(args, kwargs, maximum, request=parts)

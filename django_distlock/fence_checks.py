@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from asgiref.sync import iscoroutinefunction
 from django.apps.config import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
@@ -15,6 +16,7 @@ from distlock.web.decorator import Guarded, guards_of
 from distlock.web.settings import Service, read
 from django_distlock.audit import guards_at
 from django_distlock.fence import check_database, database_of
+from django_distlock.remedies import async_with_fence
 from django_distlock.routes import routes
 from django_distlock.rules import make_plan
 
@@ -35,11 +37,17 @@ def _problems(services: dict[str, Service]) -> Iterator[str]:
         yield from _problem(f"DISTLOCK[{alias!r}]", service.fence)
     for guarded in _guards():
         told = guarded.told
-        if told.alias in services and told.fence is not None:
-            try:
-                yield from _problem(guarded.where, fence_for(services[told.alias], told))
-            except ConfigurationError as error:
-                yield f"{guarded.where}: {error}"
+        if told.alias not in services:
+            continue
+        try:
+            fence = fence_for(services[told.alias], told)
+        except ConfigurationError as error:
+            yield f"{guarded.where}: {error}"
+            continue
+        if told.fence is not None:
+            yield from _problem(guarded.where, fence)
+        if fence and iscoroutinefunction(guarded.function):
+            yield async_with_fence(guarded)
 
 
 def _problem(where: str, fence: bool | str) -> Iterator[str]:

@@ -36,6 +36,13 @@ def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) ->
         )
 
 
+def async_with_fence(guarded: Guarded) -> str:
+    return (
+        f"{guarded.where} is async and has a fence, and Django opens no transactions around async code. "
+        "Write a plain 'def', or write the guard on the function that sync_to_async() runs."
+    )
+
+
 def below_api_view(guarded: Guarded) -> str:
     return f"@distributed_lock stands below @api_view on {guarded.where}: write it above."
 

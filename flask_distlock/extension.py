@@ -13,6 +13,7 @@ from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
+from distlock.web.database_setting import fence_for
 from distlock.web.services import Services, make_client, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, read
 from distlock.web.templates import NameSource
@@ -141,7 +142,7 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
     views = with_rules(app)
     for guarded in check_placement(app, views):
-        state.services.service(guarded.told.alias)
+        fence_for(state.services.service(guarded.told.alias), guarded.told)
     return views
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import IntegrityError, connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
@@ -189,3 +190,30 @@ def test_what_did_not_lock_the_row_is_not_committed() -> None:
 def test_the_check_knows_the_backend_and_its_database(settings: Any) -> None:
     settings.DISTLOCK = {"default": {"BACKEND": "database"}}
     call_command("check")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"ttl": 3}, "where a lock has no ttl"),
+        ({"fence": False}, "leave fence= out"),
+        ({"alias": "nowhere"}, "'nowhere' names no database of DATABASES"),
+    ],
+)
+def test_the_check_finds_what_a_row_can_t_do(
+    serve: Serve, settings: Any, words: dict[str, object], problem: str
+) -> None:
+    settings.DISTLOCK |= {"nowhere": {"BACKEND": "database", "LOCATION": "nowhere"}}
+    serve(guarded(pytest.fail, **words))
+    with pytest.raises(SystemCheckError, match=problem):
+        call_command("check")
+
+
+def test_the_check_finds_async_views(serve: Serve) -> None:
+    @distributed_lock("product_<id>")
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        raise AssertionError
+
+    serve(view)
+    with pytest.raises(SystemCheckError, match="is async and has a fence"):
+        call_command("check")

@@ -172,3 +172,9 @@ def test_a_bind_that_is_not_there_is_named(make_app: Callable[..., Flask]) -> No
         shop.post()
     with shop.app.app_context():
         shop.db.engine.dispose()
+
+
+def test_a_guard_that_asks_for_more_is_found_before_the_first_request(shop: Shop, locks: DistLock) -> None:
+    shop.serve(lambda: "sold", ttl=3)
+    with pytest.raises(ConfigurationError, match="where a lock has no ttl"):
+        locks.check(shop.app)
