@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
-from distlock.steps import Gate, Steps
+from distlock.steps import Gate, Steps, ThreadGate
 from distlock.web.services import make_client
 from distlock.web.settings import Service
 from django_distlock.signals import fence_lifted, lock_lost
 from django_distlock.transactions import refuse_open
+from django_distlock.waits import waiting
 
 _LINE = (
     "Take the lock first: @distributed_lock(…) on the view, or 'with locks.lock(…):' around "
@@ -43,7 +45,8 @@ class Client(Locks):
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         refuse_open("This code", names, nested=False, line=_LINE)
-        return self._anywhere._acquire(names, gate, seconds, ttl)
+        with waiting(self, names) if isinstance(gate, ThreadGate) else nullcontext():
+            return (yield from self._anywhere._acquire(names, gate, seconds, ttl))
 
 
 def make(service: Service) -> Client:

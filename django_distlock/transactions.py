@@ -8,6 +8,8 @@ nothing, and its transactions are opened here, after the lock and before the vie
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ from django.db import connections, transaction
 
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
+from distlock.steps import TaskGate
 from django_distlock.fence import fenced
+from django_distlock.waits import waits_for_us, watched
 
 
 class EveryAlias(set[str]):
@@ -112,29 +116,35 @@ Opened = ViewTransactions | NoTransactions
 class AsyncTransactions:
     """Async code opens its own, too: in the thread where `sync_to_async` runs all of its database work."""
 
-    def __init__(self, where: str, found: Open | None) -> None:
+    def __init__(self, where: str, thread: int, found: Open | None) -> None:
         self._where = where
+        self._thread = thread
         self._open = found
 
     @classmethod
     async def look_around(cls, where: str) -> AsyncTransactions:
         """With what is open in that thread: connections can be asked there only."""
-        return cls(where, await sync_to_async(find_open)())
+        return cls(where, *await sync_to_async(lambda: (threading.get_ident(), find_open()))())
 
-    @staticmethod
-    async def finish() -> None:
+    async def finish(self) -> None:
         """Wait until that thread is idle. Cancellation waits, too.
 
         A client that goes away, or a time-out in the view, ends the wait for what the thread does and not the
-        work itself, which would be committed after the release.
+        work itself, which would be committed after the release. A thread that waits for our own lock is not
+        waited for: it does somebody else's work, for without a `ThreadSensitiveContext` all share one.
         """
         idle = asyncio.ensure_future(sync_to_async(_nothing)())
         cancelled: asyncio.CancelledError | None = None
-        while not idle.done():
-            try:
-                await asyncio.shield(idle)
-            except asyncio.CancelledError as error:
-                cancelled = error
+        gate = TaskGate()
+        idle.add_done_callback(lambda _: gate.wake())
+        with watched(self._thread, gate):
+            while not (idle.done() or waits_for_us(self._thread)):
+                try:
+                    await gate.wait(math.inf)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        if not idle.cancel():
+            idle.result()
         if cancelled is not None:
             raise cancelled
 

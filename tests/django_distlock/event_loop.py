@@ -17,8 +17,8 @@ def waiting() -> int:
 
 
 @contextmanager
-def held_by_somebody_else(name: str = "product_1") -> Iterator[None]:
-    """The lock is held by another thread."""
+def held_by_somebody_else(name: str = "product_1") -> Iterator[threading.Event]:
+    """The lock is held by another thread. Gives what lets it go before the end of the block."""
     taken, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -30,7 +30,7 @@ def held_by_somebody_else(name: str = "product_1") -> Iterator[None]:
     thread.start()
     assert taken.wait(10)
     try:
-        yield
+        yield go
     finally:
         go.set()
         thread.join()

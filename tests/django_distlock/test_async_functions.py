@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
 from distlock.current import current_grant
 from distlock.errors import ConfigurationError, LockTimeout
-from django_distlock import distributed_lock
-from tests.django_distlock.event_loop import Counter, held_by_somebody_else
+from django_distlock import distributed_lock, locks, waits
+from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting
 
 Serve = Callable[..., Client]
 
@@ -71,3 +73,82 @@ def test_an_async_function_inside_the_transaction_of_a_view_is_refused(
 
     with pytest.raises(ConfigurationError, match="inside a transaction of the database 'default'"):
         serve(view).post("/product/1")
+
+
+@pytest.fixture
+def patient(settings: Any) -> None:
+    settings.DISTLOCK = {"default": {"LOCATION": "memory://shared-thread", "TIMEOUT": 60}}
+
+
+@pytest.mark.parametrize("first", ["the thread waits", "the holder waits"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_holder_does_not_wait_for_a_thread_that_waits_for_its_lock(
+    patient: None, first: str, nested: bool
+) -> None:
+    entered = asyncio.Event()
+    begun, releasing = threading.Event(), threading.Event()
+
+    @lock
+    def save(id: int) -> str:
+        return "saved"
+
+    def work() -> str:
+        begun.set()
+        if first == "the holder waits":
+            assert releasing.wait(10)
+        return save(1)
+
+    async def hold(id: int) -> None:
+        entered.set()
+        await soon(begun.is_set)
+        if first == "the thread waits":
+            await soon(lambda: waiting() == 1)
+
+    inner = distributed_lock("shelf_<id>")(hold) if nested else hold
+
+    @lock
+    async def sell(id: int) -> None:
+        await inner(id)
+
+    async def later() -> str:
+        await entered.wait()
+        return await sync_to_async(work)()
+
+    async def watch() -> None:
+        if first == "the holder waits":
+            await soon(lambda: bool(waits._watched))
+            releasing.set()
+
+    async def program() -> list[Any]:
+        # Outside of a request all that sync_to_async runs is run in one thread.
+        both = asyncio.gather(sell(1), later(), watch())
+        return await asyncio.wait_for(both, 10)
+
+    assert asyncio.run(program())[1] == "saved"
+    assert not locks.lock("product_1").locked()
+    assert (waits._waits, waits._watched) == ({}, {})
+
+
+def test_a_holder_does_wait_for_a_thread_that_waits_for_another_lock(patient: None) -> None:
+    held: list[bool] = []
+
+    @distributed_lock("shelf_<id>")
+    def save(id: int) -> None:
+        held.append(locks.lock("product_1").locked())
+
+    @lock
+    async def sell(id: int) -> None:
+        tasks.append(asyncio.create_task(sync_to_async(save)(1)))
+        await soon(lambda: waiting() == 1)
+
+    tasks: list[asyncio.Task[None]] = []
+
+    async def program() -> None:
+        selling = asyncio.create_task(sell(1))
+        await soon(lambda: bool(waits._watched))
+        go.set()
+        await asyncio.wait_for(selling, 10)
+
+    with held_by_somebody_else("shelf_1") as go:
+        asyncio.run(program())
+    assert held == [True]
