@@ -195,3 +195,21 @@ def test_a_database_that_is_told_so_ends_a_hung_holder(
         assert query("SELECT count(*) FROM sale") == 1
     finally:
         query(LIMITS[kind].format(0))
+
+
+def test_one_connection_of_a_process_waits_for_the_row(
+    start: Callable[..., Instance], database: str, query: Callable[[str], Any]
+) -> None:
+    if not database.startswith("postgresql"):
+        pytest.skip("PostgreSQL says who waits")
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    holder, waiters = start(), start()
+    holder.do("hold")
+    waiters.tell("sell")
+    deadline = time.monotonic() + 30
+    while not query(waiting):
+        assert time.monotonic() < deadline
+    # Eight threads ask. Whoever would join the first has had the time of these questions to do so.
+    assert [query(waiting) for _ in range(100)] == [1] * 100
+    assert holder.do("finish") == 200
+    assert waiters.answer() == {"200": 64}

@@ -1,0 +1,91 @@
+"""What happens in one process where the lock is a row: before anybody asks the database."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from distlock.errors import LockTimeout, NotHeld, TooManyWaiters
+from distlock.fence.issuing import RowGrant
+from distlock.web.database import RowLocks
+from distlock.web.settings import read
+
+
+def client(**given: object) -> RowLocks:
+    return RowLocks(read({"default": {"BACKEND": "database", "PREFIX": "shop", **given}})["default"])
+
+
+def wait_for(locks: RowLocks, waiting: int) -> None:
+    deadline = time.monotonic() + 10
+    while locks._engine.rooms.waiting != waiting:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_one_thread_at_a_time_goes_to_the_database_and_in_order() -> None:
+    locks, order = client(), list[int]()
+
+    def enter(number: int) -> None:
+        with locks.lock("product_1"):
+            order.append(number)
+
+    with ThreadPoolExecutor(5) as pool, locks.lock("product_1"):
+        for number in range(5):
+            pool.submit(enter, number)
+            wait_for(locks, number + 1)
+        assert order == []
+    assert order == [0, 1, 2, 3, 4]
+    locks.close()
+
+
+def test_other_names_are_not_waited_for() -> None:
+    locks = client()
+    with locks.lock("product_1", "product_2"), locks.lock("product_3"):
+        pass
+    locks.close()
+
+
+def test_too_many_are_turned_away_at_once() -> None:
+    locks = client(MAX_WAITERS=1)
+    with ThreadPoolExecutor(1) as pool:
+        with locks.lock("product_1"):
+            waiting = pool.submit(locks.lock("product_1").__enter__)
+            wait_for(locks, 1)
+            with pytest.raises(TooManyWaiters), locks.lock("product_1"):
+                raise AssertionError
+        waiting.result().release()
+    locks.close()
+
+
+def test_who_waits_too_long_is_told_so() -> None:
+    locks, late = client(TIMEOUT=0.01), list[Exception]()
+
+    def enter() -> None:
+        with pytest.raises(LockTimeout) as caught:
+            locks.lock("product_1").__enter__()
+        late.append(caught.value)
+
+    with locks.lock("product_1"):
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert "after 0.01 seconds" in str(late[0])
+    locks.close()
+
+
+def test_a_grant_knows_no_fence_before_its_row_and_says_who_it_is() -> None:
+    locks = client()
+    with locks.lock("b", "a") as grant:
+        assert isinstance(grant, RowGrant)
+        assert (repr(grant), grant.names, grant.domain) == ("<RowGrant of 'a', 'b'>", ("a", "b"), "shop")
+        assert not grant.lost
+        assert not grant.released
+        assert grant.remaining() == float("inf")
+        assert len(set(grant.seals.values())) == 1
+        with pytest.raises(NotHeld, match="'a', 'b' is not known before the transaction"):
+            _ = grant.fences
+    assert grant.released
+    locks.close()
