@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from django.apps import apps
 from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import Engine, MetaData, Table, inspect, text
 
+from distlock.errors import ConfigurationError
+from distlock.web.dummy import DummyLocks
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
 
@@ -90,3 +93,17 @@ def test_an_app_without_sqlalchemy_is_told_so() -> None:
     DistLock(app)
     output = app.test_cli_runner().invoke(args=["distlock", "create-table"]).output
     assert "has no Flask-SQLAlchemy: write 'db.init_app(app)'" in output
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_where_it_is_missing_django_says_what_to_run(
+    installed: bool, engine: Engine, using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine.begin() as connection:
+        Table("distlock_fence", MetaData()).drop(connection)
+    if not installed:
+        monkeypatch.setattr(apps, "is_installed", lambda name: name != "django_distlock")
+    with DummyLocks().lock("product_1") as grant, pytest.raises(ConfigurationError) as missing:
+        grant.atomic(using).__enter__()
+    assert "Run: manage.py migrate distlock --database fenced" in str(missing.value)
+    assert ('INSTALLED_APPS += ["django_distlock"]' in str(missing.value)) is not installed
