@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol
 
+from distlock.clock import now
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
 
@@ -37,6 +38,9 @@ class Statements(Protocol):
 _SELECT = f"SELECT era, number, token FROM {TABLE} WHERE id = %s"  # noqa: S608
 _TOUCH = f"UPDATE {TABLE} SET token = token WHERE id = %s"  # noqa: S608
 _VALUES = "(id, domain, name, era, number, token) VALUES (%s, %s, %s, 0, 0, '')"
+
+#: Seconds in which SQLite asks four times.
+_PAUSES = 0.018
 
 UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, token = %s WHERE id = %s"  # noqa: S608
 
@@ -83,14 +87,26 @@ class _SQLite:
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         [(before,)] = connection.execute("PRAGMA busy_timeout")
-        connection.execute(f"PRAGMA busy_timeout = {_milliseconds(seconds)}")
         try:
-            # SQLite locks the whole database, and for writers only: a transaction that begins with a SELECT
-            # reads what another one is about to change. So the first statement is a write.
-            connection.execute(_TOUCH, [row])
+            self._lock_all(connection, row, now() + seconds)
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(before)}")
         return connection.execute(_SELECT, [row])
+
+    def _lock_all(self, connection: Connection, row: str, deadline: float) -> None:
+        """SQLite locks the whole database, and for writers only."""
+        while True:
+            # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
+            # process would hardly ever meet the moment in which another one, with a queue of its own, is out.
+            pause = min(_PAUSES, deadline - now())
+            connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
+            try:
+                # A transaction that begins with a SELECT reads what another one is about to change.
+                connection.execute(_TOUCH, [row])
+                return
+            except Exception as error:
+                if trouble(error) != "busy" or now() >= deadline:
+                    raise
 
 
 _KINDS: dict[str, Statements] = {
