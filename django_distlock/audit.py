@@ -16,7 +16,7 @@ from django_distlock.routes import Route
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import (
     TOO_EARLY,
-    is_api_view,
+    guards_below_api_view,
     is_rest,
     methods_of,
     refuse_own_dispatch,
@@ -75,11 +75,7 @@ def misplaced(route: Route) -> Iterator[str]:
     for name in TOO_EARLY:
         for _, guarded in _guards_on(cls, name):
             yield too_early(guarded, cls)
-    if is_api_view(cls):
-        for name in _answering(view, cls):
-            handler = getattr(cls, name)
-            behind = inspect.getclosurevars(handler).nonlocals.get("func", handler)
-            yield from (below_api_view(guarded) for guarded in guards_of(behind))
+    yield from map(below_api_view, guards_below_api_view(view))
 
 
 def passed_by(route: Route) -> Iterator[str]:

@@ -38,7 +38,7 @@ def run(
     kwargs: Keywords,
     request: Any = None,
 ) -> Any:
-    """Run *body* under the locks that the call with *args* and *kwargs* names. *request*: a view's."""
+    """Run *body* under the locks that the call with *args* and *kwargs* names. *request*: if it has one."""
     warn_without_checks()
     parts = None if request is None else DjangoRequest(request)
     told = guarded.told

@@ -68,7 +68,7 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
     given, request = standing.args, standing.request
     transactions = _transactions(guarded, every, standing)
     if standing.kind == "function":
-        return run(guarded, transactions, body, given, kwargs)
+        return run(guarded, transactions, body, given, kwargs, request)
     if standing.kind == "dispatch" and standing.is_rest:
         from django_distlock import rest
 
@@ -96,7 +96,7 @@ async def _acall(
 
     given, request = standing.args, standing.request
     if standing.kind == "function":
-        return await arun(guarded, body, given, kwargs)
+        return await arun(guarded, body, given, kwargs, request)
     if standing.kind != "handler":
         on_class = view_class(guarded.wrapper) is not None or standing.view is not None
         for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):

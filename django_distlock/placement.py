@@ -17,6 +17,7 @@ from django_distlock.remedies import above_the_class, below_api_view, too_early
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import (
     TOO_EARLY,
+    guards_below_api_view,
     handlers,
     is_rest,
     methods_of_view,
@@ -32,7 +33,7 @@ class Standing:
     kind: Literal["function", "view", "dispatch", "handler"]
     #: The call's arguments, without the ``self`` of a method.
     args: tuple[Any, ...]
-    #: Django's, or that of REST framework around it.
+    #: Django's, or that of REST framework around it; None for a function that gets none.
     request: Any = None
     view: View | None = None
 
@@ -43,27 +44,24 @@ class Standing:
         """Raises `ConfigurationError` where the guard stands too far inside, or could never lock."""
         function = guarded.function
         owner, given = (args[0], args[1:]) if takes_self and args else (_owner(function), args)
-        request = given[0] if given else kwargs.get("request")
-        if is_request(request):
-            if isinstance(owner, View):
-                name = getattr(function, "__name__", "")
-                if name in TOO_EARLY:
-                    raise ConfigurationError(too_early(guarded, type(owner)))
-                if name == "dispatch":
-                    refuse_useless(guarded, type(owner), methods_of_view(owner), UNSAFE_METHODS)
-                    return cls("dispatch", given, request, owner)
-                if name in handlers(owner):
-                    refuse_useless_method(guarded, handlers(owner)[name])
-                    return cls("handler", given, request, owner)
-            elif owner is None or _is_the_view(guarded, request):
-                if not isinstance(request, HttpRequest):
-                    raise ConfigurationError(below_api_view(guarded))
-                return cls("view", given, request)
-        if guarded.told.methods is not None:
-            raise ConfigurationError(
-                f"{guarded.where} was not called with a request, so methods= would never lock: leave it out."
-            )
-        return cls("function", given)
+        first = given[0] if given else kwargs.get("request")
+        request = first if is_request(first) else None
+        if request is not None and isinstance(owner, View):
+            name = getattr(function, "__name__", "")
+            if name in TOO_EARLY:
+                raise ConfigurationError(too_early(guarded, type(owner)))
+            if name == "dispatch":
+                refuse_useless(guarded, type(owner), methods_of_view(owner), UNSAFE_METHODS)
+                return cls("dispatch", given, request, owner)
+            if name in handlers(owner):
+                refuse_useless_method(guarded, handlers(owner)[name])
+                return cls("handler", given, request, owner)
+        elif request is not None and _is_the_view(guarded, request, owner):
+            if not isinstance(request, HttpRequest):
+                raise ConfigurationError(below_api_view(guarded))
+            return cls("view", given, request)
+        guarded.refuse_methods()
+        return cls("function", given, request)
 
     def line(self, guarded: Guarded) -> str:
         """What to write where a method is called inside the transaction of ``ATOMIC_REQUESTS``."""
@@ -115,7 +113,13 @@ def _owner(function: Callable[..., Any]) -> object:
     return None if bound is None else bound.func.__self__
 
 
-def _is_the_view(guarded: Guarded, request: Any) -> bool:
-    """Whether the URLconf leads to this method: others that get a request are helpers of some view."""
+def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
+    """Whether the URLconf leads to this function: others that get a request are helpers of some view.
+
+    *owner*: whose method it is, None if nobody's. A request that was routed nowhere is a test's: it calls the
+    view by itself.
+    """
     match = getattr(request, "resolver_match", None)
-    return match is not None and guarded in guards_of(match.func)
+    if match is None:
+        return owner is None
+    return guarded in (*guards_of(match.func), *guards_below_api_view(match.func))

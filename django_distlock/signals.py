@@ -5,7 +5,7 @@ The first three are about guards: decorators and rules. All of their receivers g
 * ``sender``: the function, or the class of the view, as the modules of the site name it;
 * ``where``: its module and name, as text;
 * ``alias``: which lock service; ``names``: what is locked;
-* ``request``: of the view; None for a plain function.
+* ``request``: what the view, or the function, was called with; None if with none.
 
 Receivers are plain functions and run where the guard runs, the first of them while the lock is held: they
 should return soon.

@@ -11,7 +11,7 @@ from typing import Any
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, calls_super
+from distlock.web.decorator import Guarded, Told, calls_super, guards_of
 
 #: Methods of a view that have returned before it does its work.
 TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "check_throttles")
@@ -36,6 +36,16 @@ def is_rest(cls: type) -> bool:
 def is_api_view(cls: type) -> bool:
     """Whether *cls* is what ``@api_view`` made of a function."""
     return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
+
+
+def guards_below_api_view(view: Callable[..., Any]) -> list[Guarded]:
+    """The guards that stand below ``@api_view`` on *view*, which hides them."""
+    cls = view_class(view)
+    if cls is None or not is_api_view(cls):
+        return []
+    # One function behind all methods.
+    handler = next(vars(cls)[name] for name in cls.http_method_names if name in vars(cls))
+    return guards_of(inspect.getclosurevars(handler).nonlocals.get("func", handler))
 
 
 def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:

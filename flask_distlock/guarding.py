@@ -19,6 +19,7 @@ from distlock.web.answers import log_level
 from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer
+from distlock.web.sources import HIDDEN
 from flask_distlock.exceptions import exception_for
 from flask_distlock.observers import observer_for
 from flask_distlock.request import FlaskRequest
@@ -135,19 +136,15 @@ def _view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> As
 
 
 def _plain(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ask:
-    if guarded.told.methods is not None:
-        raise ConfigurationError(
-            f"{guarded.where} was not called as a view, so methods= would never lock: leave it out. If it is "
-            "one, a decorator above it hides it: write @functools.wraps there."
-        )
+    guarded.refuse_methods()
     state = current_state()
     try:
         names = guarded.names.of_call(args, kwargs, state.services.service(guarded.told.alias).max_names)
-    except (TypeError, ConfigurationError) as error:
+    except TypeError as error:
         if has_request_context():
             error.add_note(
                 f"{guarded.where} was not called as a view, so its names come from its arguments alone. "
-                "If it is one, a decorator above it hides it: write @functools.wraps there."
+                f"{HIDDEN}"
             )
         raise
     return _ask(state, guarded, names, is_view=False)

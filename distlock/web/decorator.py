@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import json
 import math
@@ -11,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from distlock.errors import ConfigurationError
 from distlock.web.settings import DEFAULT_ALIAS
-from distlock.web.sources import NO_NAME, BoundNames, Names, where_of
+from distlock.web.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
 from distlock.web.templates import NameSource
 
 P = ParamSpec("P")
@@ -126,6 +127,13 @@ class Guarded:
         """Whether requests with this HTTP method are locked."""
         return self.methods is None or method in self.methods
 
+    def refuse_methods(self) -> None:
+        """Raise `ConfigurationError` if it was told methods: this call has none, it is not that of a view."""
+        if self.told.methods is not None:
+            raise ConfigurationError(
+                f"{self.where} was not called as a view, so methods= would never lock: leave it out. {HIDDEN}"
+            )
+
     def mark(self, wrapper: Callable[..., Any]) -> None:
         """Let *wrapper* be found as this guard."""
         self.wrapper = wrapper
@@ -139,7 +147,8 @@ def chain(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     while wrapped is not None and id(wrapped) not in seen:
         seen.add(id(wrapped))
         yield wrapped
-        wrapped = getattr(wrapped, "__wrapped__", None)
+        inner = wrapped.func if isinstance(wrapped, functools.partial) else None
+        wrapped = getattr(wrapped, "__wrapped__", inner)
 
 
 def guards_of(function: Callable[..., Any]) -> list[Guarded]:

@@ -13,6 +13,9 @@ from distlock.web.converters import Malformed
 from distlock.web.request import Parts, Request
 from distlock.web.templates import NameSource, Placeholder, Template, parse
 
+#: For a guard that does not know the view that it stands on.
+HIDDEN = "If it is one, a decorator above it hides it: write @functools.wraps there."
+
 NO_NAME = "A lock needs a name: write @distributed_lock('product_<int:id>')."
 
 
@@ -136,7 +139,7 @@ class BoundNames:
         for template, placeholder in self._from_request:
             raise ConfigurationError(
                 f"{placeholder.text} in the lock's name {template.text!r} needs a request, and {self._where} "
-                "was not called as a view: pass the value as an argument, and write '<int:id>'."
+                f"was not called as a view: pass the value as an argument, and write '<int:id>'. {HIDDEN}"
             )
 
     def _refuse_unknown(self) -> None:

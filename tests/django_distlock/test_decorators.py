@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -7,9 +8,10 @@ from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import path, re_path
 from django.views.decorators.http import require_POST
+from rest_framework.request import Request
 
 import distlock
 from distlock.errors import ConfigurationError, LockTimeout
@@ -42,6 +44,46 @@ def test_a_view_that_does_not_get_it_is_answered_with_a_problem(serve: Serve) ->
     assert response.json()["code"] == "lock_contended"
     assert (response["Retry-After"], response["Cache-Control"]) == ("1", "no-store")
     assert "product_1" not in response.content.decode()
+
+
+@distributed_lock("card_<id>", timeout=0)
+def charge(request: HttpRequest, id: int) -> int:
+    return 5
+
+
+@pytest.mark.parametrize("form", [HttpRequest, Request])
+def test_a_function_that_a_view_calls_with_its_request_raises(serve: Serve, form: type[Any]) -> None:
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        given = Request(request) if form is Request else request
+        try:
+            return HttpResponse(str(charge(given, id)))
+        except LockTimeout:
+            return HttpResponse("busy")
+
+    client = serve(distributed_lock("product_<id>")(view))
+    with locks.lock("card_1"):
+        assert client.post("/product/1").content == b"busy"
+    assert client.post("/product/1").content == b"5"
+
+
+def test_a_view_that_a_test_calls_by_itself_is_answered() -> None:
+    request = RequestFactory().post("/product/1")
+    with locks.lock("product_1"):
+        assert buy(request, 1).status_code == 423
+    assert buy(request, 1).content == b"sold"
+
+
+def test_a_view_inside_a_partial_is_a_view(serve: Serve) -> None:
+    client = serve(functools.partial(buy))
+    with locks.lock("product_1"):
+        assert client.post("/product/1").status_code == 423
+
+
+def test_methods_below_a_decorator_that_hides_the_view_say_what_to_write(serve: Serve) -> None:
+    inner = distributed_lock("product_<id>", methods=["POST"])(lambda request, id: HttpResponse())
+    client = serve(lambda request, id: inner(request, id))
+    with pytest.raises(ConfigurationError, match=r"not called as a view.*write @functools\.wraps there"):
+        client.post("/product/1")
 
 
 def test_a_browser_gets_a_page(serve: Serve) -> None:

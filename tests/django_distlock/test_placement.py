@@ -9,6 +9,8 @@ from django.test import Client
 from django.urls import re_path
 from django.utils.decorators import method_decorator
 from django.views import View
+from rest_framework.decorators import api_view
+from rest_framework.response import Response
 
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
@@ -88,6 +90,12 @@ def test_below_api_view_it_says_what_to_do() -> None:
     drf_request = SimpleNamespace(_request=HttpRequest())
     with pytest.raises(ConfigurationError, match="write it above"):
         buy(drf_request, 1)
+
+
+def test_below_api_view_it_says_so_for_a_request_of_its_url(serve: Serve) -> None:
+    view = distributed_lock("product_<id>")(lambda request, id: Response("sold"))
+    with pytest.raises(ConfigurationError, match="stands below @api_view"):
+        serve(api_view(["GET", "POST"])(view)).post("/product/1")
 
 
 def test_a_class_based_view_is_locked_in_the_url_configuration(serve: Serve) -> None:

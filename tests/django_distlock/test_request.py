@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import json
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from django.test import AsyncClient, Client
 from rest_framework.authentication import BasicAuthentication
 from rest_framework.decorators import api_view, authentication_classes, permission_classes
 from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from distlock.errors import ConfigurationError
@@ -71,6 +73,16 @@ def test_a_function_has_no_request_even_if_a_view_calls_it(serve: Serve) -> None
         serve(view, "").post("/?id=1")
 
 
+@pytest.mark.parametrize("form", [lambda request: request, Request])
+def test_a_function_has_the_request_that_a_view_gives_it(serve: Serve, form: Callable[..., Any]) -> None:
+    @distributed_lock("product_<int:query.id>")
+    def reduce(request: HttpRequest) -> str:
+        return names()
+
+    client = serve(lambda request: HttpResponse(reduce(form(request))), "")
+    assert client.post("/?id=1").content == b"product_1"
+
+
 def sets_upload_handlers(request: HttpRequest) -> HttpResponse:
     request.upload_handlers = []
     return HttpResponse()
@@ -88,6 +100,7 @@ def test_a_form_is_parsed_before_the_view_can_set_upload_handlers(serve: Serve) 
 def test_what_the_view_would_read_otherwise_is_a_400(serve: Serve, template: str, part: str) -> None:
     guarded = distributed_lock(template)(lambda request: HttpResponse(names()))
 
+    @functools.wraps(guarded)
     def view(request: HttpRequest) -> Any:
         if "change" in request.GET:
             setattr(request, part, QueryDict("id=8"))
