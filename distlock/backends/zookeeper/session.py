@@ -10,6 +10,7 @@ from typing import Any
 
 from kazoo.exceptions import AuthFailedError, KazooException
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KazooState, KeeperState
 
 from distlock import clock
@@ -20,9 +21,10 @@ from distlock.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-#: A session lives this much longer than a hold without renewal: a follower tells the leader of its clients
-#: only every half tick (1 s by default), and the leader counts from there.
-_SLACK = 1.1
+#: A session lives this much longer than a hold without renewal. The leader ends it, and a follower tells it
+#: only every half tick (1 s by default) whom it has heard of. One that dies before that takes a renewal
+#: along: then the leader counts from the `touch` that it was told of before, a tenth of the ttl earlier.
+_SLACK = 1.3
 #: Who wakes up so much later than he wanted to has not been running, seconds.
 _STOPPED = 0.05
 #: kazoo's heartbeats are not fine enough for shorter sessions, seconds.
@@ -116,6 +118,10 @@ class Session:
         if self.connected:
             self.client.submit(request)
 
+    def touch(self) -> None:
+        """Be heard of: the session is counted from the last time that its leader was told of us."""
+        self.send(Exists("/", None))
+
     def close(self) -> None:
         """End the session, and with it all its nodes at once. Bounded in time."""
         with self._guard:
@@ -152,10 +158,12 @@ class Session:
                 max(0.0, self.patience(deadline) - clock.now())
             ):
                 raise no_session(self.address, self.io_timeout, self.client.memo.last)
-        if (granted := self.client.session_timeout) < self.ttl:
+        # Milliseconds are cut off on the way.
+        if (granted := self.client.session_timeout) < _SLACK * self.ttl - 0.002:
             raise ConfigurationError(
                 f"ZooKeeper at {self.address.shown} grants sessions of at most {granted:g} s, which is less "
-                f"than ttl={self.ttl:g}. Take a smaller ttl, or raise maxSessionTimeout on the server."
+                f"than {_SLACK:g} times ttl={self.ttl:g}. Take a smaller ttl, or raise maxSessionTimeout on "
+                "the server."
             )
 
     def _heard(self, state: str) -> None:

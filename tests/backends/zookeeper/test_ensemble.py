@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+from distlock import clock
 from distlock.errors import BackendUnavailable
+from distlock.hold import margin
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import eventually, free_port
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
 
 class Ensemble:
-    def __init__(self) -> None:
+    def __init__(self, **settings: object) -> None:
         ports = [(free_port(), free_port()) for _ in range(3)]
         peers = {f"server.{number}": f"127.0.0.1:{a}:{b}" for number, (a, b) in enumerate(ports, 1)}
-        self.servers = [ZooKeeperServer(initLimit=20, syncLimit=5, **peers) for _ in ports]
+        settings = {"initLimit": 20, "syncLimit": 5, **settings, **peers}
+        self.servers = [ZooKeeperServer(**settings) for _ in ports]
         for number, server in enumerate(self.servers, 1):
             (server.folder / "data").mkdir()
             (server.folder / "data" / "myid").write_text(str(number), encoding="ascii")
@@ -34,19 +38,32 @@ class Ensemble:
     def leader(self) -> ZooKeeperServer:
         return next(server for server in self.servers if "Mode: leader" in server.tell("srvr"))
 
+    def follower(self) -> ZooKeeperServer:
+        return next(server for server in self.servers if "Mode: follower" in server.tell("srvr"))
+
     def close(self) -> None:
         for server in self.servers:
             server.close()
 
 
-@pytest.fixture
-def ensemble() -> Iterator[Ensemble]:
-    made = Ensemble()
+def started(**settings: object) -> Iterator[Ensemble]:
+    made = Ensemble(**settings)
     try:
         made.start()
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def ensemble() -> Iterator[Ensemble]:
+    yield from started()
+
+
+@pytest.fixture
+def slow_ensemble() -> Iterator[Ensemble]:
+    """Its followers tell their leader of their clients every quarter of a second."""
+    yield from started(tickTime=500)
 
 
 def still_held(one: Contender, mine: object) -> bool:
@@ -90,3 +107,23 @@ def test_without_a_majority_nothing_is_granted_and_nothing_renewed(
         one.renew([mine])
     with pytest.raises(BackendUnavailable):
         one.request(ask())
+
+
+def test_a_session_outlives_what_was_renewed_even_if_the_server_that_confirmed_it_dies_with_it(
+    slow_ensemble: Ensemble, contender: MakeContender
+) -> None:
+    # The holder reaches this follower only. It falls silent before it has told the leader of the renewal.
+    follower, leader = slow_ensemble.follower(), slow_ensemble.leader()
+    one, mine = contender(follower.url), ask(ttl=5.0)
+    one.hold(mine)
+    quiet = clock.now() + mine.ttl / 3
+    eventually(lambda: clock.now() > quiet, "the next renewal is due")
+    sent = clock.now()
+    assert one.renew([mine]) == [True]
+    follower.pause()
+    ends = sent + mine.ttl - margin(mine.ttl)
+    while clock.now() < ends:
+        assert leader.children(mine.key), f"gone {ends - clock.now():.2f} s before its holder knows"
+        threading.Event().wait(0.02)
+    eventually(lambda: not leader.children(mine.key), "its session has ended")
+    follower.resume()
