@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,12 @@ class Configuration:
     lock_backend: str = ""
     #: Lifetime of the distributed lock without renewal, seconds.
     lock_ttl: float = 10.0
+    #: Whether the distributed lock passes the fence in the database: ``FENCE`` of ``DISTLOCK``.
+    fence: bool = False
+    #: Django's setting: one transaction around the whole view.
+    atomic_requests: bool = False
+    #: How much longer COMMIT takes, seconds; on PostgreSQL. See `demo_shop.slow_commit`.
+    commit_pause: float = 0.0
     #: How long the shop thinks between reading and writing the stock, seconds.
     pause: float = 0.01
     #: Units of each product when the sale opened. The page needs it to say how many there ever were.
@@ -45,6 +52,10 @@ class Configuration:
     goods: str = ""
     #: How long ``/kill`` takes between reading and writing, seconds: in the article two.
     kill_pause: float = 2.0
+    #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.moments`.
+    journal: str = ""
+    #: ``instance:moment:port``: the first purchase of that instance stays there until the port hangs up.
+    stall: str = ""
 
     @classmethod
     def from_environment(cls) -> Configuration:
@@ -69,20 +80,32 @@ class Configuration:
         alias: dict[str, object] = {"PREFIX": "shop", "TIMEOUT": 20, "MAX_WAITERS": 64}
         if self.lock == IN_THE_DATABASE:
             return {"default": alias | {"BACKEND": IN_THE_DATABASE}}
-        alias |= {"LOCATION": self.lock, "TTL": self.lock_ttl}
+        alias |= {"LOCATION": self.lock, "TTL": self.lock_ttl, "FENCE": self.fence}
         return {"default": alias | ({"BACKEND": self.lock_backend} if self.lock_backend else {})}
 
 
-KINDS: dict[str, type[str | float | int]] = {
+def switch(text: str) -> bool:
+    """What somebody may write for on or off."""
+    if text.lower() not in {"1", "true", "yes", "on", "0", "false", "no", "off", ""}:
+        raise SystemExit(f"{text!r} is neither on nor off: write 1 or 0.")
+    return text.lower() in {"1", "true", "yes", "on"}
+
+
+KINDS: dict[str, Callable[[str], object]] = {
     "instance": str,
     "database": str,
     "guard": str,
     "lock": str,
     "lock_backend": str,
     "lock_ttl": float,
+    "fence": switch,
+    "atomic_requests": switch,
+    "commit_pause": float,
     "pause": float,
     "stock": int,
     "products": int,
     "goods": str,
     "kill_pause": float,
+    "journal": str,
+    "stall": str,
 }

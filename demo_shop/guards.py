@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from demo_shop.moments import reach
 from demo_shop.museum.exhibits import EXHIBITS
 from demo_shop.process_lock import process_lock
 from demo_shop.sale import Refusal, contended
@@ -24,8 +25,8 @@ Decorator = Callable[[View], View]
 class Lock(Protocol):
     """One name's lock, made anew for each purchase."""
 
-    def acquire(self) -> bool:
-        """Wait for it; False: not got, and the buyer is turned away."""
+    def acquire(self) -> object:
+        """Wait for it; false: not got, and the buyer is turned away."""
 
     def release(self) -> object: ...
 
@@ -48,6 +49,12 @@ def unique_row(shop: Configuration, name: str) -> Lock:
     return UniqueRow(shop.database, name)
 
 
+def plain(shop: Configuration, name: str) -> Lock:
+    from demo_shop.plain_lock import plain_lock
+
+    return plain_lock(shop, name)
+
+
 #: The framework's own ``@distributed_lock(...)``, which no function here can make.
 DISTRIBUTED = "distributed"
 GUARDS = {
@@ -65,6 +72,12 @@ GUARDS = {
         "distributed lock",
         "All instances ask the same distributed lock. "
         "One buyer at a time is inside, whichever instance serves him.",
+    ),
+    "plain": Guard(
+        "plain lock decorator",
+        "The decorator lets go when the view returns. The framework may commit after that, "
+        "and the next buyer reads what is about to be overwritten.",
+        lock=plain,
     ),
     "for-update": Guard(
         "SELECT … FOR UPDATE",
@@ -127,6 +140,8 @@ def locked(
                 lock = make(shop, name)
                 if not lock.acquire():
                     raise contended()
+                reach(shop, "granted")
+                held.callback(reach, shop, "released")
                 held.callback(lock.release)
             return view(*args, **kwargs)
 

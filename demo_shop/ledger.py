@@ -13,6 +13,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from demo_shop.slow_commit import slow_down
 from demo_shop.tables import Answer, Base, LockRow, Product, Purchase
 
 PRODUCT_ID = 1
@@ -99,13 +100,14 @@ def session(database: str) -> Iterator[Session]:
         engine.dispose()
 
 
-def open_sale(database: str, stock: int, products: int = 1) -> None:
+def open_sale(database: str, stock: int, products: int = 1, commit_pause: float = 0.0) -> None:
     """Put *stock* units of each product on the shelf and forget every order."""
     url = make_url(database)
     if url.drivername == "sqlite" and url.database:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     with session(database) as shop:
         Base.metadata.create_all(shop.connection())
+        slow_down(shop, commit_pause)
         for table in (Purchase, Product, LockRow, Answer):
             shop.execute(delete(table))
         for number, name in enumerate(list(CATALOGUE)[:products], PRODUCT_ID):

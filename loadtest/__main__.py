@@ -6,27 +6,30 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NoReturn
 
 from demo_shop.configuration import Configuration
+from loadtest import transactions
 from loadtest.child import StackError
-from loadtest.databases import DATABASES
-from loadtest.lock_services import BACKENDS
+from loadtest.databases import DATABASES, SERVERS, open_database
+from loadtest.lock_services import BACKENDS, open_lock_service
 from loadtest.matrix import Terms, conclusions, fill, plan
 from loadtest.matrix_terminal import MatrixProgress
 from loadtest.matrix_terminal import summary as matrix_summary
-from loadtest.options import parse
+from loadtest.options import TRANSACTIONS, parse, told
 from loadtest.record import as_json, matrix_as_json
 from loadtest.report import write_matrix, write_report
 from loadtest.run import Run, run_scenario
-from loadtest.scenario import FRAMEWORKS, Scenario, story
+from loadtest.scenario import FRAMEWORKS, Scenario
 from loadtest.stack import Stack
 from loadtest.terminal import Progress, summary
 from loadtest.up import keep_open
 from loadtest.verdict import Conclusion
 from loadtest.visit import BUY, CART, VISITS
+from loadtest.workspace import workspace
 
 ALL_SHOWN, WRONG, INCONCLUSIVE, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -52,25 +55,45 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def tell_story(options: argparse.Namespace) -> int:
-    scenarios = choose(story(options.framework, options.guard), options.scenarios)
+    scenarios = choose(told(options), options.scenarios)
     visit, crowd = options.visit, options.crowd
-    shop = visit.furnish(Configuration.from_environment(), options.stock, options.pause)
+    shop = furnished(options)
     progress, runs = Progress(), dict[str, Run]()
     progress.open(crowd, visit, shop)
-    for number, scenario in enumerate(scenarios, 1):
-        progress.begin(number, len(scenarios), scenario, shop)
-        control = runs[scenario.control].conclusion if scenario.control else None
-        run = run_scenario(
-            scenario, visit, shop, crowd, options.backend, options.database, control, progress.selling
-        )
-        runs[scenario.slug] = run
-        progress.end(run)
-    told = list(runs.values())
-    print(json.dumps(as_json(told), indent=2) if options.json else f"\n{summary(told)}", flush=True)
+    with servers(options) as (backend, database):
+        for number, scenario in enumerate(scenarios, 1):
+            progress.begin(number, len(scenarios), scenario, shop)
+            control = runs[scenario.control].conclusion if scenario.control else None
+            run = run_scenario(scenario, visit, shop, crowd, backend, database, control, progress.selling)
+            runs[scenario.slug] = replace(run, backend=options.backend, database=options.database)
+            progress.end(run)
+    done = list(runs.values())
+    print(json.dumps(as_json(done), indent=2) if options.json else f"\n{summary(done)}", flush=True)
     if options.report:
-        write_report(told, options.report)
+        write_report(done, options.report)
         progress.say(f"\nThe report, with plots, is {options.report}: open it in a browser.", last=True)
-    return exit_status(run.conclusion for run in told)
+    return exit_status(run.conclusion for run in done)
+
+
+@contextmanager
+def servers(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The lock service and the database of all scenarios: servers that take seconds are started once."""
+    if options.database in SERVERS:
+        with (
+            workspace() as directory,
+            open_lock_service(options.backend, directory) as lock,
+            open_database(options.database, directory) as database,
+        ):
+            yield lock, database
+    else:
+        yield options.backend, options.database
+
+
+def furnished(options: argparse.Namespace) -> Configuration:
+    shop: Configuration = options.visit.furnish(
+        Configuration.from_environment(), options.stock, options.pause
+    )
+    return transactions.with_short_lease(shop) if options.story == TRANSACTIONS else shop
 
 
 def show_matrix(options: argparse.Namespace) -> int:
@@ -92,13 +115,11 @@ def show_matrix(options: argparse.Namespace) -> int:
 
 
 def open_shop(options: argparse.Namespace) -> NoReturn:
-    known = story(options.framework, options.guard)
-    (scenario,) = (one for one in known if one.slug == options.scenarios[0])
+    (scenario,) = (one for one in told(options) if one.slug == options.scenarios[0])
     visit = options.visit
-    shop = visit.furnish(Configuration.from_environment(), options.stock, options.pause)
     with Stack(
         scenario.instances,
-        replace(shop, guard=scenario.guard),
+        scenario.furnish(furnished(options)),
         options.backend,
         options.database,
         options.port,

@@ -84,6 +84,13 @@ class Child:
                 pass
         self.kill()
 
+    def freeze(self) -> None:
+        """SIGSTOP to the whole session that this child leads, and to nobody else. `thaw` ends it."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.killpg(self.process.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """SIGKILL to the whole session that this child leads, and to nobody else."""
         try:

@@ -8,13 +8,15 @@ from pathlib import Path
 from demo_shop.configuration import NO_FOR_UPDATE
 from demo_shop.guards import DISTRIBUTED, GUARDS
 from demo_shop.museum.exhibits import EXHIBITS
+from loadtest import transactions
 from loadtest.databases import DATABASES, kind_of
 from loadtest.lock_services import BACKENDS
 from loadtest.run import Crowd
-from loadtest.scenario import FRAMEWORKS, story
+from loadtest.scenario import FRAMEWORKS, Scenario, story
 from loadtest.visit import BUY, VISITS
 
 CROWD = Crowd()
+INSTANCES, TRANSACTIONS = "instances", "transactions"
 EPILOG = (
     "Exit status: 0 every scenario went as expected, 1 a locked shop oversold, "
     "2 inconclusive, 3 it could not be run."
@@ -29,6 +31,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if refused := objection(options):
         parser.error(refused)
     options.crowd = Crowd(options.users, options.purchases)
+    if options.story == TRANSACTIONS:
+        options.backend = options.backend or transactions.BACKEND
+        options.database = options.database or transactions.DATABASE
+        options.framework = transactions.FRAMEWORK
+        options.stock = transactions.STOCK if options.stock is None else options.stock
+        options.pause = transactions.PAUSE if options.pause is None else options.pause
     if not options.matrix:
         options.visit = VISITS[options.visit or BUY]
         options.backend = options.backend or "file"
@@ -50,6 +58,14 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SCENARIO",
         help=f"one or more of {', '.join(one.slug for one in story('django'))}; all if none is given. "
         "'up SCENARIO' opens only the shop of one, and keeps it open.",
+    )
+    add(
+        "--story",
+        choices=(INSTANCES, TRANSACTIONS),
+        default=INSTANCES,
+        help="instances: which lock is enough for how many of them (default). transactions: a lock that is "
+        "released before COMMIT, and a holder that is stopped past its lease, with and without the fence; on "
+        f"postgresql and redis. Its scenarios: {', '.join(one.slug for one in transactions.scenarios())}",
     )
     add(
         "--matrix",
@@ -81,12 +97,13 @@ def objection(options: argparse.Namespace) -> str:
     """Why this can't be run; "" if it can."""
     if options.matrix:
         return object_to_matrix(options)
-    slugs = [scenario.slug for scenario in story(options.framework or "django", options.guard)]
+    if options.story == TRANSACTIONS and (refused := object_to_transactions(options)):
+        return refused
+    slugs = [scenario.slug for scenario in told(options)]
     if unknown := sorted(set(options.scenarios) - set(slugs)):
-        return (
-            f"with --framework {options.framework or 'django'} and --guard {options.guard} "
-            f"there is no scenario {unknown[0]!r}; there are: {', '.join(slugs)}"
-        )
+        asked = f"--framework {options.framework or 'django'} and --guard {options.guard}"
+        asked = asked if options.story == INSTANCES else f"--story {options.story}"
+        return f"with {asked} there is no scenario {unknown[0]!r}; there are: {', '.join(slugs)}"
     if not 0 <= options.port <= 65535:
         return f"there is no port {options.port}: choose one up to 65535"
     if options.up and len(options.scenarios) != 1:
@@ -108,7 +125,32 @@ def objection(options: argparse.Namespace) -> str:
     return ""
 
 
+def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
+    """The scenarios of the story that was asked for."""
+    if options.story == TRANSACTIONS:
+        return transactions.scenarios()
+    return story(options.framework or "django", options.guard)
+
+
+def object_to_transactions(options: argparse.Namespace) -> str:
+    if options.backend not in (None, transactions.BACKEND):
+        return f"--story transactions needs {transactions.BACKEND}, whose locks end when nobody renews them"
+    try:
+        kind = kind_of(options.database or transactions.DATABASE)
+    except ValueError as error:
+        return str(error)
+    if kind != transactions.DATABASE:
+        return f"--story transactions needs {transactions.DATABASE}, where COMMIT can be made to take a while"
+    if options.framework not in (None, transactions.FRAMEWORK):
+        return f"--story transactions is told in {transactions.FRAMEWORK}: leave out --framework"
+    if options.visit not in (None, BUY) or options.guard != DISTRIBUTED:
+        return "--story transactions has guards and buyers of its own: leave out --guard and --visit"
+    return ""
+
+
 def object_to_matrix(options: argparse.Namespace) -> str:
+    if options.story != INSTANCES:
+        return "--matrix shows the story of the instances; leave out --story"
     if options.up or options.scenarios:
         return "--matrix runs scenarios of its own: name none, and choose with --backend, --database, …"
     if options.database and options.database not in DATABASES:

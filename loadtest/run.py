@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from typing import Any
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import Ledger
 from loadtest.child import Child, StackError
+from loadtest.moments import Moment, early_releases, read_moments
 from loadtest.scenario import Scenario
 from loadtest.stack import ROOT, Front, Stack
-from loadtest.verdict import SOLD, Conclusion, Figures, Shelf, Verdict, conclude, judge
+from loadtest.stopping import Stopped, Stopping
+from loadtest.verdict import SOLD, Conclusion, Figures, Shelf, Stall, Verdict, conclude, judge
 from loadtest.visit import Visit
 
 LONGEST_SALE = 120.0
@@ -55,6 +58,9 @@ class Run:
     ledger: Ledger
     #: Where the servers' logs were kept, if anything was odd.
     logs: Path | None = None
+    #: What the instances noted, where they were asked to.
+    moments: tuple[Moment, ...] = ()
+    stopped: Stopped | None = None
 
 
 def run_scenario(
@@ -68,9 +74,16 @@ def run_scenario(
     progress: Callable[[Ledger], None] = lambda ledger: None,
 ) -> Run:
     """Open a shop for *scenario*, hold one sale in it, and close it."""
-    shop = replace(shop, guard=scenario.guard)
-    with Stack(scenario.instances, shop, backend, database, with_goods=visit.in_redis) as stack:
-        return hold_sale(stack, stack.front, scenario, visit, crowd, control, progress)
+    shop, journal = scenario.furnish(shop), scenario.is_timed
+    with ExitStack() as opened:
+        stopping = None
+        if scenario.stop:
+            # The first instance's name, as the stack makes it.
+            stopping = opened.enter_context(Stopping(scenario.stop, f"{scenario.instances[0]}-1"))
+            shop = replace(shop, stall=stopping.where)
+        stack = Stack(scenario.instances, shop, backend, database, 0, visit.in_redis, journal)
+        opened.enter_context(stack)
+        return hold_sale(stack, stack.front, scenario, visit, crowd, control, progress, stopping)
 
 
 def hold_sale(
@@ -81,11 +94,20 @@ def hold_sale(
     crowd: Crowd,
     control: Conclusion | None,
     progress: Callable[[Ledger], None],
+    stopping: Stopping | None = None,
 ) -> Run:
     """One sale in a shop that is open."""
-    record = load(stack, front, visit, crowd, progress)
-    ledger, rows = stack.ledger(), record["rows"]
-    figures = figures_of(visit, stack.shop.stock, crowd, front.names, rows, ledger)
+    with stopping.beside(stack) if stopping else nullcontext():
+        record = load(stack, front, visit, crowd, progress)
+    ledger, rows, stopped = stack.ledger(), record["rows"], stopping.stopped if stopping else None
+    moments = read_moments(stack.shop.journal)
+    figures = replace(
+        figures_of(visit, stack.shop.stock, crowd, front.names, rows, ledger),
+        ended=record["ended"],
+        early_releases=early_releases(moments) if scenario.atomic_requests else None,
+        stops=scenario.stop is not None,
+        stall=stall_of(stopped, stack.shop.lock_ttl, moments, rows, ledger) if stopped else None,
+    )
     verdict = judge(figures)
     return Run(
         scenario,
@@ -100,6 +122,8 @@ def hold_sale(
         rows,
         ledger,
         stack.keep_logs(f"{visit.slug}-{scenario.slug}") if verdict.doubts else None,
+        moments,
+        stopped,
     )
 
 
@@ -111,20 +135,22 @@ def load(
     record.unlink(missing_ok=True)
     locust = Child("locust", locust_command(front.url, visit, crowd, record), log)
     try:
-        deadline = time.monotonic() + LONGEST_SALE
-        while True:
+        deadline, ended = time.monotonic() + LONGEST_SALE, False
+        while not ended and time.monotonic() < deadline:
             try:
                 locust.process.wait(0.2)
-                break
+                ended = True
             except subprocess.TimeoutExpired:
                 progress(stack.ledger())
-            if time.monotonic() > deadline:
-                raise StackError(f"The sale did not end within {LONGEST_SALE:.0f} s.")
+        # Asked to end, Locust still writes down what it has seen. Such a run is inconclusive: others go on.
+        locust.stop()
         progress(stack.ledger())
-        if not record.exists():
+        if record.exists():
+            found: dict[str, Any] = json.loads(record.read_text())
+            return found | {"ended": ended}
+        if ended:
             raise StackError(f"Locust did not run. It said: {locust.last_words()}")
-        found: dict[str, Any] = json.loads(record.read_text())
-        return found
+        return {"began": 0.0, "rows": [], "ended": False}
     finally:
         locust.stop()
 
@@ -155,9 +181,29 @@ def figures_of(
         answers=dict(Counter(row["status"] for row in rows)),
         refused=sum(is_refusal(row["code"]) for row in rows),
         lost_orders=sum(number not in known for number in told),
+        untold_orders=len(known.difference(told)) if visit.tells else 0,
         sold_by=dict(Counter(order.instance for order in ledger.orders)),
         served_by=dict(Counter(str(row["instance"]) for row in rows if row["status"])),
         instances=instances,
+    )
+
+
+def stall_of(
+    stopped: Stopped, ttl: float, moments: Sequence[Moment], rows: list[dict[str, Any]], ledger: Ledger
+) -> Stall:
+    answer = next((row for row in rows if row["purchase"] == stopped.purchase), None)
+    meanwhile = [moment for moment in moments if stopped.since < moment.at < stopped.until]
+    others = [moment.what for moment in meanwhile if moment.instance != stopped.instance]
+    units = Counter(order.stock_seen for order in ledger.orders)
+    mine = [order.stock_seen for order in ledger.orders if answer and order.number == answer["order"]]
+    return Stall(
+        seconds=stopped.until - stopped.since,
+        ttl=ttl,
+        passed_on="granted" in others,
+        sold_meanwhile=others.count("committed"),
+        status=answer["status"] if answer else 0,
+        code=answer["code"] if answer else None,
+        resold=sum(units[unit] - 1 for unit in mine),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from demo_shop.configuration import Configuration
 from demo_shop.guards import DISTRIBUTED, GUARDS
 
 
@@ -12,6 +13,16 @@ class Outcome(StrEnum):
     OVERSOLD = "oversold"
     EXACT = "exact"
     INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The first instance is stopped in its first purchase, until the others have had their turn."""
+
+    #: In which moment of it: see `demo_shop.moments`.
+    at: str
+    #: Share of the stock that is left when it may go on.
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +37,31 @@ class Scenario:
     must_be: Outcome
     #: The scenario that differs only in the guard. It must oversell, or this one proves nothing.
     control: str | None = None
+    #: Whether the guard passes the fence.
+    fence: bool = False
+    #: Whether the transaction is the framework's, around the whole view; and how long its COMMIT takes.
+    atomic_requests: bool = False
+    commit_pause: float = 0.0
+    stop: Stop | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is about which moment comes before which."""
+        return self.atomic_requests or self.stop is not None
 
     @property
     def title(self) -> str:
-        return f"{self.where}, {GUARDS[self.guard].title}"
+        return f"{self.where}, {GUARDS[self.guard].title}{' and fence' if self.fence else ''}"
+
+    def furnish(self, shop: Configuration) -> Configuration:
+        """*shop* as this scenario needs it."""
+        return replace(
+            shop,
+            guard=self.guard,
+            fence=shop.fence or self.fence,
+            atomic_requests=shop.atomic_requests or self.atomic_requests,
+            commit_pause=self.commit_pause or shop.commit_pause,
+        )
 
 
 def pair(slug: str, where: str, instances: tuple[str, ...], broken: str, mended: str) -> tuple[Scenario, ...]:

@@ -60,9 +60,10 @@ class Stack:
         database: str = "sqlite",
         port: int = 0,
         with_goods: bool = False,
+        with_journal: bool = False,
     ) -> None:
         self.frameworks, self.backend, self.port = tuple(frameworks), backend, port
-        self.with_goods = with_goods
+        self.with_goods, self.with_journal = with_goods, with_journal
         self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
         self.shop, self.database = shop, database
         self.instances: list[Child] = []
@@ -85,6 +86,8 @@ class Stack:
                 self.shop = replace(self.shop, goods=cleanup.enter_context(open_redis(self.directory)))
             self.database = cleanup.enter_context(open_database(self.database, self.directory))
             self.shop = replace(self.shop, database=self.database, lock=lock)
+            if self.with_journal:
+                self.shop = replace(self.shop, journal=str(self.directory / "journal"))
             self.restock()
             for name, framework in zip(self.names, self.frameworks, strict=True):
                 self._start_instance(cleanup, name, framework)
@@ -104,7 +107,7 @@ class Stack:
         self._cleanup.close()
 
     def restock(self) -> None:
-        open_sale(self.database, self.shop.stock, self.shop.products)
+        open_sale(self.database, self.shop.stock, self.shop.products, self.shop.commit_pause)
         if self.with_goods:
             goods.open_sale(self.shop.goods, self.shop.stock)
 

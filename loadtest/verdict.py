@@ -25,6 +25,29 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """What became of the purchase whose process was stopped."""
+
+    #: How long it stood still, and how long its lock lives without renewal, seconds.
+    seconds: float
+    ttl: float
+    #: Whether another instance was granted the lock meanwhile.
+    passed_on: bool
+    #: Units that the others sold meanwhile.
+    sold_meanwhile: int
+    #: What its buyer was answered; 0 stands for no answer.
+    status: int
+    code: str | None
+    #: Other orders for the unit that it sold.
+    resold: int
+
+    @property
+    def refused(self) -> bool:
+        """Nothing happened, and the answer says so."""
+        return (self.status, self.code) == (503, "lock_lost")
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The numbers of one run."""
 
@@ -43,6 +66,15 @@ class Figures:
     served_by: Mapping[str, int]
     #: The instances that stood behind nginx.
     instances: tuple[str, ...]
+    #: Orders in the database of which no buyer was told.
+    untold_orders: int = 0
+    #: Whether every buyer had come and gone when the time was over.
+    ended: bool = True
+    #: Purchases that let go of the lock before their COMMIT was done; None: nobody looked.
+    early_releases: int | None = None
+    #: Whether one instance was to be stopped, and what came of it.
+    stops: bool = False
+    stall: Stall | None = None
 
     @property
     def initial(self) -> int:
@@ -78,9 +110,10 @@ def judge(run: Figures) -> Verdict:
     """Oversold, exact, or inconclusive. Proof of overselling stands, whatever else went wrong in the run."""
     evidence, doubts = tuple(evidence_of(run)), tuple(doubts_of(run))
     if evidence:
-        return Verdict(Outcome.OVERSOLD, evidence, doubts)
+        return Verdict(Outcome.OVERSOLD, evidence, doubts + tuple(doubts_of_cause(run)))
     if run.sold < run.initial:
         doubts += (f"Only {run.sold} of {run.initial} units were sold.",)
+    doubts += tuple(doubts_of_guard(run))
     return Verdict(Outcome.INCONCLUSIVE if doubts else Outcome.EXACT, (), doubts)
 
 
@@ -90,7 +123,8 @@ def conclude(must_be: Outcome, run: Figures, verdict: Verdict, control: Conclusi
         return Conclusion.WRONG
     if verdict.outcome is not must_be or verdict.doubts:
         return Conclusion.INCONCLUSIVE
-    if must_be is Outcome.OVERSOLD and run.sold < run.initial * CLEAR_MARGIN:
+    # Where one purchase was stopped, the orders for its unit tell what came of it: see `doubts_of_cause`.
+    if must_be is Outcome.OVERSOLD and not run.stops and run.sold < run.initial * CLEAR_MARGIN:
         return Conclusion.INCONCLUSIVE
     # A lock proves nothing where there was nothing to protect from.
     if control not in (None, Conclusion.SHOWN):
@@ -111,6 +145,8 @@ def evidence_of(run: Figures) -> Iterator[str]:
 
 def doubts_of(run: Figures) -> Iterator[str]:
     answered = sum(run.answers.values())
+    if not run.ended:
+        yield "The sale did not end in time."
     if answered != run.requests:
         yield f"{run.requests} requests were due, and {answered} were made."
     # Where there are fewer units than instances, not each of them can sell one.
@@ -130,10 +166,41 @@ def doubts_of(run: Figures) -> Iterator[str]:
         yield f"Failed requests: {failed}."
     if run.lost_orders:
         yield f"{run.lost_orders} orders were confirmed to their buyers and are not in the database."
+    if run.untold_orders:
+        yield f"{run.untold_orders} orders are in the database, and their buyers were not told of them."
+    if run.stops:
+        yield from doubts_of_stall(run.stall)
     for which, shelf in named(run.shelves):
         taken = shelf.initial - shelf.final
         if shelf.sold < taken:
             yield f"{which}{taken} units left the shelf for only {shelf.sold} sales."
+
+
+def doubts_of_stall(stall: Stall | None) -> Iterator[str]:
+    """Whether a holder was stopped for so long that another one got the lock."""
+    if stall is None:
+        yield "No purchase was stopped."
+        return
+    if not stall.passed_on:
+        yield "The lock was not passed on while its holder was stopped."
+    if not stall.status:
+        yield "The purchase that was stopped got no answer."
+
+
+def doubts_of_cause(run: Figures) -> Iterator[str]:
+    """Whether something else than what the run is about made it oversell."""
+    if run.early_releases == 0:
+        yield "No purchase let go of the lock before its COMMIT: something else was sold twice."
+    if run.stall and not run.stall.resold:
+        yield "The unit of the stopped purchase was sold to nobody else: something else was sold twice."
+
+
+def doubts_of_guard(run: Figures) -> Iterator[str]:
+    """Whether it was the guard that kept the run exact."""
+    if run.early_releases:
+        yield f"{run.early_releases} purchases let go of the lock before their COMMIT was done."
+    if run.stall and run.stall.status and not run.stall.refused:
+        yield f"The stopped purchase was answered {run.stall.status}, and not 503 lock_lost."
 
 
 def named(shelves: Mapping[int, Shelf]) -> Iterator[tuple[str, Shelf]]:

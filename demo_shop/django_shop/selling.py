@@ -6,6 +6,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from django.conf import settings
 from django.db import transaction
@@ -14,6 +15,7 @@ from django.utils import timezone
 
 from demo_shop.configuration import Configuration
 from demo_shop.django_shop.models import Product, Purchase
+from demo_shop.moments import reach
 from demo_shop.sale import Line, Receipt, check_stock, no_such_product, overtaken, sold_out
 
 SHOP: Configuration = settings.SHOP
@@ -23,14 +25,17 @@ RETRIES = 100
 def read_and_write(lines: Sequence[Line]) -> Receipt:
     """Read the stock, think, write what was read minus what is bought. Only a lock makes this safe."""
     products = look_up(Product.objects.all(), lines)
+    seen = {sku: product.stock for sku, product in products.items()}
+    reach(SHOP, "read", stock=seen)
     time.sleep(SHOP.pause)
     # The read stays outside of the transaction: SQLite refuses to write what it read in an older snapshot,
     # and that refusal would hide the race which this shop is there to show.
     with transaction.atomic():
         for line in lines:
-            product = products[line.sku]
-            Product.objects.filter(pk=line.sku).update(stock=product.stock - line.quantity)
-        return record(lines, {sku: product.stock for sku, product in products.items()})
+            Product.objects.filter(pk=line.sku).update(stock=seen[line.sku] - line.quantity)
+        reach(SHOP, "wrote", stock={line.sku: seen[line.sku] - line.quantity for line in lines})
+        transaction.on_commit(partial(reach, SHOP, "committed"))
+        return record(lines, seen)
 
 
 def subtract(lines: Sequence[Line]) -> Receipt:

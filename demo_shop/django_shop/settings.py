@@ -21,6 +21,8 @@ MIDDLEWARE = [
     "demo_shop.django_shop.middleware.NameInstance",
     "demo_shop.django_shop.middleware.Connect",
 ]
+if SHOP.journal:
+    MIDDLEWARE.append("demo_shop.django_shop.journal.Journal")
 # Without debug mode Django mails its errors and writes none; here they belong in the instance's log.
 LOGGING = {
     "version": 1,
@@ -60,4 +62,4 @@ else:
         "PASSWORD": unquote(_url.password or ""),
     }
 # A connection for each thread, kept: opening one for each request would be most of the work.
-DATABASES = {"default": _database | {"CONN_MAX_AGE": None}}
+DATABASES = {"default": _database | {"CONN_MAX_AGE": None, "ATOMIC_REQUESTS": SHOP.atomic_requests}}

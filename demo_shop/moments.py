@@ -1,0 +1,55 @@
+"""The moments of a purchase, written down as they are reached: the report's timelines are drawn from them.
+
+Nothing happens unless ``SHOP_JOURNAL`` names a file. ``SHOP_STALL`` lets the load test stop an instance in
+one of them, so that nobody has to hope for the right millisecond.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import threading
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
+
+#: What the buyer calls this purchase.
+HEADER = "X-Purchase"
+_purchase: ContextVar[str] = ContextVar("purchase", default="")
+_first = threading.Lock()
+
+
+def begin(purchase: str) -> None:
+    """The moments of this thread are those of *purchase* from now on."""
+    _purchase.set(purchase)
+
+
+def reach(shop: Configuration, what: str, **details: object) -> None:
+    if not shop.journal:
+        return
+    moment = {"at": time.time(), "instance": shop.instance, "purchase": _purchase.get(), "what": what}
+    # One write for each line: those of two instances don't mix.
+    os.write(_journal(shop.journal), f"{json.dumps(moment | details)}\n".encode())
+    instance, _, rest = shop.stall.partition(":")
+    if instance == shop.instance:
+        point, _, port = rest.partition(":")
+        if point == what and _first.acquire(blocking=False):
+            _stall(int(port))
+
+
+@functools.cache
+def _journal(file: str) -> int:
+    return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def _stall(port: int) -> None:
+    """Say which purchase it is, and stay until whoever listens there has hung up."""
+    with socket.create_connection(("127.0.0.1", port)) as harness:
+        harness.sendall(_purchase.get().encode())
+        harness.shutdown(socket.SHUT_WR)
+        harness.recv(1)
