@@ -144,8 +144,9 @@ class ThreadConformance(ConformanceFixtures):
                 locks.lock(name).acquire()
             with locks.lock(name + "_other"):
                 pass
-        for future in waiting:
-            grant = future.result(PATIENCE)
+        # The threads may have come to wait in another order than that in which they were started.
+        for future in as_completed(waiting, PATIENCE):
+            grant = future.result()
             assert grant is not None
             grant.release()
 
