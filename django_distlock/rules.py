@@ -83,7 +83,8 @@ class Plan:
             if rules is None or route.pattern in self.views:
                 continue
             view = behind = route.pattern.callback
-            for rule in rules:
+            # The first of several rules is the outermost.
+            for rule in reversed(rules):
                 try:
                     view = guard_view(view, rule.told, methods=UNSAFE_METHODS, when=rule.when)
                 except ConfigurationError as error:

@@ -10,7 +10,7 @@ from django.urls import URLPattern
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
-from distlock.web.rules import Rule, unknown_route
+from distlock.web.rules import Rule, overlaps, unknown_route
 from distlock.web.sources import Names
 from distlock.web.templates import Template
 from django_distlock.conf import services
@@ -33,7 +33,7 @@ def find_problems(
         if name not in places:
             yield unknown_route(here[0], places)
             continue
-        yield from _two_of_one_method(here)
+        yield from overlaps(here)
         for rule in here:
             for problem in _of_rule(rule, places[name]):
                 yield ConfigurationError(f"DISTLOCK_RULES, {rule}: {problem}")
@@ -58,18 +58,6 @@ def _of_rule(rule: Rule, places: Sequence[Route]) -> Iterator[str]:
         if iscoroutinefunction(view):
             yield from _async_in_transaction(guarded.where, view)
         yield from _names_below(guarded, view)
-
-
-def _two_of_one_method(rules: Sequence[Rule]) -> Iterator[ConfigurationError]:
-    seen: set[str] = set()
-    for rule in rules:
-        methods = rule.told.methods or UNSAFE_METHODS
-        if twice := sorted(methods & seen):
-            yield ConfigurationError(
-                f"DISTLOCK_RULES has two rules for {rule.route!r} that lock {', '.join(twice)}: name all "
-                'locks in one rule, "lock": ["product_<id>", "shop_<slug:shop>"], which takes all or none.'
-            )
-        seen |= methods
 
 
 def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Flask
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of, refuse_unguardable
-from distlock.web.rules import Rule, read_rules, unknown_route
+from distlock.web.rules import Rule, overlaps, read_rules, unknown_route
 from flask_distlock.decorators import wrap
 
 RULES = "DISTLOCK_RULES"
@@ -25,7 +24,8 @@ def with_rules(app: Flask) -> dict[str, View]:
     """
     views: dict[str, View] = dict(app.view_functions)
     rules = read_rules(app.config.get(RULES))
-    _refuse_overlaps(rules)
+    for problem in overlaps(rules):
+        raise problem
     # The first of several rules is the outermost.
     for rule in reversed(rules):
         if rule.route not in views:
@@ -59,17 +59,3 @@ def _around(view: View, rule: Rule) -> View:
     guarded = Guarded(with_the_routes_arguments, rule.told, methods=UNSAFE_METHODS, when=rule.when)
     guarded.where = str(rule)
     return wrap(view, guarded)
-
-
-def _refuse_overlaps(rules: Sequence[Rule]) -> None:
-    for one, other in combinations(rules, 2):
-        both = _methods(one) & _methods(other)
-        if one.route == other.route and both and not (one.when and other.when):
-            raise ConfigurationError(
-                f"{RULES} has two rules for {one.route!r} that lock {', '.join(sorted(both))}: write one, "
-                'with "lock": [...] naming all of its locks, or give each its own "when".'
-            )
-
-
-def _methods(rule: Rule) -> frozenset[str]:
-    return UNSAFE_METHODS if rule.told.methods is None else rule.told.methods

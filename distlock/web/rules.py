@@ -7,10 +7,11 @@ import importlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Told, When
+from distlock.web.decorator import UNSAFE_METHODS, Told, When
 from distlock.web.templates import NameSource
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "methods": ["POST"], "lock": "product_<id>"}'
@@ -26,6 +27,11 @@ class Rule:
     route: str
     told: Told
     when: When | None = None
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The HTTP methods that it locks."""
+        return UNSAFE_METHODS if self.told.methods is None else self.told.methods
 
     def __str__(self) -> str:
         return f"the rule for {self.route!r}"
@@ -45,6 +51,21 @@ def unknown_route(rule: Rule, known: Iterable[str]) -> ConfigurationError:
     close = difflib.get_close_matches(rule.route, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known) or 'none'}."
     return ConfigurationError(f"DISTLOCK_RULES names the route {rule.route!r}, which does not exist. {hint}")
+
+
+def overlaps(rules: Iterable[Rule]) -> Iterator[ConfigurationError]:
+    """An error for each two of *rules* that lock the same requests of one route.
+
+    Where each has a predicate both may hold for some: the first one listed is the outer one then.
+    """
+    for one, other in combinations(rules, 2):
+        both = one.methods & other.methods
+        if one.route == other.route and both and not (one.when and other.when):
+            yield ConfigurationError(
+                f"DISTLOCK_RULES has two rules for {one.route!r} that lock {', '.join(sorted(both))}: name "
+                'all locks in one rule, "lock": ["product_<id>", "shop_<slug:shop>"], which takes all or '
+                'none, or give each its own "when".'
+            )
 
 
 def _read(setting: object, name: str) -> Iterator[Rule]:

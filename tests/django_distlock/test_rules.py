@@ -12,6 +12,7 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import include, path, resolve, reverse
 from django.views import View
 
+from distlock.current import held
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
 from django_distlock.conf import MIDDLEWARE
@@ -45,6 +46,16 @@ def test_a_predicate_says_which_requests(rules: Rules) -> None:
     client = rules(buy, rule(when=lambda request, id: id == 1))
     assert client.post("/product/1").content == b"POST locked"
     assert client.post("/product/2").content == b"POST free"
+
+
+def test_rules_for_one_route_with_predicates_stand_around_one_another(rules: Rules) -> None:
+    client = rules(
+        lambda request, id: HttpResponse(" ".join(name for one in held() for name in one.grant.names)),
+        rule(when=lambda request, id: id < 3),
+        rule(lock="shelf", when=lambda request, id: id > 1),
+    )
+    found = [client.post(f"/product/{product}").content for product in (1, 2, 3)]
+    assert found == [b"product_1", b"product_2 shelf", b"shelf"]
 
 
 def test_whoever_does_not_get_the_lock_is_answered(rules: Rules) -> None:

@@ -230,7 +230,7 @@ def test_what_cannot_work_is_refused_at_the_first_request(
 
 def test_two_rules_that_lock_the_same_request_are_refused(serve: Serve) -> None:
     other = {**RULE, "lock": "stock", "methods": ["POST", "GET"]}
-    refused(serve(RULE, other), "two rules for 'buy' that lock POST: write one")
+    refused(serve(RULE, other), "two rules for 'buy' that lock POST: name all locks in one")
     assert serve(RULE, {**other, "methods": ["GET"]}).test_client().get("/product/1").text == "stock"
 
 
