@@ -11,7 +11,13 @@ from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, calls_super, guards_of
-from django_distlock.remedies import above_the_class, async_in_transaction, below_api_view, too_early
+from django_distlock.remedies import (
+    above_the_class,
+    async_in_rest,
+    async_in_transaction,
+    below_api_view,
+    too_early,
+)
 from django_distlock.routes import Route
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import (
@@ -19,6 +25,7 @@ from django_distlock.viewclasses import (
     guards_below_api_view,
     is_rest,
     methods_of,
+    never_awaited,
     refuse_own_dispatch,
     refuse_useless,
     refuse_useless_method,
@@ -67,6 +74,13 @@ def misplaced(route: Route) -> Iterator[str]:
             every = EveryAlias(getattr(view, "_non_atomic_requests", ()))
             yield from async_in_transaction(found.guarded, every, cls is not None)
     if cls is None:
+        return
+    if never_awaited(cls, answering := _answering(view, cls)):
+        yield from (
+            async_in_rest(guarded.told, cls)
+            for name in ("dispatch", *answering)
+            for guarded in guards_of(getattr(cls, name))
+        )
         return
     yield from _useless(view, cls)
     if not around and not iscoroutinefunction(view):

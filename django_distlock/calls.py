@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from distlock.web import guard
 from distlock.web.answers import log_level
 from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
+from distlock.web.results import refuse_coroutine, warn_of_stream
 from django_distlock.conf import services, warn_without_checks
 from django_distlock.fence import database_of
 from django_distlock.observers import observer_for
@@ -108,19 +108,12 @@ def answer(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
 
 
 def look_over(guarded: Guarded, response: Any) -> Any:
-    """Warn if the content of *response* is made later. Gives it back."""
-    if getattr(response, "streaming", False):
-        logger.warning(
-            "%s returned a streaming response: its content is made after the lock is released.", guarded.where
-        )
+    """Warn if code of the site makes the content of *response* later. Gives it back."""
+    if getattr(response, "streaming", False) and getattr(response, "file_to_stream", None) is None:
+        warn_of_stream(guarded.where)
     return response
 
 
 def _finished(guarded: Guarded, result: Any) -> Any:
-    if inspect.iscoroutine(result):
-        result.close()
-        raise ConfigurationError(
-            f"{guarded.where} is no 'async def' and returned a coroutine, which would run after the lock is "
-            "released. Write 'async def', also for decorators that stand below @distributed_lock."
-        )
+    refuse_coroutine(guarded.where, result)
     return result

@@ -13,7 +13,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, chain, guards_of
-from django_distlock.remedies import above_the_class, below_api_view, too_early
+from django_distlock.remedies import above_the_class, async_in_rest, below_api_view, too_early
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import (
     TOO_EARLY,
@@ -21,6 +21,7 @@ from django_distlock.viewclasses import (
     handlers,
     is_rest,
     methods_of_view,
+    never_awaited,
     refuse_useless,
     refuse_useless_method,
 )
@@ -51,6 +52,8 @@ class Standing:
             if name in TOO_EARLY:
                 raise ConfigurationError(too_early(guarded, type(owner)))
             if name == "dispatch":
+                if never_awaited(type(owner), handlers(owner)):
+                    raise ConfigurationError(async_in_rest(guarded.told, type(owner)))
                 refuse_useless(guarded, type(owner), methods_of_view(owner), UNSAFE_METHODS)
                 return cls("dispatch", given, request, owner)
             if name in handlers(owner):

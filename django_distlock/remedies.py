@@ -43,6 +43,13 @@ def async_with_fence(guarded: Guarded) -> str:
     )
 
 
+def async_in_rest(told: Told, cls: type) -> str:
+    return (
+        f"{cls.__module__}.{cls.__qualname__} is an async view of REST framework, which @{told} does not "
+        "guard: write 'def', or 'async with locks.lock(…):' in its methods if its dispatch() awaits them."
+    )
+
+
 def below_api_view(guarded: Guarded) -> str:
     return f"@distributed_lock stands below @api_view on {guarded.where}: write it above."
 

@@ -23,6 +23,7 @@ from django_distlock.calls import logger, run
 from django_distlock.classes import guarded_callback
 from django_distlock.conf import status
 from django_distlock.placement import Standing
+from django_distlock.remedies import async_in_rest
 from django_distlock.request import keep_body
 from django_distlock.transactions import Opened, ViewTransactions, take_over
 from django_distlock.viewclasses import refuse_own_dispatch, view_class
@@ -78,10 +79,7 @@ def guard_callback(
     """*callback*, of a view of REST framework, guarded."""
     cls: Any = view_class(callback)
     if cls.view_is_async:
-        raise ConfigurationError(
-            f"{cls.__module__}.{cls.__qualname__} is an async view of REST framework, which @{told} does not "
-            "guard: write 'async with locks.lock(…):' in its methods."
-        )
+        raise ConfigurationError(async_in_rest(told, cls))
     guarded = guarded_callback(callback, told, methods=methods, when=when)
     refuse_own_dispatch(guarded, cls)
 

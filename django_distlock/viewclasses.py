@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from asgiref.sync import iscoroutinefunction
 from django.views import View
 
 from distlock.errors import ConfigurationError
@@ -36,6 +37,12 @@ def is_rest(cls: type) -> bool:
 def is_api_view(cls: type) -> bool:
     """Whether *cls* is what ``@api_view`` made of a function."""
     return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
+
+
+def never_awaited(cls: Any, names: Iterable[str]) -> bool:
+    """Whether *cls* has REST framework's own dispatch(), and that calls async methods among *names*."""
+    own = is_rest(cls) and inspect.unwrap(cls.dispatch).__module__.startswith("rest_framework.")
+    return own and any(iscoroutinefunction(getattr(cls, name, None)) for name in names)
 
 
 def guards_below_api_view(view: Callable[..., Any]) -> list[Guarded]:

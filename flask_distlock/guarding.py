@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,13 +11,14 @@ from typing import Any
 from flask import current_app, has_request_context, request
 from flask.views import View
 
-from distlock.errors import ConfigurationError, LockError, LockTimeout
+from distlock.errors import LockError, LockTimeout
 from distlock.locks import Locks
 from distlock.web import guard
 from distlock.web.answers import log_level
 from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer
+from distlock.web.results import refuse_coroutine, warn_of_stream
 from distlock.web.sources import HIDDEN
 from flask_distlock.exceptions import exception_for
 from flask_distlock.observers import observer_for
@@ -45,16 +45,9 @@ class Ask:
     def finish(self, result: Any) -> Any:
         """See to the *result* of the function, while the lock is held."""
         where = self.guarded.where
-        if inspect.iscoroutine(result):
-            result.close()
-            raise ConfigurationError(
-                f"{where} returned a coroutine, whose body would run after the lock is released: write "
-                "@distributed_lock directly above the 'async def'."
-            )
+        refuse_coroutine(where, result)
         if self.transactions.is_view and _streams(result):
-            logger.warning(
-                "%s returned a streamed response: its content is made after the lock is released.", where
-            )
+            warn_of_stream(where)
         self.transactions.result = result
         return result
 
@@ -161,7 +154,7 @@ def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) ->
 
 
 def _streams(result: Any) -> bool:
-    """Whether code of the site makes the content of *result* later. Files are not such."""
+    """Whether code of the site makes the content of *result* later."""
     content = result[0] if isinstance(result, tuple) and result else result
     if isinstance(content, Iterator):
         return True

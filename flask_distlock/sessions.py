@@ -205,6 +205,12 @@ class SessionTransactions:
                 f"{self._where} would be locked on {shown} inside the transaction of the guard around it: "
                 f"name all locks in one place, the outer one: @distributed_lock(…, {shown}), or the rule."
             )
+        if _begun(session):
+            raise ConfigurationError(
+                f"{self._where} would be locked on {shown} inside a transaction that db.session.begin() has "
+                "opened, and let go before its COMMIT: write 'with db.session.begin():' inside "
+                f"{self._where}, or @distributed_lock(…) on the function around both."
+            )
         if self._sessions.has_changes(session):
             raise ConfigurationError(
                 f"db.session has changes that are not committed, and {self._where} is about to wait for "
@@ -242,6 +248,13 @@ class SessionTransactions:
             return False
         session.rollback()
         return True
+
+
+def _begun(session: Session) -> bool:
+    """Whether somebody has begun the transaction of *session* in so many words, and means to end it."""
+    transaction = session.get_transaction()
+    explicit = transaction is not None and transaction.origin.name == "BEGIN"
+    return explicit or session.in_nested_transaction()
 
 
 def _status(result: Any) -> int:

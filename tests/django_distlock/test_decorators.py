@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import functools
+import io
 import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client, RequestFactory
 from django.urls import path, re_path
 from django.views.decorators.http import require_POST
@@ -233,6 +234,16 @@ def test_a_streaming_response_is_warned_about(serve: Serve, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "distlock"):
         assert b"".join(serve(view).post("/product/1").streaming_content) == b"sold"
     assert "after the lock is released" in caplog.text
+
+
+def test_a_file_is_not(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    @distributed_lock("product_<id>")
+    def view(request: HttpRequest, id: int) -> FileResponse:
+        return FileResponse(io.BytesIO(b"sold"))
+
+    with caplog.at_level(logging.WARNING, "distlock"):
+        assert b"".join(serve(view).post("/product/1").streaming_content) == b"sold"
+    assert caplog.text == ""
 
 
 class TestPlainFunctions:

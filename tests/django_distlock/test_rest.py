@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.checks import run_checks
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import include, path
@@ -198,6 +199,21 @@ def test_an_async_view_is_refused_with_what_to_write() -> None:
 
     with pytest.raises(ConfigurationError, match=r"async view of REST framework.*async with locks\.lock"):
         lock(Later).as_view()
+
+
+@pytest.mark.parametrize("name", ["post", "dispatch"])
+def test_so_are_async_methods_that_nobody_awaits(serve: Serve, name: str) -> None:
+    @method_decorator(distributed_lock("product_<id>"), name=name)
+    class Later(APIView):
+        async def post(self, request: Request, id: int) -> Response: ...
+
+    client = serve(Later.as_view())
+    assert [message.id for message in run_checks() if "Later is an async view" in message.msg] == [
+        "distlock.E011"
+    ]
+    if name == "dispatch":
+        with pytest.raises(ConfigurationError, match="Later is an async view of REST framework"):
+            client.post("/product/1")
 
 
 class Webhook(APIView):

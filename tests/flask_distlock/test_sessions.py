@@ -64,6 +64,32 @@ def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
     shop.close()
 
 
+@pytest.mark.parametrize("begin", ["begin", "begin_nested"])
+def test_a_function_inside_a_transaction_that_somebody_has_begun_is_refused(shop: Shop, begin: str) -> None:
+    @distributed_lock("product_1")
+    def sell() -> None:
+        pytest.fail("ran")
+
+    with (
+        shop.app.app_context(),
+        pytest.raises(ConfigurationError, match=r"'with db\.session\.begin\(\):' inside .*sell"),
+        getattr(shop.db.session, begin)(),
+    ):
+        sell()
+
+
+def test_a_function_begins_its_own_transaction(shop: Shop) -> None:
+    @distributed_lock("product_1")
+    def sell() -> None:
+        with shop.db.session.begin():
+            shop.product().stock -= 1
+
+    with shop.app.app_context():
+        sell()
+        sell()
+    assert shop.stock() == 8
+
+
 def test_a_view_that_commits_does_so_under_the_lock(shop: Shop) -> None:
     def view() -> str:
         shop.product().stock -= 1
