@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from django.http import HttpResponse
 from django.utils.asyncio import async_unsafe
 
-from distlock.errors import ConfigurationError, LockError, LockTimeout
+from distlock.errors import ConfigurationError, LockError
 from distlock.web import guard
-from distlock.web.answers import log_level
 from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
@@ -20,10 +18,8 @@ from django_distlock.fence import database_of
 from django_distlock.observers import observer_for
 from django_distlock.remedies import async_with_fence
 from django_distlock.request import DjangoRequest
-from django_distlock.responses import response_for
+from django_distlock.responses import answer_to, response_of
 from django_distlock.transactions import AsyncTransactions
-
-logger = logging.getLogger("distlock")
 
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
@@ -98,13 +94,12 @@ def fence_of(guarded: Guarded) -> str | None:
     return database_of(fence_for(services.service(guarded.told.alias), guarded.told))
 
 
-def answer(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
-    """The answer of a view that ended in *error*. Raises *error* if it is the site's own to mend."""
-    response = response_for(error, request)
-    if response is None or (isinstance(error, LockTimeout) and not guarded.told.responds):
+def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
+    """The response of a view that ended in *error*. Raises *error* if it is not answered."""
+    answer = answer_to(error, guarded.where, guarded.told.responds)
+    if answer is None:
         raise error
-    logger.log(log_level(error), "%s answered %d: %s", guarded.where, response.status_code, error)
-    return response
+    return response_of(answer, request)
 
 
 def look_over(guarded: Guarded, response: Any) -> Any:

@@ -10,7 +10,7 @@ from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
-from django_distlock.calls import Arguments, Keywords, answer, arun, look_over, run
+from django_distlock.calls import Arguments, Keywords, arun, look_over, respond, run
 from django_distlock.placement import Standing, bound_method, is_method
 from django_distlock.remedies import async_in_transaction
 from django_distlock.transactions import EveryAlias, NoTransactions, Opened, ViewTransactions, take_over
@@ -84,7 +84,7 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
     try:
         response = run(guarded, transactions, body, given, kwargs, request)
     except LockError as error:
-        return answer(guarded, error, request)
+        return respond(guarded, error, request)
     return look_over(guarded, response)
 
 
@@ -106,7 +106,7 @@ async def _acall(
     try:
         response = await arun(guarded, body, given, kwargs, request)
     except LockError as error:
-        return answer(guarded, error, request)
+        return respond(guarded, error, request)
     return look_over(guarded, response)
 
 

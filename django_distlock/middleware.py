@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,14 +10,11 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from distlock.errors import LockError
-from distlock.web.answers import log_level
 from distlock.web.sources import where_of
 from django_distlock.conf import warn_without_checks
 from django_distlock.observers import add_server_timing
-from django_distlock.responses import response_for
+from django_distlock.responses import answer_to, response_of
 from django_distlock.rules import applied, current_plan
-
-logger = logging.getLogger("distlock")
 
 
 class DistlockMiddleware:
@@ -67,9 +63,6 @@ class DistlockMiddleware:
         """Answer lock errors that leave a view, as those of guards are: ROLLBACK was before this."""
         if not isinstance(exception, LockError):
             return None
-        response = response_for(exception, request)
-        if response is not None:
-            match = request.resolver_match
-            where = request.path if match is None else where_of(match.func)
-            logger.log(log_level(exception), "%s answered %d: %s", where, response.status_code, exception)
-        return response
+        match = request.resolver_match
+        answer = answer_to(exception, request.path if match is None else where_of(match.func))
+        return None if answer is None else response_of(answer, request)

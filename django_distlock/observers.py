@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 
-from distlock.errors import LockError
-from distlock.grant import Grant
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer, together
-from distlock.web.timing import Stopwatch
+from distlock.web.signals import Signals
+from distlock.web.timing import Stopwatch, add_header
 from django_distlock import conf
 from django_distlock.placement import bound_method
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
@@ -22,23 +21,6 @@ BEHIND_RULE = "__distlock_view__"
 
 #: Where a request keeps the stopwatches of its guards.
 _STOPWATCHES = "_distlock_stopwatches"
-
-
-class Signals:
-    """Sends the signals of one guard in one call."""
-
-    def __init__(self, guarded: Guarded, request: HttpRequest | None) -> None:
-        self._sender = sender_of(guarded)
-        self._about = {"where": guarded.where, "alias": guarded.told.alias, "request": request}
-
-    def acquired(self, grant: Grant, waited: float) -> None:
-        lock_acquired.send_robust(self._sender, names=grant.names, grant=grant, waited=waited, **self._about)
-
-    def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
-        lock_refused.send_robust(self._sender, names=tuple(names), error=error, waited=waited, **self._about)
-
-    def released(self, grant: Grant, held: float) -> None:
-        lock_released.send_robust(self._sender, names=grant.names, grant=grant, held=held, **self._about)
 
 
 def sender_of(guarded: Guarded) -> object:
@@ -63,15 +45,15 @@ def observer_for(guarded: Guarded, request: Any) -> Observer | None:
 
 def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
     """Let *response* say how long the guards of *request* waited for their locks, and held them."""
-    for stopwatch in getattr(request, _STOPWATCHES, ()):
-        if value := stopwatch.header(response.get("Server-Timing", "")):
-            response["Server-Timing"] = value
+    add_header(getattr(request, _STOPWATCHES, ()), response.headers)
 
 
 def _signals(guarded: Guarded, request: HttpRequest | None) -> Observer | None:
-    if lock_acquired.receivers or lock_refused.receivers or lock_released.receivers:
-        return Signals(guarded, request)
-    return None
+    signals = (lock_acquired, lock_refused, lock_released)
+    if not any(signal.receivers for signal in signals):
+        return None
+    sends = (partial(signal.send_robust, sender_of(guarded)) for signal in signals)
+    return Signals(*sends, where=guarded.where, alias=guarded.told.alias, request=request)
 
 
 def _stopwatch(request: HttpRequest | None) -> Observer | None:

@@ -11,20 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from django.conf import settings
 from django.db import connections, transaction
 from django.http import HttpRequest
 from rest_framework.exceptions import APIException
 
-from distlock.errors import ConfigurationError, LockError, LockTimeout
-from distlock.web.answers import Answer, answer_for, log_level
+from distlock.errors import ConfigurationError, LockError
+from distlock.web.answers import Answer
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
-from django_distlock.calls import logger, run
+from django_distlock.calls import run
 from django_distlock.classes import guarded_callback
-from django_distlock.conf import status
 from django_distlock.placement import Standing
 from django_distlock.remedies import async_in_rest
 from django_distlock.request import keep_body
+from django_distlock.responses import answer_to
 from django_distlock.transactions import Opened, ViewTransactions, take_over
 from django_distlock.viewclasses import refuse_own_dispatch, view_class
 
@@ -65,10 +64,9 @@ def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
     try:
         yield
     except LockError as error:
-        answer = answer_for(error, contended_status=status(), debug=settings.DEBUG)
-        if answer is None or (isinstance(error, LockTimeout) and not guarded.told.responds):
+        answer = answer_to(error, guarded.where, guarded.told.responds)
+        if answer is None:
             raise
-        logger.log(log_level(error), "%s answered %d: %s", guarded.where, answer.status, error)
         view.headers["Cache-Control"] = "no-store"
         raise Refused(answer) from error
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import logging
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask, current_app, request
 from werkzeug.exceptions import HTTPException, default_exceptions
 
 from distlock.errors import LockError
-from distlock.web.answers import ANSWERED, Answer, answer_for, log_level, render
+from distlock.web.answers import ANSWERED, Answer, answered, render
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
-
-logger = logging.getLogger("distlock")
 
 
 class LockAnswer(HTTPException):
@@ -32,13 +29,18 @@ class LockAnswer(HTTPException):
         return list(render(self.answer, _accept(environ)).headers.items())
 
 
-def exception_for(error: LockError) -> HTTPException | None:
-    """The exception for a request that ended in *error*; None for errors that are the site's own to mend."""
-    answer = answer_for(
+def exception_for(error: LockError, where: str, responds: bool = True) -> HTTPException | None:
+    """The exception for a request to *where* that ended in *error*; None where *error* itself is raised.
+
+    *responds*: see `distlock.web.answers.answered`.
+    """
+    answer = answered(
         error,
+        where,
         # .get: an app without DistLock has no such key, and the error that says so has to get through.
         contended_status=current_app.config.get("DISTLOCK_CONTENDED_STATUS", 423),
         debug=current_app.debug,
+        responds=responds,
     )
     if answer is None:
         return None
@@ -57,9 +59,8 @@ def answer_lock_errors(app: Flask) -> None:
 
 
 def _answer(error: LockError) -> Any:
-    exception = exception_for(error)
+    exception = exception_for(error, str(request.endpoint))
     assert exception is not None  # It is one of ANSWERED.
-    logger.log(log_level(error), "%s answered %s: %s", request.endpoint, exception.code, error)
     # Through the site's handlers for its status.
     return current_app.handle_http_exception(exception)
 

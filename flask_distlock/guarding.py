@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,10 +10,9 @@ from typing import Any
 from flask import current_app, has_request_context, request
 from flask.views import View
 
-from distlock.errors import LockError, LockTimeout
+from distlock.errors import LockError
 from distlock.locks import Locks
 from distlock.web import guard
-from distlock.web.answers import log_level
 from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer
@@ -26,8 +24,6 @@ from flask_distlock.request import FlaskRequest
 from flask_distlock.sessions import SessionTransactions, bind_of
 from flask_distlock.state import State, current_state
 from flask_distlock.views import locked_as_view
-
-logger = logging.getLogger("distlock")
 
 
 @dataclass(slots=True)
@@ -104,10 +100,9 @@ def _asking(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         try:
             yield _view(guarded, args, kwargs)
         except LockError as error:
-            exception = exception_for(error)
-            if exception is None or (isinstance(error, LockTimeout) and not guarded.told.responds):
+            exception = exception_for(error, guarded.where, guarded.told.responds)
+            if exception is None:
                 raise
-            logger.log(log_level(error), "%s answered %s: %s", guarded.where, exception.code, error)
             raise exception from error
 
 

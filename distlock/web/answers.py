@@ -12,6 +12,8 @@ from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout
 from distlock.fence.row import OldEra
 from distlock.web.converters import Malformed
 
+logger = logging.getLogger("distlock")
+
 #: The errors that are answered. The others are the site's own to mend.
 ANSWERED = (LockTimeout, TooManyWaiters, BackendUnavailable, LockLost, Malformed)
 
@@ -107,6 +109,20 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 shown,
             )
     return None
+
+
+def answered(
+    error: LockError, where: str, *, contended_status: int, debug: bool, responds: bool = True
+) -> Answer | None:
+    """`answer_for`, for a request to *where*, with a line in the log. None: *error* is raised.
+
+    *responds*: as its guard was told; False: the view raises `LockTimeout` instead of its answer.
+    """
+    answer = answer_for(error, contended_status=contended_status, debug=debug)
+    if answer is None or (isinstance(error, LockTimeout) and not responds):
+        return None
+    logger.log(log_level(error), "%s answered %d: %s", where, answer.status, error)
+    return answer
 
 
 def log_level(error: LockError) -> int:

@@ -5,10 +5,13 @@ Names of locks are never in it: it goes to every client, and into the developer 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from distlock.errors import LockError
 from distlock.grant import Grant
+
+HEADER = "Server-Timing"
 
 
 class Stopwatch:
@@ -36,3 +39,18 @@ class Stopwatch:
         said = [existing] if existing.strip() else []
         said += [f"{metric};dur={seconds * 1000:.1f}" for metric, seconds in measured if seconds is not None]
         return ", ".join(said)
+
+
+class Headers(Protocol):
+    """The headers of a response, in both frameworks."""
+
+    def get(self, key: str, default: str, /) -> str: ...
+
+    def __setitem__(self, key: str, value: str, /) -> None: ...
+
+
+def add_header(stopwatches: Iterable[Stopwatch], headers: Headers) -> None:
+    """Let *headers* say what *stopwatches*, those of one request, have measured."""
+    for stopwatch in stopwatches:
+        if value := stopwatch.header(headers.get(HEADER, "")):
+            headers[HEADER] = value
