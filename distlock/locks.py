@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from distlock.backends import create
@@ -156,7 +157,7 @@ def connect(
         positive("timeout", timeout, zero=True)
     check_prefix(prefix)
     for word in options.keys() & TRANSLATIONS.keys():
-        refuse_unknown("connect", {word: options[word]})
+        refuse_unknown("connect", [word])
     engine = Engine(
         create(url, backend, **options),
         ttl=ttl,
@@ -188,7 +189,7 @@ def positive(word: str, seconds: object, zero: bool = False) -> None:
         raise ConfigurationError(f"{word}={seconds!r} has to be a number of seconds, {least}.")
 
 
-def refuse_unknown(function: str, unknown: dict[str, Any]) -> None:
+def refuse_unknown(function: str, unknown: Iterable[str]) -> None:
     for word in unknown:
         if word in TRANSLATIONS:
             raise TypeError(f"{function}() has no {word!r}. Here that is {TRANSLATIONS[word]}.")

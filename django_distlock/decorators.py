@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, Unpack
 
-from distlock.web.decorator import UNSAFE_METHODS, Told, explaining
-from distlock.web.settings import DEFAULT_ALIAS
+from distlock.web.decorator import UNSAFE_METHODS, Told, Words, explaining
 from distlock.web.templates import NameSource
 from django_distlock.classes import guard_class
 from django_distlock.functions import guard_function
@@ -18,13 +17,7 @@ R = TypeVar("R")
 
 
 def distributed_lock(
-    *names: NameSource,
-    alias: str = DEFAULT_ALIAS,
-    timeout: float | None = None,
-    ttl: float | None = None,
-    methods: Iterable[str] | None = None,
-    fence: bool | str | None = None,
-    on_contended: str = "respond",
+    *names: NameSource, **words: Unpack[Words]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let one call at a time run on all servers, for each value of *names*.
 
@@ -32,7 +25,8 @@ def distributed_lock(
     callables that get its arguments and return one name or several. All are locked, or none. *alias*: which
     lock service of ``settings.DISTLOCK``. *timeout*: the longest wait, seconds; None: the alias's. *ttl*:
     lifetime without renewal, seconds; None: the alias's. *methods*: the HTTP methods that are locked; None:
-    all of a function's, and POST, PUT, PATCH and DELETE of a class's. *on_contended*: ``"raise"`` lets
+    all of a function's, and POST, PUT, PATCH and DELETE of a class's. *fence*: True, or the name of the
+    database whose transaction passes the fence; None: as the alias is set. *on_contended*: ``"raise"`` lets
     `LockTimeout` out of the view, instead of an answer.
 
     It stands on views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
@@ -40,15 +34,7 @@ def distributed_lock(
     is taken and are committed before it is released, and whoever does not get the lock is answered. On any
     other function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
-    told = Told(
-        names,
-        alias=alias,
-        timeout=timeout,
-        ttl=ttl,
-        methods=methods,
-        fence=fence,
-        on_contended=on_contended,
-    )
+    told = Told(names, **words)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, type):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, Unpack, cast
 
 from flask.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, explaining
-from distlock.web.settings import DEFAULT_ALIAS
+from distlock.web.decorator import Guarded, Told, Words, explaining
 from distlock.web.templates import NameSource
 from flask_distlock.guarding import acall, call
 from flask_distlock.placement import remember, remember_class
@@ -20,15 +19,7 @@ from flask_distlock.views import is_as_view
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def distributed_lock(
-    *names: NameSource,
-    alias: str = DEFAULT_ALIAS,
-    timeout: float | None = None,
-    ttl: float | None = None,
-    methods: Iterable[str] | None = None,
-    fence: bool | str | None = None,
-    on_contended: str = "respond",
-) -> Callable[[F], F]:
+def distributed_lock(*names: NameSource, **words: Unpack[Words]) -> Callable[[F], F]:
     """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
 
     *names*: templates such as ``"product_<int:id>"`` over the arguments of the decorated function, or
@@ -36,21 +27,14 @@ def distributed_lock(
     the function's. All are locked, or none. *alias*: which lock service of ``app.config["DISTLOCK"]``.
     *timeout*: the longest wait, seconds; None: the alias's. *ttl*: lifetime without renewal, seconds; None:
     the alias's. *methods*: the HTTP methods that are locked; None: on a function all, on a class those that
-    change something. *on_contended*: ``"raise"`` lets a view raise `LockTimeout` instead of its answer.
+    change something. *fence*: True, or the bind whose transaction passes the fence; None: as the alias is
+    set. *on_contended*: ``"raise"`` lets a view raise `LockTimeout` instead of its answer.
 
     Decorates functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
     returns. On a view, whoever does not get the lock is answered by a Werkzeug exception. On any other
     function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
-    told = Told(
-        names,
-        alias=alias,
-        timeout=timeout,
-        ttl=ttl,
-        methods=methods,
-        fence=fence,
-        on_contended=on_contended,
-    )
+    told = Told(names, **words)
 
     def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(target, type):

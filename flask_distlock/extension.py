@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from flask import Flask, current_app, request
@@ -16,10 +16,9 @@ from distlock.rlock import RLock
 from distlock.web.database_setting import fence_for
 from distlock.web.services import Services, make_client, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, read
-from distlock.web.templates import NameSource
 from flask_distlock.bridge import pass_on
 from flask_distlock.commands import commands
-from flask_distlock.decorators import F, distributed_lock
+from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
 from flask_distlock.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.placement import check_placement
@@ -96,26 +95,8 @@ class DistLock:
         """A re-entrant lock of the default alias; see `distlock.Locks.rlock`."""
         return self[DEFAULT_ALIAS].rlock(*names, timeout=timeout, ttl=ttl)
 
-    def distributed_lock(
-        self,
-        *names: NameSource,
-        alias: str = DEFAULT_ALIAS,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        methods: Iterable[str] | None = None,
-        fence: bool | str | None = None,
-        on_contended: str = "respond",
-    ) -> Callable[[F], F]:
-        """`flask_distlock.distributed_lock`, for those who have the extension at hand."""
-        return distributed_lock(
-            *names,
-            alias=alias,
-            timeout=timeout,
-            ttl=ttl,
-            methods=methods,
-            fence=fence,
-            on_contended=on_contended,
-        )
+    #: For those who have the extension at hand.
+    distributed_lock = staticmethod(distributed_lock)
 
     def close(self) -> None:
         """Close the clients of the current app. They may be used again."""

@@ -8,9 +8,10 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
+from distlock.locks import refuse_unknown
 from distlock.web.settings import DEFAULT_ALIAS
 from distlock.web.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
 from distlock.web.templates import NameSource
@@ -35,23 +36,36 @@ _MARK = "__distlock__"
 _UNUSED = "__distlock_unused__"
 
 
+class Words(TypedDict, total=False):
+    """What ``@distributed_lock`` takes beside its names, and a rule beside its route."""
+
+    #: Which lock service of ``DISTLOCK``.
+    alias: str
+    #: The longest wait, seconds; None: the alias's.
+    timeout: float | None
+    #: Lifetime without renewal, seconds; None: the alias's.
+    ttl: float | None
+    #: The HTTP methods that are locked; None: on a function all, else those that change something.
+    methods: Iterable[str] | None
+    #: The database that is fenced, True for the default one; None: as the alias is set.
+    fence: bool | str | None
+    #: ``"respond"``, or ``"raise"``: a view raises `LockTimeout` instead of its answer.
+    on_contended: str
+
+
+WORDS = tuple(Words.__annotations__)
+
+
 class Told:
     """The arguments of one decorator. Shared by all calls; keeps nothing of any.
 
-    Raises `ConfigurationError` for what can never work.
+    Raises `ConfigurationError` for what can never work, TypeError for words that it does not know.
     """
 
-    def __init__(
-        self,
-        names: Sequence[NameSource],
-        *,
-        alias: str = DEFAULT_ALIAS,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        methods: Iterable[str] | None = None,
-        fence: bool | str | None = None,
-        on_contended: str = "respond",
-    ) -> None:
+    def __init__(self, names: Sequence[NameSource], **words: Unpack[Words]) -> None:
+        refuse_unknown("distributed_lock", words.keys() - WORDS)
+        alias, methods, fence = words.get("alias", DEFAULT_ALIAS), words.get("methods"), words.get("fence")
+        on_contended = words.get("on_contended", "respond")
         for source in names:
             if isinstance(source, type):
                 # @distributed_lock above a class, without parentheses.
@@ -61,8 +75,8 @@ class Told:
         if not _is_text(alias):
             raise ConfigurationError(f"alias={alias!r} has to be a key of DISTLOCK, such as 'default'.")
         self.alias = alias
-        self.timeout = _seconds("timeout", timeout, zero=True)
-        self.ttl = _seconds("ttl", ttl, zero=False)
+        self.timeout = _seconds("timeout", words.get("timeout"), zero=True)
+        self.ttl = _seconds("ttl", words.get("ttl"), zero=False)
         self.methods = None if methods is None else _methods(methods)
         if fence == "" or not isinstance(fence, bool | str | None):
             raise ConfigurationError(f"fence={fence!r} has to be True, False, or the name of a database.")

@@ -8,15 +8,14 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Told, When
+from distlock.web.decorator import UNSAFE_METHODS, WORDS, Told, When, Words
 from distlock.web.templates import NameSource
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "methods": ["POST"], "lock": "product_<id>"}'
-_TOLD = ("alias", "timeout", "ttl", "methods", "fence", "on_contended")
-_KEYS = ("route", "lock", *_TOLD, "when")
+_KEYS = ("route", "lock", *WORDS, "when")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def _rule(given: Mapping[str, Any]) -> Rule:
             raise ConfigurationError(f"{key!r} is missing. Write for example {_EXAMPLE}.")
     if not isinstance(given["route"], str):
         raise ConfigurationError(f"'route' is a {type(given['route']).__name__}, not the name of a route.")
-    told = Told(_names(given["lock"]), **{key: given[key] for key in _TOLD if key in given})
+    told = Told(_names(given["lock"]), **cast(Words, {key: given[key] for key in WORDS if key in given}))
     return Rule(given["route"], told, _predicate(given.get("when")))
 
 

@@ -31,6 +31,18 @@ def test_what_can_never_work_is_an_error_at_import(words: dict[str, object], mes
         Told(["product_<id>"], **words)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("wait", r"distributed_lock\(\) has no 'wait'\. Here that is timeout="),
+        ("metods", "no argument 'metods'"),
+    ],
+)
+def test_an_unknown_word_is_an_error_at_import(word: str, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Told(["product_<id>"], **{word: 1})  # type: ignore[misc]
+
+
 def test_methods_may_be_written_small() -> None:
     guarded = Guarded(view, Told(["stock"], methods=["post"]))
     assert guarded.locks_method("POST")
