@@ -23,8 +23,11 @@ class Entered:
     count: int = 1
 
 
+#: Somebody, and the names that he is inside.
+Entry = tuple[Owner, tuple[str, ...]]
+
 #: Who is inside which names. It belongs to the client: two objects of the same names are the same lock.
-Inside = dict[tuple[Owner, tuple[str, ...]], Entered]
+Inside = dict[Entry, Entered]
 
 
 class RLock(Lock):
@@ -50,12 +53,12 @@ class RLock(Lock):
 
     def release(self) -> None:
         """Leave once. The last time releases the lock. Raises `NotHeld` for anybody but the owner."""
-        if (grant := self._leave()) is not None:
+        if (grant := self._leave((current_owner(), self.names))) is not None:
             grant.release()
 
     async def arelease(self) -> None:
         """`release`, for asyncio."""
-        if (grant := self._leave()) is not None:
+        if (grant := self._leave((current_owner(), self.names))) is not None:
             await grant.arelease()
 
     def owned(self) -> bool:
@@ -63,20 +66,17 @@ class RLock(Lock):
         entered = self._inside.get((current_owner(), self.names))
         return entered is not None and not entered.grant.released and not entered.grant.lost
 
-    def __enter__(self) -> Grant:
-        return self._granted(self.acquire())
-
-    async def __aenter__(self) -> Grant:
-        return self._granted(await self.aacquire())
-
     def __exit__(self, *exc_info: object) -> None:
-        # The client may have been closed inside: that is no reason to hide what the body raised.
-        if (current_owner(), self.names) in self._inside:
-            self.release()
+        if (entry := self._ended()) is not None:
+            if (grant := self._leave(entry)) is not None:
+                grant.release()
+            self._refuse_stranger(entry)
 
     async def __aexit__(self, *exc_info: object) -> None:
-        if (current_owner(), self.names) in self._inside:
-            await self.arelease()
+        if (entry := self._ended()) is not None:
+            if (grant := self._leave(entry)) is not None:
+                await grant.arelease()
+            self._refuse_stranger(entry)
 
     def _again(self) -> Grant | None:
         entered = self._inside.get((current_owner(), self.names))
@@ -90,14 +90,37 @@ class RLock(Lock):
             self._inside[current_owner(), self.names] = Entered(grant)
         return grant
 
-    def _leave(self) -> Grant | None:
-        me = current_owner(), self.names
-        entered = self._inside.get(me)
+    def _leave(self, entry: Entry) -> Grant | None:
+        """Leave once, as *entry*. What that releases, if it was the last time."""
+        entered = self._inside.get(entry)
         if entered is None:
             names = ", ".join(map(repr, self.names))
             raise NotHeld(f"The lock {names} was to be released by somebody who does not hold it.")
         entered.count -= 1
         if entered.count:
             return None
-        del self._inside[me]
+        del self._inside[entry]
         return entered.grant
+
+    def _ended(self) -> Entry | None:
+        """As whom the ``with`` block that ends was entered; None if nothing of it is left to leave."""
+        mine = current_owner(), self.names
+        with self._locks._engine.books:
+            for entry in (mine,) if mine in self._inside else tuple(self._inside):
+                entered = self._inside.get(entry)
+                if entered is not None and entered.grant in self._entered:
+                    self._entered.remove(entered.grant)
+                    return entry
+            # The client was closed inside: that is no reason to hide what the body raised.
+            self._entered.clear()
+        return None
+
+    def _refuse_stranger(self, entry: Entry) -> None:
+        # Left it is all the same: nobody else would ever do it.
+        if entry[0] != current_owner():
+            names = ", ".join(map(repr, self.names))
+            raise NotHeld(
+                f"The 'with' block of rlock({names}) was left in another thread or task than it was entered "
+                f"in, where its owner is: write lock({names}), which has none, or leave it where it was "
+                "entered."
+            )

@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,33 @@ def test_a_released_grant_was_not_lost(connect: Connect) -> None:
     own.release()
     with pytest.raises(distlock.NotHeld):
         lock.release()
+
+
+def test_a_reentrant_lock_that_is_left_in_another_thread_says_so_and_is_free(connect: Connect) -> None:
+    locks = connect()
+    outer, inner = locks.rlock("a"), locks.rlock("a")
+    with ThreadPoolExecutor(1) as pool:
+        with outer:
+            inner.__enter__()
+            with pytest.raises(distlock.NotHeld, match=r"rlock\('a'\) was left in another thread or task"):
+                pool.submit(inner.__exit__).result(10)
+            assert outer.owned()
+        outer.__enter__()
+        with pytest.raises(RuntimeError, match=r"write lock\('a'\)"):
+            pool.submit(outer.__exit__).result(10)
+    assert not locks.lock("a").locked()
+
+
+def test_so_does_one_that_is_left_in_another_task(connect: Connect) -> None:
+    lock = connect().rlock("a")
+
+    async def program() -> None:
+        await asyncio.create_task(lock.__aenter__())
+        with pytest.raises(distlock.NotHeld, match="another thread or task"):
+            await lock.__aexit__()
+
+    asyncio.run(program())
+    assert not lock.locked()
 
 
 def test_closing_inside_a_reentrant_lock_does_not_hide_the_error(connect: Connect) -> None:
