@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from demo_shop.configuration import NO_FOR_UPDATE
+from demo_shop.configuration import IN_THE_DATABASE, NO_FOR_UPDATE
 from demo_shop.guards import DISTRIBUTED, GUARDS
 from demo_shop.museum.exhibits import EXHIBITS
 from loadtest import transactions
@@ -114,6 +114,8 @@ def objection(options: argparse.Namespace) -> str:
         return str(error)
     if options.guard == "for-update" and kind == "sqlite":
         return f"--guard for-update: {NO_FOR_UPDATE}"
+    if options.guard == "plain" and options.backend == IN_THE_DATABASE:
+        return "--guard plain needs a lock service; in the database there is a lock only inside a transaction"
     service = options.guard.partition("-")[0]
     if options.guard in EXHIBITS and service in BACKENDS and service != options.backend:
         return f"--guard {options.guard} keeps its lock in {service}: add --backend {service}"

@@ -9,11 +9,13 @@ import plotly.graph_objects as go
 from jinja2 import Environment
 from plotly.offline import get_plotlyjs
 
-from loadtest import plots, words
+from loadtest import plots, timeline_words, words
 from loadtest.matrix import Matrix
 from loadtest.matrix_terminal import cell, doubts, in_all
 from loadtest.run import Run
 from loadtest.terminal import MARKS
+from loadtest.timeline import timeline
+from loadtest.timeline_plot import draw_timeline
 
 TEMPLATE = Path(__file__).with_name("report.html")
 MATRIX_TEMPLATE = Path(__file__).with_name("matrix.html")
@@ -30,6 +32,8 @@ def write_report(runs: Sequence[Run], file: Path) -> None:
             plotly=get_plotlyjs(),
             sold_against_stock=draw(plots.sold_against_stock(runs)),
             times=draw(plots.times(runs)),
+            timelines=[shown and draw(draw_timeline(shown)) for shown in map(timeline, runs)],
+            told=timeline_words.told,
             stock_over_time=[draw(plots.stock_over_time(run)) for run in runs],
         )
     )

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import Ledger
-from loadtest import words
+from loadtest import timeline_words, words
 from loadtest.run import Crowd, Run
 from loadtest.scenario import Scenario
 from loadtest.verdict import Conclusion
@@ -87,6 +87,8 @@ def aligned(rows: Sequence[tuple[str, ...]], align: str) -> str:
 
 
 def summary(runs: Sequence[Run]) -> str:
-    told = [f"{run.scenario.title}: {words.what_happened(run)}" for run in runs]
+    told = [
+        f"{run.scenario.title}: {words.what_happened(run)} {timeline_words.told(run)}".strip() for run in runs
+    ]
     doubts = [f"  {run.scenario.title}: {reason}" for run in runs for reason in words.why_not(run)]
     return "\n".join([*told, "", table(runs), "", words.in_all(runs), *doubts])

@@ -20,6 +20,18 @@ WHY = {
     "So two buyers are inside at once.",
     "mixed-process": "Each instance has a process lock of its own, whichever framework it is written in. "
     "So two buyers are inside at once.",
+    "commit-plain": "Django opens its transaction around the whole view, and the decorator is inside. "
+    "It lets go when the view returns; Django commits after that.",
+    "commit-distributed": "@distributed_lock moves the transaction inside the lock: "
+    "COMMIT first, then the release.",
+    "stopped-unfenced": "A lock has to run out when its holder dies. The lock service can't tell one who has "
+    "died from one who only stands still, and goes on later.",
+    "stopped-fenced": "The fence is a row in the shop's own database, locked from before the first read "
+    "until COMMIT. Who may commit is decided there, whatever became of the lock.",
+    "late-unfenced": "A holder that stands still before it begins finds the shop as it is, "
+    "and somebody else inside.",
+    "late-fenced": "Each lock has a larger number than the one before. The database notes it, "
+    "and lets nobody in with a smaller one.",
     "mixed-distributed": "The distributed lock has the same name in Django and in Flask, "
     "so a buyer at one keeps out the buyers at the other.",
 }
@@ -90,6 +102,13 @@ def in_all(runs: Sequence[Run]) -> str:
         return "WRONG: a shop that was locked sold units twice."
     if Conclusion.INCONCLUSIVE in conclusions:
         return "INCONCLUSIVE: at least one scenario did not go as expected, so nothing is proven."
+    lessons = []
+    if any(run.scenario.atomic_requests for run in runs):
+        lessons.append("a lock has to last until COMMIT")
+    if any(run.scenario.stop for run in runs):
+        lessons.append("who has lost it while he stood still is kept out by the fence only")
+    if lessons:
+        return f"Every scenario went as expected: {', and '.join(lessons)}."
     if {run.scenario.guard for run in runs} <= {"none", "process", DISTRIBUTED}:
         return (
             "Every scenario went as expected: a lock that all instances share keeps the shop "

@@ -18,6 +18,6 @@ def loadtest(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )

@@ -1,0 +1,160 @@
+"""The few purchases of a run that show what happened in it, as marks on a line for each instance."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+from loadtest.moments import Moment, Purchase, by_purchase
+from loadtest.run import Run
+from loadtest.stopping import Stopped
+
+TEXTS = {
+    "granted": "gets the lock",
+    "read": "reads {stock}",
+    "wrote": "writes {stock}",
+    "committed": "COMMIT",
+    "released": "lets the lock go",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    #: Unix time.
+    at: float
+    instance: str
+    #: What the moment is, or "stop", "go", "more", "refused".
+    what: str
+    text: str
+    #: Whether it belongs to a unit that is sold twice.
+    twice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From one mark to another: "held", "believed" (another has the lock), "stopped" or "committing"."""
+
+    what: str
+    instance: str
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    instances: tuple[str, ...]
+    marks: tuple[Mark, ...]
+    spans: tuple[Span, ...]
+
+
+def timeline(run: Run) -> Timeline | None:
+    """None where the instances noted nothing that shows it."""
+    purchases = by_purchase(run.moments)
+    if run.stopped:
+        shown = around_stop(purchases, run.stopped)
+    elif run.scenario.is_timed:
+        shown = neighbours(purchases)
+    else:
+        shown = []
+    if not shown:
+        return None
+    twice = {one["read"].stock for one, other in combinations(shown, 2) if sell_one_unit(one, other)}
+    marks = [mark for purchase in shown for mark in marks_of(purchase, twice)]
+    spans = [span for purchase in shown for span in spans_of(purchase, shown)]
+    if run.stopped:
+        marks += marks_of_stop(run.stopped, purchases, shown)
+        spans.append(Span("stopped", run.stopped.instance, run.stopped.since, run.stopped.until))
+    marks.sort(key=lambda mark: mark.at)
+    return Timeline(run.figures.instances, tuple(marks), tuple(spans))
+
+
+def neighbours(purchases: dict[str, Purchase]) -> list[Purchase]:
+    """Two that follow each other at two instances: if there are such, two that sold one unit."""
+    pairs = [
+        [first, second]
+        for first, second in pairwise(one for one in purchases.values() if "committed" in one)
+        if first["granted"].instance != second["granted"].instance
+    ]
+    return max(pairs, key=lambda pair: sell_one_unit(*pair), default=[])
+
+
+def around_stop(purchases: dict[str, Purchase], stopped: Stopped) -> list[Purchase]:
+    """The stopped one, the first that others made, those of the same unit, and the first one after."""
+    mine = purchases[stopped.purchase]
+    others = [one for name, one in purchases.items() if name != stopped.purchase]
+    shown = [mine, *[one for one in others if one["granted"].at > stopped.since][:1]]
+    shown += [one for one in others if sell_one_unit(one, mine)]
+    if "committed" in mine:
+        ended = max(moment.at for moment in mine.values())
+        shown += [one for one in others if "committed" in one and one["granted"].at > ended][:1]
+    return [one for number, one in enumerate(shown) if one not in shown[:number]]
+
+
+def sell_one_unit(one: Purchase, other: Purchase) -> bool:
+    both = "committed" in one and "committed" in other
+    return both and one["read"].stock == other["read"].stock
+
+
+def marks_of(purchase: Purchase, twice: Collection[int | None]) -> Iterator[Mark]:
+    refused = refusal(purchase)
+    for what, moment in purchase.items():
+        # What was lost is not let go.
+        if what in TEXTS and not (refused and what == "released"):
+            text = TEXTS[what].format(stock=moment.stock)
+            yield Mark(moment.at, moment.instance, what, text, what == "read" and moment.stock in twice)
+    if refused:
+        # Who has read was let in by the fence, and found its lock lost later.
+        why = "rolled back" if "read" in purchase else "refused by the fence"
+        yield Mark(refused.at, refused.instance, "refused", f"{why}: {refused.status} {refused.code}")
+
+
+def refusal(purchase: Purchase) -> Moment | None:
+    """The answer of the guard, if it was none of the view's."""
+    answered = purchase.get("answered")
+    return answered if answered and (answered.code or "").startswith("lock_") else None
+
+
+def spans_of(purchase: Purchase, shown: Sequence[Purchase]) -> Iterator[Span]:
+    end = refusal(purchase) or purchase.get("released")
+    if end is None:
+        return
+    began, instance = purchase["granted"].at, end.instance
+    # From then on somebody else has it.
+    passed_on = min(
+        (one["granted"].at for one in shown if began < one["granted"].at < end.at), default=end.at
+    )
+    yield Span("held", instance, began, passed_on)
+    if passed_on < end.at:
+        yield Span("believed", instance, passed_on, end.at)
+    if "committed" in purchase and end.at < purchase["committed"].at:
+        yield Span("committing", instance, end.at, purchase["committed"].at)
+
+
+def marks_of_stop(
+    stopped: Stopped, purchases: dict[str, Purchase], shown: Sequence[Purchase]
+) -> Iterator[Mark]:
+    seconds = stopped.until - stopped.since
+    yield Mark(stopped.since, stopped.instance, "stop", "SIGSTOP: the process stands still")
+    yield Mark(stopped.until, stopped.instance, "go", f"SIGCONT: goes on after {seconds:.1f} s")
+    more = [one for one in sold_meanwhile(purchases, stopped) if one not in shown]
+    if more:
+        last = more[-1]["committed"]
+        text = f"… sells {len(more)} more: {more[-1]['wrote'].stock} left"
+        yield Mark(last.at, last.instance, "more", text)
+
+
+def sold_meanwhile(purchases: dict[str, Purchase], stopped: Stopped) -> list[Purchase]:
+    """What the others sold while it stood still."""
+    return [
+        one
+        for one in purchases.values()
+        if "committed" in one and stopped.since < one["committed"].at < stopped.until
+    ]
+
+
+def stock_before(moments: Sequence[Moment], at: float) -> int | None:
+    """What the last COMMIT before *at* left on the shelf."""
+    wrote = {moment.purchase: moment.stock for moment in moments if moment.what == "wrote"}
+    earlier = [moment for moment in moments if moment.what == "committed" and moment.at < at]
+    return wrote[earlier[-1].purchase] if earlier else None
