@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 FUNCTION = """
-CREATE OR REPLACE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql
+CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql
 AS $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$
 """
 #: Deferred: it runs when COMMIT is asked for, with everything written and nothing visible to others.
@@ -25,6 +25,7 @@ def slow_down(shop: Session, seconds: float) -> None:
     if shop.get_bind().dialect.name != "postgresql":
         return
     shop.execute(text("DROP TRIGGER IF EXISTS slow_commit ON purchase"))
+    shop.execute(text("DROP FUNCTION IF EXISTS slow_commit"))
     if seconds:
         shop.execute(text(FUNCTION.format(seconds=float(seconds))))
         shop.execute(text(TRIGGER))

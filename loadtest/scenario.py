@@ -58,7 +58,8 @@ class Scenario:
         return replace(
             shop,
             guard=self.guard,
-            fence=shop.fence or self.fence,
+            # Where the story is what happens without it, it stays off.
+            fence=self.fence or (shop.fence and self.stop is None),
             atomic_requests=shop.atomic_requests or self.atomic_requests,
             commit_pause=self.commit_pause or shop.commit_pause,
         )
