@@ -15,7 +15,7 @@ from distlock.fence.passing import begin_fenced, pass_fence
 from distlock.fence.row import TABLE
 from distlock.fence.statements import statements_for
 from distlock.grant import Grant
-from flask_distlock.sessions import DEFAULT_BIND
+from flask_distlock.sessions import DEFAULT_BIND, FENCE
 
 
 def fence_table(metadata: MetaData) -> Table:
@@ -111,5 +111,5 @@ class FenceConnection:
 def _execute(database: Database, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
     if database.dialect.paramstyle == "qmark":
         statement = statement.replace("%s", "?")
-    result = database.exec_driver_sql(statement, tuple(parameters))
+    result = database.exec_driver_sql(statement, tuple(parameters), execution_options={FENCE: True})
     return result.fetchall() if result.returns_rows else []

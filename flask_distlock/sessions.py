@@ -19,9 +19,15 @@ from distlock.web.guard import check_held
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
-    from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, scoped_session
+    from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 Left = Callable[[], float]
+
+#: An execution option of what the guard itself sends.
+FENCE = "distlock_fence"
+
+#: How statements begin that change no rows.
+_HARMLESS = {"SELECT", "SAVEPOINT", "RELEASE", "ROLLBACK", "PRAGMA", "EXPLAIN", "SHOW", "SET"}
 
 #: What ``fence=True`` means: SQLALCHEMY_DATABASE_URI, which has no name as a bind.
 DEFAULT_BIND = "default"
@@ -37,6 +43,8 @@ class Sessions:
 
     def __init__(self) -> None:
         self._session: scoped_session[Session] | None = None
+        #: Whose transactions connections are in.
+        self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
         #: Sessions that have sent writes to the database, so that they look clean and are not.
         self._wrote: WeakSet[Session] = WeakSet()
         #: Sessions whose transactions pass a fence.
@@ -60,8 +68,6 @@ class Sessions:
             return
         from sqlalchemy import event
 
-        event.listen(session, "after_transaction_create", self._after_transaction_create)
-        event.listen(session, "do_orm_execute", self._on_execute)
         event.listen(session, "after_begin", self._after_begin)
         event.listen(session, "before_commit", self._before_commit)
         event.listen(session, "after_commit", self._after_commit)
@@ -118,8 +124,11 @@ class Sessions:
         return self._session(), engines[bind]
 
     def _after_begin(self, session: Session, transaction: SessionTransaction, database: Connection) -> None:
+        if transaction.nested:
+            return
+        self._follow(session, database)
         fenced = self._fenced.get(session)
-        if fenced is None or transaction.nested or database.engine.pool is not fenced.engine.pool:
+        if fenced is None or database.engine.pool is not fenced.engine.pool:
             return
         from flask_distlock.fence import fence_again
 
@@ -133,14 +142,22 @@ class Sessions:
             # Reading does no harm, and the view's answer stands: it may have committed all that it wants.
             fenced.refused = error
 
-    def _after_transaction_create(self, session: Session, transaction: SessionTransaction) -> None:
-        # A flush and the bulk operations, of which no other event tells, write inside one of their own.
-        if transaction.parent is not None and not transaction.nested:
-            self._wrote.add(session)
+    def _follow(self, session: Session, database: Connection) -> None:
+        """See all that is sent: a flush, bulk operations, and statements on the connection itself."""
+        from sqlalchemy import event
 
-    def _on_execute(self, state: ORMExecuteState) -> None:
-        if not (state.is_select or str(state.statement).lstrip()[:6].lower() == "select"):
-            self._wrote.add(state.session)
+        self._in[database] = session
+        event.listen(database, "before_cursor_execute", self._on_statement)
+
+    def _on_statement(
+        self, database: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+    ) -> None:
+        compiled = getattr(context.compiled, "statement", None)
+        if getattr(compiled, "is_select", False) or FENCE in context.execution_options:
+            return
+        session, words = self._in.get(database), statement.split(maxsplit=1)
+        if session is not None and words and words[0].upper() not in _HARMLESS:
+            self._wrote.add(session)
 
     def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
