@@ -37,7 +37,10 @@ class Pair:
         """Let `a` go for the last piece, and stop it at *point*."""
         self.stock.put(1)
         self.a.tell(f"sell {point}")
-        assert self.a.says() == f"at {point}"
+        while (said := self.a.says()) != f"at {point}":
+            # On a busy machine so short a lease may be over by itself.
+            assert said == LOST
+            self.a.tell(f"sell {point}")
         self.a.stop()
         # It goes on behind the point as soon as it runs again.
         self.a.tell("go on")
