@@ -64,7 +64,7 @@ def on_an_object_that_is_an_async_view(events: Events) -> Any:
     return lock(events)(Buy())
 
 
-@placement(autocommit="Write 'async def'", atomic="Write 'async def'")
+@placement(autocommit="directly above the 'async def'", atomic="directly above the 'async def'")
 def on_an_async_function_that_hides(events: Events) -> Any:
     inner = async_function(events)
     return lock(events)(lambda request, id: inner(request, id))
