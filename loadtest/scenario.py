@@ -21,8 +21,8 @@ class Stop:
 
     #: In which moment of it: see `demo_shop.moments`.
     at: str
-    #: Share of the stock that is left when it may go on.
-    until: float
+    #: How many units the others sell before it goes on; None: all that are left.
+    sold: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

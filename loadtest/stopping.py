@@ -95,17 +95,17 @@ class Stopping:
 
     def _let_others_buy(self, stack: Stack, since: float) -> None:
         """Until they have the lock, and then until enough is sold or nothing moves any more."""
-        patience = time.monotonic() + PATIENCE
+        before, patience = stack.ledger(), time.monotonic() + PATIENCE
+        enough = before.sold + (before.stock if self.stop.sold is None else self.stop.sold)
         while not self._passed_on(stack, since) and time.monotonic() < patience:
             if self._sale_is_over.wait(0.05):
                 return
-        enough, left, moved = stack.shop.stock * self.stop.until, -1, time.monotonic()
-        while time.monotonic() - moved < STANDSTILL and not self._sale_is_over.wait(0.02):
-            stock = stack.ledger().stock
-            if stock <= enough:
+        sold, moved = before.sold, time.monotonic()
+        while sold < enough and time.monotonic() - moved < STANDSTILL:
+            if self._sale_is_over.wait(0.02):
                 return
-            if stock != left:
-                left, moved = stock, time.monotonic()
+            if (now := stack.ledger().sold) > sold:
+                sold, moved = now, time.monotonic()
 
     def _passed_on(self, stack: Stack, since: float) -> bool:
         return any(

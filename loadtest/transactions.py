@@ -25,9 +25,9 @@ TTL = 1.0
 def scenarios() -> tuple[Scenario, ...]:
     instances = PAIRS[FRAMEWORK]
     committed = pair("commit", "ATOMIC_REQUESTS", instances, "plain", DISTRIBUTED)
-    stopped = fenced_pair("stopped", "stopped between read and write", Stop("read", until=0.0))
+    stopped = fenced_pair("stopped", "stopped between read and write", Stop("read"))
     # The purchase reads only after the stop, and meets one that is under way: some have to be left.
-    late = fenced_pair("late", "stopped between lock and transaction", Stop("granted", until=0.75))
+    late = fenced_pair("late", "stopped between lock and transaction", Stop("granted", sold=5))
     return (
         *(replace(one, atomic_requests=True, commit_pause=COMMIT_PAUSE) for one in committed),
         *stopped,
