@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -85,8 +86,12 @@ class Child:
         self.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP to the whole session that this child leads, and to nobody else. `thaw` ends it."""
+        """SIGSTOP to the whole session that this child leads, and to nobody else. `thaw` ends it.
+
+        Returns when every thread of it stands still: the signal alone leaves time for a query or two.
+        """
         os.killpg(self.process.pid, signal.SIGSTOP)
+        self.wait_until(lambda: all(state in "TZX" for state in thread_states(self.process.pid)))
 
     def thaw(self) -> None:
         os.killpg(self.process.pid, signal.SIGCONT)
@@ -98,6 +103,20 @@ class Child:
         except ProcessLookupError:
             pass
         self.process.wait()
+
+
+def thread_states(group: int) -> list[str]:
+    """The letter of each thread of a process group, as Linux tells it; elsewhere nothing is told."""
+    states = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # One that ends while we look has no states any more.
+        with contextlib.suppress(OSError):
+            # After the name, which may have any characters in it: state, parent, group.
+            _, _, pgrp = (process / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(pgrp) == group:
+                tasks = [(task / "stat").read_text() for task in (process / "task").iterdir()]
+                states += [task.rpartition(")")[2].split()[0] for task in tasks]
+    return states
 
 
 def run_once(name: str, command: Sequence[str], log: Path, account: Account | None = None) -> None:

@@ -75,17 +75,16 @@ class Stopping:
         if (purchase := self._wait_for_purchase()) is None:
             return
         victim = stack.instances[stack.names.index(self.instance)]
-        with purchase:
-            name = purchase.makefile().read()
-            victim.freeze()
-            since = time.time()
-            # We hang up: it goes on as soon as it runs again.
         try:
+            with purchase:
+                name = purchase.makefile().read()
+                victim.freeze()
+                since = time.time()
+                # We hang up: it goes on as soon as it runs again.
             self._let_others_buy(stack, since)
+            self.stopped = Stopped(self.instance, name, since, time.time())
         finally:
-            until = time.time()
             victim.thaw()
-        self.stopped = Stopped(self.instance, name, since, until)
 
     def _wait_for_purchase(self) -> socket.socket | None:
         while not self._sale_is_over.is_set():

@@ -15,7 +15,8 @@ TEXTS = {
     "read": "reads {stock}",
     "wrote": "writes {stock}",
     "committed": "COMMIT",
-    "released": "lets the lock go",
+    # Noted when the service has answered: by then the next one may know that it is his.
+    "released": "has let the lock go",
 }
 
 
@@ -61,7 +62,7 @@ def timeline(run: Run) -> Timeline | None:
         return None
     twice = {one["read"].stock for one, other in combinations(shown, 2) if sell_one_unit(one, other)}
     marks = [mark for purchase in shown for mark in marks_of(purchase, twice)]
-    spans = [span for purchase in shown for span in spans_of(purchase, shown)]
+    spans = [span for purchase in shown for span in spans_of(purchase, shown, bool(run.stopped))]
     if run.stopped:
         marks += marks_of_stop(run.stopped, purchases, shown)
         spans.append(Span("stopped", run.stopped.instance, run.stopped.since, run.stopped.until))
@@ -115,7 +116,7 @@ def refusal(purchase: Purchase) -> Moment | None:
     return answered if answered and (answered.code or "").startswith("lock_") else None
 
 
-def spans_of(purchase: Purchase, shown: Sequence[Purchase]) -> Iterator[Span]:
+def spans_of(purchase: Purchase, shown: Sequence[Purchase], may_believe: bool) -> Iterator[Span]:
     end = refusal(purchase) or purchase.get("released")
     if end is None:
         return
@@ -125,7 +126,7 @@ def spans_of(purchase: Purchase, shown: Sequence[Purchase]) -> Iterator[Span]:
         (one["granted"].at for one in shown if began < one["granted"].at < end.at), default=end.at
     )
     yield Span("held", instance, began, passed_on)
-    if passed_on < end.at:
+    if may_believe and purchase is shown[0] and passed_on < end.at:
         yield Span("believed", instance, passed_on, end.at)
     if "committed" in purchase and end.at < purchase["committed"].at:
         yield Span("committing", instance, end.at, purchase["committed"].at)

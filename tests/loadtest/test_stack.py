@@ -13,7 +13,7 @@ import pytest
 from demo_shop.configuration import VAR, Configuration
 from loadtest import nginx
 from loadtest.__main__ import main
-from loadtest.child import Child, StackError
+from loadtest.child import Child, StackError, thread_states
 from loadtest.stack import ROOT, Stack
 from loadtest.workspace import sweep
 
@@ -91,6 +91,20 @@ def test_a_server_that_does_not_start_is_reported_with_its_own_words(tmp_path: P
     try:
         with pytest.raises(StackError, match=r"the oven did not start\. It said: no gas"):
             child.wait_until(lambda: False)
+    finally:
+        child.stop()
+
+
+def test_a_frozen_child_stands_still_with_all_its_threads(tmp_path: Path) -> None:
+    busy = "import threading; threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start(); print('on')"
+    log = tmp_path / "log"
+    child = Child("busy", [sys.executable, "-uc", busy], log)
+    try:
+        child.wait_until(lambda: "on" in log.read_text())
+        child.freeze()
+        assert set(thread_states(child.process.pid)) == {"T"}
+        child.thaw()
+        child.wait_until(lambda: "T" not in thread_states(child.process.pid))
     finally:
         child.stop()
 

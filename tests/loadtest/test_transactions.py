@@ -192,7 +192,7 @@ def test_a_holder_that_is_refused_by_the_fence_is_drawn_with_what_the_other_sold
         "reads 5",
         "writes 4",
         "COMMIT",
-        "lets the lock go",
+        "has let the lock go",
         "… sells 1 more: 3 left",
         "SIGCONT: goes on after 2.0 s",
         "refused by the fence: 503 lock_lost",
