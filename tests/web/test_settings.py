@@ -86,7 +86,7 @@ def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
         ({"default": {"LOCATION": REDIS, "MAX_WAITERS": 1.5}}, "value", "whole number"),
         ({"default": {"LOCATION": REDIS, "ERA": 0}}, "value", "whole number"),
         ({"default": {"LOCATION": REDIS, "PREFIX": "a:b"}}, "value", "letters, digits"),
-        ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "run"}}, "value", "FENCE\": True"),
+        ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "run"}}, "value", 'FENCE": True'),
         ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "ignore"}}, "value", "no lock, no view"),
         ({"default": {"LOCATION": REDIS, "FENCE": 1}}, "value", "True, False, or the name of the database"),
         ({"default": {"LOCATION": REDIS, "OPTIONS": ["x"]}}, "value", "dict of the backend's own"),
