@@ -65,6 +65,7 @@ class _Connection:
 
     def __init__(self, using: str) -> None:
         self._connection: Any = connections[using]
+        self.database = using
 
     @cached_property
     def kind(self) -> str:

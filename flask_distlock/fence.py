@@ -99,6 +99,8 @@ class FenceConnection:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
+        # The same engine with other options has the same pool.
+        self.database = engine.pool
         self.open: Database | None = None
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Never
 
 from distlock.errors import ConfigurationError, NotHeld
-from distlock.fence.row import Stamp, stamps_of
+from distlock.fence.row import Overtaken, Stamp, stamps_of
 from distlock.grant import Fence, Grant
 from distlock.steps import Steps
 
@@ -24,16 +24,19 @@ class IssuedStamp(Stamp):
     #: Where the fences of the grant's names are told.
     issued: dict[str, Fence]
 
-    def next(self, stored: Fence, seal: str) -> Fence | None:
+    def next(self, stored: Fence, seal: str) -> Fence:
         if seal == self.seal:
-            return None
+            return stored
         # A new era begins low: the numbers of a lock service have to be above it some day.
         fence = (
             Fence(self.fence.era, 1)
             if self.fence.era > stored.era
             else stored._replace(number=stored.number + 1)
         )
-        self.issued[self.name] = fence
+        mine = self.issued.setdefault(self.name, fence)
+        if fence != mine:
+            # A ROLLBACK in the middle of the block has let the row go, and somebody was there since.
+            raise Overtaken(replace(self, fence=mine), stored)
         return fence
 
     def kept_out(self, seconds: float) -> str:
@@ -94,6 +97,10 @@ class RowGrant(Grant):
 
     def remaining(self) -> float:
         return self._local.remaining()
+
+    def begin_anew(self) -> None:
+        """Nothing was done under the rows yet: whoever had one of them meanwhile came before."""
+        self._issued.clear()
 
     def check(self) -> None:
         self._local.check()

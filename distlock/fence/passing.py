@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from weakref import WeakKeyDictionary
 
 from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
 from distlock.fence.issuing import RowGrant
 from distlock.fence.row import Overtaken, Stamp, stamps_of
-from distlock.fence.statements import UPDATE, Connection, Statements, statements_for, trouble
+from distlock.fence.statements import PAUSE, UPDATE, Connection, Statements, statements_for, trouble
 from distlock.grant import Fence, Grant
 from distlock.names import encode
 
 Begin = Callable[[], AbstractContextManager[object]]
+
+#: Which rows of which databases a grant has written.
+_passed: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
 
 
 class Again(Exception):
@@ -38,13 +43,15 @@ def begin_fenced(
     """
     missing: Stamp | None = None
     while True:
+        if isinstance(grant, RowGrant):
+            grant.begin_anew()
         try:
             # The kind of some databases is known only when they were asked, and they may be away.
             statements = statements_for(connection.kind)
             if missing is not None:
                 _insert(connection, statements, missing)
             with ExitStack() as stack:
-                stack.enter_context(begin())
+                _open(stack, begin)
                 pass_fence(connection, statements, grant, left)
                 return stack.pop_all()
         except NoRow as error:
@@ -67,6 +74,17 @@ def begin_fenced(
                     f"The database does not answer, and the lock {names} is a row of it. Nothing was done."
                 ) from error
             raise
+
+
+def _open(stack: ExitStack, begin: Begin) -> None:
+    try:
+        stack.enter_context(begin())
+    except Exception as error:
+        # SQLite's BEGIN IMMEDIATE locks the whole database, and waits for that as its connection is told.
+        if trouble(error) == "busy":
+            time.sleep(PAUSE)
+            raise Again from error
+        raise
 
 
 def _insert(connection: Connection, statements: Statements, stamp: Stamp) -> None:
@@ -103,19 +121,26 @@ def pass_fence(
             raise NoRow(stamp)
         [(era, number, seal)] = rows
         stored = Fence(era, number)
+        passed = _passed.setdefault(grant, set())
+        row = (connection.database, stamp.row)
         try:
             fence = stamp.next(stored, seal)
         except Overtaken as overtaken:
+            # What stands above our own passage was written after it, whatever the lock service says.
+            if row in passed:
+                raise
             fence = _lifted(grant, stamp, stored, overtaken)
-        if fence is not None:
-            connection.execute(UPDATE, [*fence, stamp.seal, stamp.row])
+        # Even if it stands there already: who waits under PostgreSQL's REPEATABLE READ learns only from a
+        # change of the row that its snapshot, which is older than the wait, does not show what we commit.
+        connection.execute(UPDATE, [*fence, stamp.seal, stamp.row])
+        passed.add(row)
 
 
 def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:
     """The fence of *grant* above *stored*, if it has only fallen behind. Else raises *overtaken*."""
     try:
-        if grant.lift(stamp.name, stored.number):
-            return grant.fences[stamp.name]
+        if grant.lift(stamp.name, stored.number) and (fence := grant.fences[stamp.name]) > stored:
+            return fence
     except BackendUnavailable as error:
         raise overtaken from error
     raise overtaken

@@ -33,15 +33,13 @@ class Stamp:
         """The row's key. A digest: no collation, padding or length makes one row of two names."""
         return hashlib.sha256(f"{self.domain}:{self.name}".encode()).hexdigest()
 
-    def next(self, stored: Fence, seal: str) -> Fence | None:
-        """What to write into the row, which has *stored* and *seal*. None if this very grant has done so.
+    def next(self, stored: Fence, seal: str) -> Fence:
+        """What to write into the row, which has *stored* and *seal*.
 
         Raises `Overtaken` if a later grant did, `OldEra` if its process has another setting.
         """
-        if self.fence > stored:
+        if self.fence > stored or (self.fence == stored and self.seal == seal):
             return self.fence
-        if self.fence == stored and self.seal == seal:
-            return None
         if self.fence.era < stored.era:
             raise OldEra(self, stored)
         raise Overtaken(self, stored)

@@ -20,6 +20,10 @@ class Connection(Protocol):
     def kind(self) -> str:
         """``postgresql``, ``mariadb``, ``mysql`` or ``sqlite``. May have to ask the database."""
 
+    @property
+    def database(self) -> object:
+        """Tells its database from others."""
+
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Rows:
         """Run *statement*; the rows that it gives, if it gives any."""
 
@@ -40,7 +44,7 @@ _TOUCH = f"UPDATE {TABLE} SET token = token WHERE id = %s"  # noqa: S608
 _VALUES = "(id, domain, name, era, number, token) VALUES (%s, %s, %s, 0, 0, '')"
 
 #: Seconds in which SQLite asks four times.
-_PAUSES = 0.018
+PAUSE = 0.018
 
 UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, token = %s WHERE id = %s"  # noqa: S608
 
@@ -98,7 +102,7 @@ class _SQLite:
         while True:
             # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
             # process would hardly ever meet the moment in which another one, with a queue of its own, is out.
-            pause = min(_PAUSES, deadline - now())
+            pause = min(PAUSE, deadline - now())
             connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
             try:
                 # A transaction that begins with a SELECT reads what another one is about to change.

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from django.db import connections
+from sqlalchemy import Engine, event, text
 
 from distlock import current_grant
 from tests.fence.conftest import STOCK
-from tests.fence.shops import Answered, Shop, open_shop
+from tests.fence.shops import Answered, FlaskShop, Shop, open_shop
 
 SOLD = Answered(200)
 LOST = Answered(503, "lock_lost")
@@ -71,6 +72,37 @@ def test_the_wait_for_the_row_ends_with_the_time_out(shop: Shop, engine: Engine)
     with row_locked(engine):
         assert shop.post() == Answered(423, "lock_contended")
     assert len(runs) == 1
+
+
+def test_a_database_that_lets_nobody_begin_ends_the_wait_too(
+    shop_with: Open, engine: Engine, using: str
+) -> None:
+    """SQLite, with the BEGIN IMMEDIATE that both frameworks recommend."""
+    if engine.dialect.name != "sqlite":
+        pytest.skip("Elsewhere BEGIN waits for nobody.")
+    connections.settings[using]["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 0.05}
+    connections[using].close()
+    del connections[using]
+    with shop_with(TIMEOUT=0.3) as shop:
+        if isinstance(shop, FlaskShop):
+            with shop.app.app_context():
+                begins_immediately(shop.db.engine)
+        shop.serve(lambda: shop.write(7))
+        assert shop.post() == SOLD
+        with row_locked(engine):
+            assert shop.post() == Answered(423, "lock_contended")
+        assert shop.post() == SOLD
+
+
+def begins_immediately(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def leave_begin_to_us(connection: Any, _record: object) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA busy_timeout = 50")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def test_a_lock_that_is_lost_before_commit_undoes_the_view(shop: Shop, engine: Engine) -> None:

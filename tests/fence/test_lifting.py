@@ -57,6 +57,12 @@ def passes(engine: Engine, grant: Grant) -> None:
         session.commit()
 
 
+def remembers(engine: Engine, locks: Locks) -> None:
+    """There is a row, of an earlier grant."""
+    with locks.lock("product_1") as earlier:
+        passes(engine, earlier)
+
+
 def put_ahead(engine: Engine, fence: Fence, seal: str = "before the loss") -> None:
     """The row remembers *fence*."""
     with engine.begin() as connection:
@@ -75,8 +81,8 @@ def seen(engine: Engine) -> Fence:
 def test_a_grant_that_is_ours_still_goes_on_above_the_row_with_an_alarm(
     engine: Engine, locks: Locks, caplog: pytest.LogCaptureFixture
 ) -> None:
+    remembers(engine, locks)
     with locks.lock("product_1") as grant:
-        passes(engine, grant)
         was = grant.fence
         ahead = Fence(1, was.number + AHEAD)
         put_ahead(engine, ahead)
@@ -120,8 +126,8 @@ def test_of_several_names_only_what_fell_behind_is_lifted(engine: Engine, locks:
 
 
 def test_an_equal_number_of_another_holder_is_lifted_above(engine: Engine, locks: Locks) -> None:
+    remembers(engine, locks)
     with locks.lock("product_1") as grant:
-        passes(engine, grant)
         put_ahead(engine, grant.fence)
         passes(engine, grant)
         assert seen(engine) == grant.fence
@@ -129,13 +135,27 @@ def test_an_equal_number_of_another_holder_is_lifted_above(engine: Engine, locks
 
 
 def test_it_is_lifted_once_what_overtakes_it_again_is_alive(engine: Engine, locks: Locks) -> None:
+    remembers(engine, locks)
     with locks.lock("product_1") as grant:
-        passes(engine, grant)
         put_ahead(engine, Fence(1, grant.fence.number + AHEAD))
         passes(engine, grant)
         put_ahead(engine, Fence(1, grant.fence.number + AHEAD))
         with pytest.raises(Overtaken):
             passes(engine, grant)
+
+
+def test_who_has_passed_is_not_lifted_although_the_service_says_that_the_lock_is_its_own(
+    engine: Engine, locks: Locks
+) -> None:
+    """It answers for what it knows: another primary may have let somebody in, or the row itself (`run`)."""
+    with locks.lock("product_1") as grant:
+        passes(engine, grant)
+        later = Fence(1, grant.fence.number + 1)
+        put_ahead(engine, later, "who came after it")
+        with pytest.raises(Overtaken):
+            passes(engine, grant)
+        assert seen(engine) == later
+    assert told == []
 
 
 class Forgetful(MemoryBackend):
@@ -159,8 +179,8 @@ def memory() -> Iterator[Locks]:
 def test_a_grant_that_the_service_has_given_to_another_is_overtaken(engine: Engine, memory: Locks) -> None:
     backend = memory._engine.backend
     assert isinstance(backend, Forgetful)
+    remembers(engine, memory)
     with memory.lock("product_1") as grant:
-        passes(engine, grant)
         backend.service.records.clear()
         other = distlock.connect("memory://x", prefix="shop")
         other._engine.backend.service = backend.service  # type: ignore[attr-defined]
@@ -178,8 +198,8 @@ def test_a_grant_that_the_service_has_given_to_another_is_overtaken(engine: Engi
 def test_a_service_that_does_not_answer_confirms_nothing(engine: Engine, memory: Locks) -> None:
     backend = memory._engine.backend
     assert isinstance(backend, Forgetful)
+    remembers(engine, memory)
     with memory.lock("product_1") as grant:
-        passes(engine, grant)
         put_ahead(engine, Fence(1, grant.fence.number + AHEAD))
         backend.away = True
         with pytest.raises(Overtaken):

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -96,6 +96,46 @@ def test_the_same_grant_passes_again_and_another_with_its_number_does_not(engine
     passes(engine, grant(33))
     with pytest.raises(Overtaken):
         passes(engine, grant(33, "another"))
+
+
+def test_a_later_transaction_of_a_grant_is_seen_by_who_waits_for_it(engine: Engine) -> None:
+    """Under REPEATABLE READ, whose snapshot is older than the wait: PostgreSQL says so if the row changed."""
+    if engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one isolation level, and no snapshot before the lock.")
+    strict = create_engine(engine.url, isolation_level="REPEATABLE READ")
+    waits = threading.Event()
+
+    def one_more() -> int:
+        def left() -> float:
+            waits.set()
+            return 20.0
+
+        with Session(strict) as session, fenced(session, strict, grant(34, "later"), left):
+            return int(session.execute(text("SELECT qty FROM stock")).scalar_one())
+
+    passes(strict, grant(33))
+    with ThreadPoolExecutor(1) as pool:
+        with Session(strict) as session, fenced(session, strict, grant(33), lambda: 5.0):
+            later = pool.submit(one_more)
+            assert waits.wait(10)
+            until_it_waits(engine)
+            session.execute(text("UPDATE stock SET qty = qty - 1"))
+            session.commit()
+        assert later.result() == STOCK - 1
+    strict.dispose()
+
+
+def until_it_waits(engine: Engine) -> None:
+    """Until somebody waits for a row."""
+    waiting = {
+        "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+        "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+    }
+    while True:
+        with engine.connect() as connection:
+            if connection.execute(text(waiting[engine.dialect.name])).scalar_one():
+                return
+        time.sleep(0.11)  # MariaDB looks no more often
 
 
 def test_an_era_outweighs_every_number(engine: Engine) -> None:
