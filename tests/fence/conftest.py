@@ -13,8 +13,7 @@ from sqlalchemy import Engine, MetaData, create_engine, event, make_url, text
 
 from demo_shop import ledger
 from flask_distlock.fence import fence_table
-from loadtest.mariadb import running_mariadb
-from loadtest.postgresql import running_postgresql
+from tests.databases import Databases
 from tests.redis_server import redis_server
 
 __all__ = ["redis_server"]
@@ -25,17 +24,10 @@ STOCK = 40
 ALIAS = "fenced"
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def database(request: pytest.FixtureRequest, databases: Databases) -> str:
     """The URL of a database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path_factory.mktemp('fence')}/shop.sqlite3"
-    elif request.param == "postgresql":
-        with running_postgresql() as url:
-            yield url
-    else:
-        with running_mariadb() as url:
-            yield url
+    return databases(request.param, "fence")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,16 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from distlock.fence.statements import trouble
+from tests.databases import on
 from tests.fence.conftest import STOCK
 from tests.fence.selling import sell, sold_by
 from tests.fence.shops import Answered, FlaskShop, open_shop
 
 DUMMY: dict[str, object] = {"BACKEND": "dummy"}
 
-pytestmark = pytest.mark.parametrize("face", ["django", "flask"])
+LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
+
+faces = pytest.mark.parametrize("face", ["django", "flask"])
 
 
 def left(engine: Engine) -> int:
@@ -25,29 +29,33 @@ def left(engine: Engine) -> int:
         return int(connection.execute(text("SELECT qty FROM stock")).scalar_one())
 
 
-@pytest.mark.parametrize("isolation", [None, "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+@faces
+@pytest.mark.parametrize(
+    ("database", "isolation"),
+    # SQLite has one.
+    [("sqlite", None), *itertools.product(["postgresql", "mariadb"], [None, *LEVELS])],
+    indirect=["database"],
+)
 def test_no_piece_is_sold_twice(face: str, engine: Engine, using: str, isolation: str | None) -> None:
-    if isolation and engine.dialect.name == "sqlite":
-        pytest.skip("SQLite has one isolation level.")
     with open_shop(face, engine, using, DUMMY, isolation) as shop:
         sell(shop)
         assert (sold_by(shop), left(engine)) == (STOCK, 0)
 
 
+@faces
 def test_without_it_the_same_run_oversells(face: str, engine: Engine, using: str) -> None:
-    """In Django on SQLite, too: each statement commits by itself there, and readers wait for nobody."""
-    if (face, engine.dialect.name) == ("flask", "sqlite"):
-        pytest.skip("SQLite refuses to write what was read before somebody else wrote: nobody gets anything.")
+    """On SQLite, too: a read is no part of a transaction there, and readers wait for nobody."""
     with open_shop(face, engine, using, DUMMY) as shop:
         sell(shop, fence=False)
         assert sold_by(shop) > STOCK
 
 
-def test_what_the_session_read_before_the_lock_is_read_anew(face: str, engine: Engine, using: str) -> None:
-    """A login reads first: MySQL's snapshot, and SQLAlchemy's objects, are as old as that."""
-    if face == "django":
-        pytest.skip("Django's transaction begins behind the lock: what is read before is not in it.")
-    with open_shop(face, engine, using, DUMMY) as shop:
+def test_what_the_session_read_before_the_lock_is_read_anew(engine: Engine, using: str) -> None:
+    """A login reads first: MySQL's snapshot, and SQLAlchemy's objects, are as old as that.
+
+    In Flask alone: Django's transaction begins behind the lock, and what is read before is not in it.
+    """
+    with open_shop("flask", engine, using, DUMMY) as shop:
         assert isinstance(shop, FlaskShop)
         shop.app.before_request(lambda: [shop.read()].clear())
         sell(shop)
@@ -68,6 +76,8 @@ def changes_a_row_that_the_view_has_read(engine: Engine) -> None:
         other.execute(text("UPDATE stock SET qty = 5 WHERE id = 3"))
 
 
+@on("postgresql")  # Others lock what they read.
+@faces
 @pytest.mark.parametrize(
     "interfere", [changes_a_row_that_the_view_writes, changes_a_row_that_the_view_has_read]
 )
@@ -75,8 +85,6 @@ def test_a_conflict_behind_the_fence_is_the_sites_own_error(
     face: str, interfere: Interfere, engine: Engine, using: str
 ) -> None:
     """With what is not fenced: the transaction is rolled back, the lock released, the error as without us."""
-    if engine.dialect.name != "postgresql":
-        pytest.skip("Others lock what they read.")
     with engine.begin() as connection:
         connection.execute(text("INSERT INTO stock VALUES (2, 10), (3, 10)"))
     calm: list[Any] = []

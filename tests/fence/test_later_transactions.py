@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from tests.databases import on
 from tests.fence.conftest import STOCK
 from tests.fence.shops import Answered, FlaskShop, open_shop
 
@@ -68,9 +69,8 @@ def test_what_it_writes_then_is_not_committed(shop: FlaskShop, engine: Engine, o
     assert stock(engine) == 7
 
 
+@on("postgresql", "mariadb")  # In SQLite the reader waits for nobody.
 def test_a_row_that_stays_locked_meanwhile_is_the_same(shop: FlaskShop, engine: Engine) -> None:
-    if engine.dialect.name == "sqlite":
-        pytest.skip("There the reader waits for nobody.")
     read: list[int] = []
     shop.serve(lambda: shop.write(7), timeout=0.3)
 

@@ -17,9 +17,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from demo_shop.ledger import database_url
-from loadtest.mariadb import running_mariadb
 from loadtest.ports import free_port
-from loadtest.postgresql import running_postgresql
+from tests.databases import Databases, on
 
 STOCK = 100
 
@@ -51,16 +50,9 @@ class Instance:
         self.process.communicate()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path_factory.mktemp('rows')}/shop.sqlite3"
-    elif request.param == "postgresql":
-        with running_postgresql() as url:
-            yield url
-    else:
-        with running_mariadb() as url:
-            yield url
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def database(request: pytest.FixtureRequest, databases: Databases) -> str:
+    return databases(request.param, "row_locks")
 
 
 @pytest.fixture
@@ -174,19 +166,19 @@ def test_without_its_database_no_view_runs_and_503_says_so(framework: str, schem
         instance.end()
 
 
+#: SQLite has no such limit.
 LIMITS = {
-    "postgresql": "ALTER DATABASE shop SET idle_in_transaction_session_timeout = '{0}s'",
+    "postgresql": "ALTER DATABASE row_locks SET idle_in_transaction_session_timeout = '{0}s'",
     "mysql": "SET GLOBAL idle_transaction_timeout = {0}",
 }
 
 
+@on("postgresql", "mariadb")
 def test_a_database_that_is_told_so_ends_a_hung_holder(
     start: Callable[..., Instance], database: str, query: Callable[[str], Any]
 ) -> None:
-    kind = database.partition(":")[0]
-    if kind not in LIMITS:
-        pytest.skip("SQLite has no such limit")
-    query(LIMITS[kind].format(1))
+    limit = LIMITS[database.partition(":")[0]]
+    query(limit.format(1))
     try:
         holder, waiter = start(), start()
         holder.do("hold")
@@ -194,14 +186,13 @@ def test_a_database_that_is_told_so_ends_a_hung_holder(
         assert holder.do("finish") == 500
         assert query("SELECT count(*) FROM sale") == 1
     finally:
-        query(LIMITS[kind].format(0))
+        query(limit.format(0))
 
 
+@on("postgresql")  # It says who waits.
 def test_one_connection_of_a_process_waits_for_the_row(
     start: Callable[..., Instance], database: str, query: Callable[[str], Any]
 ) -> None:
-    if not database.startswith("postgresql"):
-        pytest.skip("PostgreSQL says who waits")
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     holder, waiters = start(), start()
     holder.do("hold")

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.databases import databases
+
+__all__ = ["databases"]
