@@ -10,12 +10,10 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from loadtest.mariadb import running_mariadb
-from loadtest.postgresql import running_postgresql
+from tests.databases import Databases
 from tests.transactions.arrangement import GUARDS, OVERSELLS, SELLS
 from tests.transactions.cells import RUNS, Run
 from tests.transactions.till import Outcome
@@ -24,20 +22,23 @@ Judged = list[tuple[str, str, str, Outcome, str]]
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Run, Future[Judged]]]:
-    """All runs, one after the other on each database, the databases beside each other."""
-    folder = tmp_path_factory.mktemp("matrix")
+def judged(databases: Databases) -> Iterator[dict[Run, Future[Judged]]]:
+    """All runs. A cell waits for COMMITs most of its time, so the databases are beside each other.
+
+    Each framework has its own, in which its runs are one after the other.
+    """
+    places = dict.fromkeys((run.database, run.framework) for run in RUNS)
     with contextlib.ExitStack() as stack:
-        urls = {
-            "postgresql": stack.enter_context(running_postgresql()),
-            "mariadb": stack.enter_context(running_mariadb()),
+        pools = {place: stack.enter_context(ThreadPoolExecutor(1)) for place in places}
+        urls = {place: databases(place[0], f"matrix_{place[1]}") for place in places}
+        yield {
+            run: pools[place].submit(judge, run, urls[place])
+            for run in RUNS
+            for place in [(run.database, run.framework)]
         }
-        pools = {name: stack.enter_context(ThreadPoolExecutor(1)) for name in (*urls, "sqlite")}
-        yield {run: pools[run.database].submit(judge, run, urls, folder) for run in RUNS}
 
 
-def judge(run: Run, urls: dict[str, str], folder: Path) -> Judged:
-    url = urls.get(run.database, f"sqlite:///{folder}/{run.framework}.sqlite3")
+def judge(run: Run, url: str) -> Judged:
     return [
         (arrangement.name, guard, expected, outcome, run.complaint(outcome, expected, arrangement))
         for arrangement, guard, expected, outcome in run.outcomes(url)
