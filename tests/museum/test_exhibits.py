@@ -1,8 +1,9 @@
-"""The proof that the harness sees: each flawed lock is caught three times in a row, by a test of its name."""
+"""The proof that the harness sees: each flawed lock is caught every time, by a test of its name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -18,10 +19,14 @@ from loadtest.museum.trials import TRIALS, Trial
 from tests.museum.conftest import Services
 
 
-@pytest.mark.parametrize("time", [1, 2, 3])
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
-def test_the_flawed_lock_is_caught(trial: Trial, time: int, services: Services) -> None:
-    assert trial.try_exhibit(services(trial.service)) == trial.damage > 0
+def test_the_flawed_lock_is_caught(trial: Trial, services: Services) -> None:
+    """A scene on Redis mostly waits: three benches stand beside each other, with names of their own."""
+    service = services(trial.service)
+    with ThreadPoolExecutor(3 if trial.service == "redis" else 1) as pool:
+        caught = [pool.submit(trial.try_exhibit, service) for _ in range(3)]
+    assert [one.result() for one in caught] == [trial.damage] * 3
+    assert trial.damage > 0
 
 
 @pytest.mark.parametrize(
