@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +12,13 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from distlock.errors import ConfigurationError
 from distlock.fence.passing import begin_fenced
+from distlock.fence.row import RolledBack
+from distlock.fence.statements import ends_transaction
 from distlock.grant import Grant
 
 
-def fenced(grant: Grant, using: str, left: Callable[[], float]) -> AbstractContextManager[object]:
+@contextmanager
+def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None]:
     """A transaction of the database *using* that is committed only if no later grant's was.
 
     *left*: seconds that may be waited for those of earlier grants. Raises `LockLost`, `LockTimeout`.
@@ -25,7 +28,36 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> AbstractConte
         # durable: inside another block it would pass the fence too late.
         return transaction.atomic(using=using, durable=True)
 
-    return begin_fenced(begin, _Connection(using), grant, left, _make_table(using))
+    with begin_fenced(begin, _Connection(using), grant, left, _make_table(using)), _undivided(grant, using):
+        yield
+
+
+@contextmanager
+def _undivided(grant: Grant, using: str) -> Iterator[None]:
+    """Raise `RolledBack` at the end of the block if it was not all in one transaction.
+
+    MySQL and MariaDB end it where they find a deadlock. Who catches that error and goes on is in another
+    transaction, which has passed no fence.
+    """
+    connection = connections[using]
+    if connection.vendor != "mysql":
+        yield
+        return
+    ended: list[Exception] = []
+
+    def watch(execute: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return execute(*arguments)
+        except Exception as error:
+            if ends_transaction(error):
+                ended.append(error)
+                connection.needs_rollback = True
+            raise
+
+    with connection.execute_wrapper(watch):
+        yield
+    if ended:
+        raise RolledBack(grant.names) from ended[0]
 
 
 def database_of(fence: bool | str) -> str | None:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, Column, Dialect, Engine, Integer, MetaData, String, Table, event
 from sqlalchemy import Connection as Database
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError
 from distlock.fence.passing import begin_fenced, pass_fence
 from distlock.fence.row import TABLE
-from distlock.fence.statements import statements_for
+from distlock.fence.statements import ends_transaction, statements_for
 from distlock.grant import Grant
 from flask_distlock.sessions import DEFAULT_BIND, FENCE
+
+#: Who wants to know if the transaction of a connection is ended by its database.
+_watched: WeakKeyDictionary[Database, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
+#: Errors are told by dialects only.
+_heard: WeakSet[Dialect] = WeakSet()
 
 
 def fence_table(metadata: MetaData) -> Table:
@@ -72,6 +79,25 @@ def fence_again(database: Database, grant: Grant, left: Callable[[], float]) -> 
     # PostgreSQL takes no more statements after one that has failed.
     with database.begin_nested() if connection.kind == "postgresql" else nullcontext():
         pass_fence(connection, statements_for(connection.kind), grant, left)
+
+
+def watch(database: Database, ended: Callable[[BaseException], None]) -> None:
+    """Call *ended* where MySQL or MariaDB ends the transaction of *database* by itself.
+
+    A view that goes on after a deadlock is in another transaction, which has passed no fence.
+    """
+    if database.dialect.name not in {"mysql", "mariadb"}:
+        return
+    if database.dialect not in _heard:
+        _heard.add(database.dialect)
+        event.listen(database.engine, "handle_error", _on_error)
+    _watched.setdefault(database, []).append(ended)
+
+
+def _on_error(context: ExceptionContext) -> None:
+    if context.connection is not None and ends_transaction(context.original_exception):
+        for ended in _watched.get(context.connection, ()):
+            ended(context.original_exception)
 
 
 def refuse_autocommit(database: Database) -> None:

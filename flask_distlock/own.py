@@ -14,8 +14,9 @@ from distlock.clock import now
 from distlock.errors import ConfigurationError
 from distlock.faces import refuse_async
 from distlock.fence.passing import begin_fenced
+from distlock.fence.row import RolledBack
 from distlock.grant import Grant
-from flask_distlock.fence import FenceConnection, make_table, refuse_autocommit
+from flask_distlock.fence import FenceConnection, make_table, refuse_autocommit, watch
 from flask_distlock.sessions import DEFAULT_BIND
 
 
@@ -42,13 +43,17 @@ def transaction(
     deadline = now() + timeout if timeout >= 0 else math.inf
     database = engine or _engine_of(found, names)
     connection = FenceConnection(database)
+    ended: list[BaseException] = []
 
     @contextmanager
     def begin() -> Iterator[None]:
+        # What ended an attempt has nothing to do with the next one.
+        ended.clear()
         with found.begin():
             try:
                 connection.open = found.connection(bind_arguments={"bind": database})
                 refuse_autocommit(connection.open)
+                watch(connection.open, ended.append)
                 yield
             finally:
                 connection.open = None
@@ -56,6 +61,8 @@ def transaction(
     def check(_session: Session) -> None:
         # The last moment at which nothing has happened yet.
         grant.check()
+        if ended:
+            raise RolledBack(grant.names) from ended[0]
 
     with begin_fenced(begin, connection, grant, lambda: deadline - now(), make_table(DEFAULT_BIND)):
         # What it knows it may have read before the lock.
@@ -65,7 +72,7 @@ def transaction(
             yield
             # What the block leaves to be committed is committed behind this one.
             found.flush()
-            grant.check()
+            check(found)
         finally:
             event.remove(found, "before_commit", check)
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from flask import Flask, appcontext_pushed, current_app
 
-from distlock.errors import ConfigurationError, LockError, LockLost
-from distlock.fence.issuing import RowGrant
-from distlock.fence.passing import Again
+from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.web.guard import check_held
+from flask_distlock.fencing import Fenced, Fences, Left
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.orm import Session, SessionTransaction, scoped_session
-
-Left = Callable[[], float]
 
 #: An execution option of what the guard itself sends.
 FENCE = "distlock_fence"
@@ -47,8 +43,7 @@ class Sessions:
         self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
         #: Sessions that have sent writes to the database, so that they look clean and are not.
         self._wrote: WeakSet[Session] = WeakSet()
-        #: Sessions whose transactions pass a fence.
-        self._fenced: WeakKeyDictionary[Session, Fenced] = WeakKeyDictionary()
+        self._fences = Fences(self._is_current)
 
     def look_out(self, app: Flask) -> None:
         """Watch the app's session from the first app context in which it is there."""
@@ -99,13 +94,14 @@ class Sessions:
 
         session, engine = self._session_and_engine(where, fence)
         with fenced(session, engine, grant, left, fence):
-            self._fenced[session] = Fenced(engine, grant, left)
             try:
-                yield
+                with self._fences.passing(session, Fenced(engine, grant, left)):
+                    yield
             finally:
-                del self._fenced[session]
-                # The rows of the fence are locked until this transaction ends.
+                # The rows of the fence are locked until these transactions end.
                 session.rollback()
+                if (other := self.current()) is not None and other is not session:
+                    other.rollback()
 
     def _session_and_engine(self, where: str, fence: str) -> tuple[Session, Engine]:
         db: Any = current_app.extensions.get("sqlalchemy")
@@ -127,20 +123,7 @@ class Sessions:
         if transaction.nested:
             return
         self._follow(session, database)
-        fenced = self._fenced.get(session)
-        if fenced is None or database.engine.pool is not fenced.engine.pool:
-            return
-        from flask_distlock.fence import fence_again
-
-        # What the view has committed is over, and another grant may have been there since.
-        fenced.refused = None
-        if fenced.over:
-            return
-        try:
-            fence_again(database, fenced.grant, fenced.left)
-        except (LockError, Again) as error:
-            # Reading does no harm, and the view's answer stands: it may have committed all that it wants.
-            fenced.refused = error
+        self._fences.begin(session, database)
 
     def _follow(self, session: Session, database: Connection) -> None:
         """See all that is sent: a flush, bulk operations, and statements on the connection itself."""
@@ -166,40 +149,14 @@ class Sessions:
     def _before_commit(self, session: Session) -> None:
         # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
         check_held()
-        fenced = self._fenced.get(session)
-        if fenced is not None and fenced.over:
-            self._refuse_second_commit(session, fenced)
-        elif fenced is not None and fenced.refused is not None:
-            names = ", ".join(map(repr, fenced.grant.names))
-            raise LockLost(
-                f"A later transaction under the lock {names} did not pass the fence: {fenced.refused}"
-            ) from fenced.refused
-
-    def _refuse_second_commit(self, session: Session, fenced: Fenced) -> None:
-        if self.has_changes(session):
-            names = ", ".join(map(repr, fenced.grant.names))
-            raise ConfigurationError(
-                f"db.session.commit() is called a second time under the lock {names}, which is a row of the "
-                "database and was let go by the first commit: write everything before one commit."
-            )
+        self._fences.refuse_commit(session, self.has_changes)
 
     def _after_commit(self, session: Session) -> None:
-        fenced = self._fenced.get(session)
-        if fenced is not None and not session.in_nested_transaction():
-            fenced.over = isinstance(fenced.grant, RowGrant)
+        if not session.in_nested_transaction():
+            self._fences.committed(session)
 
-
-@dataclass(slots=True)
-class Fenced:
-    """A session whose transactions pass a fence."""
-
-    engine: Engine
-    grant: Grant
-    left: Left
-    #: Why the transaction that is open did not pass.
-    refused: Exception | None = None
-    #: Whether the lock was a row, which COMMIT has let go: what is read from then on may be stale.
-    over: bool = False
+    def _is_current(self, session: Session) -> bool:
+        return session is self.current()
 
 
 class SessionTransactions:
@@ -214,7 +171,12 @@ class SessionTransactions:
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         session = self._sessions.current()
-        if session is None or not session.in_transaction():
+        if session is None:
+            return
+        if not session.in_transaction():
+            if not self._sessions.has_changes(session):
+                # With expire_on_commit=False it still knows what it read before the lock.
+                session.expire_all()
             return
         shown = ", ".join(map(repr, names))
         if nested:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distlock.errors import LockLost
@@ -60,6 +61,17 @@ class Overtaken(LockLost):
         super().__init__(
             f"The lock {stamp.name!r} was overtaken: its fence is {mine.era}:{mine.number}, and the database "
             f"has seen {stored.era}:{stored.number}. Nothing is committed. Try again."
+        )
+
+
+class RolledBack(LockLost):
+    """The database has ended the transaction that had passed: what comes after it is another one."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        shown = ", ".join(map(repr, names))
+        super().__init__(
+            f"The database has rolled back the transaction under the lock {shown} by itself, because of a "
+            "deadlock, and let the row of its fence go. Nothing is committed. Try again."
         )
 
 

@@ -145,6 +145,14 @@ _TROUBLES: dict[object, Trouble] = {
 }
 
 
+def ends_transaction(error: BaseException) -> bool:
+    """Whether MySQL or MariaDB has rolled back all of the transaction: the next statement begins another one.
+
+    PostgreSQL takes no more statements then, and SQLite has nothing of the kind.
+    """
+    return any(one.args[:1] in [(1020,), (1213,)] for one in _causes(error))
+
+
 def trouble(error: BaseException) -> Trouble | None:
     """What *error* of a database means for the fence; frameworks wrap the driver's."""
     for one in _causes(error):

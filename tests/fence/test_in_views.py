@@ -13,6 +13,7 @@ from django.db import connections
 from sqlalchemy import Engine, event, text
 
 from distlock import current_grant
+from tests.databases import on
 from tests.fence.conftest import STOCK
 from tests.fence.shops import Answered, FlaskShop, Shop, open_shop
 
@@ -74,12 +75,11 @@ def test_the_wait_for_the_row_ends_with_the_time_out(shop: Shop, engine: Engine)
     assert len(runs) == 1
 
 
+@on("sqlite")  # Elsewhere BEGIN waits for nobody.
 def test_a_database_that_lets_nobody_begin_ends_the_wait_too(
     shop_with: Open, engine: Engine, using: str
 ) -> None:
     """SQLite, with the BEGIN IMMEDIATE that both frameworks recommend."""
-    if engine.dialect.name != "sqlite":
-        pytest.skip("Elsewhere BEGIN waits for nobody.")
     connections.settings[using]["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 0.05}
     connections[using].close()
     del connections[using]

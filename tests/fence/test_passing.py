@@ -18,6 +18,7 @@ from distlock.fence.row import OldEra, Overtaken
 from distlock.grant import Fence, Grant
 from distlock.web.dummy import DummyGrant, DummyLocks
 from flask_distlock.fence import fenced
+from tests.databases import on
 from tests.fence.conftest import STOCK
 
 
@@ -98,10 +99,9 @@ def test_the_same_grant_passes_again_and_another_with_its_number_does_not(engine
         passes(engine, grant(33, "another"))
 
 
+@on("postgresql", "mariadb")  # SQLite has one isolation level, and no snapshot before the lock.
 def test_a_later_transaction_of_a_grant_is_seen_by_who_waits_for_it(engine: Engine) -> None:
     """Under REPEATABLE READ, whose snapshot is older than the wait: PostgreSQL says so if the row changed."""
-    if engine.dialect.name == "sqlite":
-        pytest.skip("SQLite has one isolation level, and no snapshot before the lock.")
     strict = create_engine(engine.url, isolation_level="REPEATABLE READ")
     waits = threading.Event()
 
