@@ -33,6 +33,8 @@ def walk(node: object, path: Sequence[str]) -> Iterator[object]:
             for element in node:
                 yield from walk(element, path[number + 1 :])
             return
+        if isinstance(node, list):
+            raise Malformed("is missing: the body has a list where the name has no '[]'")
         if not isinstance(node, dict) or step not in node:
             raise Malformed("is missing")
         node = node[step]

@@ -23,10 +23,13 @@ _STEP = re.compile(r"\[\]|[^.\[\]]+")
 _WORDS: dict[str, Head] = {
     "args": "query",
     "GET": "query",
+    "get": "query",
     "params": "query",
     "POST": "form",
+    "post": "form",
     "body": "json",
     "data": "json",
+    "JSON": "json",
     "headers": "header",
     "current_user": "user",
 }
@@ -82,6 +85,12 @@ def place(text: str) -> Place:
 
 def _unknown(text: str) -> NoPlace:
     head, _, rest = text.partition(".")
+    if head == "request" and "." in rest:
+        try:
+            meant_place = place(rest).text
+        except NoPlace as error:
+            meant_place = error.instead
+        return NoPlace(f"is looked up in the request anyway (known are {KNOWN})", meant_place)
     if EACH in head:
         return NoPlace("goes through a list, and only request bodies have those", f"json.{text}")
     if not rest:

@@ -83,7 +83,7 @@ class Parts:
         request, (name,) = self._request, place.path
         if request.method != "POST":
             # Django reads forms of POST only.
-            raise Malformed(f"is missing: a form comes with POST, not with {request.method}")
+            raise Malformed(f"is missing: a form comes with POST, not with {request.method}{self._bodiless()}")
         media = self._media()
         if media not in {_URLENCODED, _MULTIPART}:
             raise Malformed(f"is missing: the body is no form, its Content-Type is not {_URLENCODED}")
@@ -102,10 +102,14 @@ class Parts:
             if media != "application/json" and not (
                 media.startswith("application/") and media.endswith("+json")
             ):
-                raise Malformed("is missing: the Content-Type is not application/json")
+                raise Malformed(f"is missing: the Content-Type is not application/json{self._bodiless()}")
             self._document = parse_json(self._request.body())
             self._parsed = True
         return self._document
+
+    def _bodiless(self) -> str:
+        """What to write where reading is locked, too, and has no body."""
+        return "; lock methods=['POST'] only" if self._request.method in {"GET", "HEAD"} else ""
 
     def _header(self, place: Place) -> str:
         value = self._request.header(place.path[0])
