@@ -135,6 +135,8 @@ Trouble = Literal["busy", "again", "no table", "away"]
 #: SQLSTATEs of PostgreSQL, and numbers of MySQL and MariaDB.
 _TROUBLES: dict[object, Trouble] = {
     "55P03": "busy",
+    # The site's own statement_timeout, where it is shorter.
+    "57014": "busy",
     1205: "busy",
     "40001": "again",
     "40P01": "again",

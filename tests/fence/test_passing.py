@@ -125,6 +125,17 @@ def test_a_later_transaction_of_a_grant_is_seen_by_who_waits_for_it(engine: Engi
     strict.dispose()
 
 
+@on("postgresql")
+def test_a_statement_timeout_of_the_site_that_ends_the_wait_is_a_lock_timeout(engine: Engine) -> None:
+    hurried = create_engine(engine.url, connect_args={"options": "-c statement_timeout=100"})
+    passes(hurried, grant(33))
+    with engine.connect() as earlier:
+        earlier.execute(text("UPDATE distlock_fence SET token = token"))
+        with pytest.raises(LockTimeout, match="an earlier holder's transaction was still open"):
+            passes(hurried, grant(34))
+    hurried.dispose()
+
+
 def until_it_waits(engine: Engine) -> None:
     """Until somebody waits for a row."""
     waiting = {
