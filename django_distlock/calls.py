@@ -66,7 +66,9 @@ async def arun(
     parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
     told = guarded.told
     if fence_of(guarded) is not None:
-        raise ConfigurationError(async_with_fence(guarded))
+        raise ConfigurationError(
+            async_with_fence(guarded, row_is_lock=services.service(told.alias).scheme == "database")
+        )
     client = services[told.alias]
     maximum = services.service(told.alias).max_names
     names = guarded.names.of_call(args, kwargs, maximum, request=parts)

@@ -13,7 +13,7 @@ from django.urls import get_resolver
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import unused
 from distlock.web.services import make_client
-from distlock.web.settings import DEFAULT_ALIAS, Kind, contended_status, find_problems, read
+from distlock.web.settings import DEFAULT_ALIAS, Kind, contended_status, find_problems, misspelled, read
 from django_distlock.audit import Found, guards_at, misplaced, passed_by, reads_early
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.routes import Route, misfits, routes
@@ -31,11 +31,12 @@ IDS: dict[Kind, str] = {
 def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """The shape of ``DISTLOCK``. Connects to nothing."""
     setting = getattr(settings, "DISTLOCK", None)
-    if setting is None:
-        return [_not_configured()]
+    problems = [*misspelled(dir(settings)), *([] if setting is None else find_problems(setting))]
     found: list[CheckMessage] = [
-        Error(problem.message, hint=problem.hint, id=IDS[problem.kind]) for problem in find_problems(setting)
+        Error(problem.message, hint=problem.hint, id=IDS[problem.kind]) for problem in problems
     ]
+    if setting is None:
+        return [*found, _not_configured()]
     try:
         contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
     except ConfigurationError as error:

@@ -47,7 +47,8 @@ def _problems(services: dict[str, Service]) -> Iterator[str]:
         if told.fence is not None:
             yield from _problem(guarded.where, fence)
         if fence and iscoroutinefunction(guarded.function):
-            yield async_with_fence(guarded)
+            row_is_lock = services[told.alias].scheme == "database"
+            yield async_with_fence(guarded, row_is_lock=row_is_lock)
 
 
 def _problem(where: str, fence: bool | str) -> Iterator[str]:

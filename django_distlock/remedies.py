@@ -36,9 +36,11 @@ def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) ->
         )
 
 
-def async_with_fence(guarded: Guarded) -> str:
+def async_with_fence(guarded: Guarded, *, row_is_lock: bool = False) -> str:
+    """*row_is_lock*: the fence is that of the backend 'database', and was not asked for."""
+    why = "is locked by a row, with the backend 'database'" if row_is_lock else "has a fence"
     return (
-        f"{guarded.where} is async and has a fence, and Django opens no transactions around async code. "
+        f"{guarded.where} is async and {why}, and Django opens no transactions around async code. "
         "Write a plain 'def', or write the guard on the function that sync_to_async() runs."
     )
 

@@ -67,7 +67,7 @@ def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({}
                 "missing",
                 f"{guarded.where} is locked on {template.text!r}, but the route '{route.path}' has no "
                 f"{source!r}.",
-                f"The route has: {', '.join(route.arguments) or 'none'}.",
+                f"The route has: {', '.join(route.arguments) or 'none'}.{_elsewhere(route)}",
             )
     for template in guarded.names.templates:
         for placeholder in template.placeholders:
@@ -84,6 +84,16 @@ def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({}
                     f"text for {placeholder.source!r}: one value could have several locks.",
                     f"Write {written.format(repr(line))}{others}.",
                 )
+
+
+def _elsewhere(route: Route) -> str:
+    """What to write for a view set, of which one route has the argument, and another has not."""
+    if not hasattr(route.pattern.callback, "actions"):
+        return ""
+    return (
+        " Of a view set lock the routes that have it: write the decorator on its methods, "
+        'or a rule, such as {"route": "product-detail", "lock": "product_<int:pk>"}.'
+    )
 
 
 def _arguments(pattern: URLPattern | URLResolver) -> Arguments:

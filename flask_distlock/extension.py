@@ -15,7 +15,7 @@ from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.database_setting import fence_for
 from distlock.web.services import Services, make_client, without_settings
-from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, read
+from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, misspelled, read
 from flask_distlock.bridge import pass_on
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
@@ -120,6 +120,8 @@ def _make(app: Flask, service: Service) -> Locks:
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     """The views of *app* with its rules around them. Raises `ConfigurationError` for what can't work."""
+    for problem in misspelled(app.config):
+        raise ConfigurationError(str(problem))
     contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
     views = with_rules(app)
     for guarded in check_placement(app, views):

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from flask import Flask
 from flask.views import MethodView, View, http_method_funcs
+from werkzeug.routing import BaseConverter
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
@@ -187,3 +188,20 @@ def _check_arguments(guarded: Guarded, route: Route) -> None:
                 f"{guarded.where} is locked on {template.text!r}, but the route {route.rule!r} has no "
                 f"{source!r} (it has: {known})."
             )
+    # Not public, and nothing else says what an argument will be.
+    converters: Mapping[str, BaseConverter] = getattr(route, "_converters", {})
+    for template in guarded.names.templates:
+        for part in template.placeholders:
+            converter = converters.get(part.source)
+            if part.converter is None and converter is not None and _gives_text(converter):
+                line = template.text.replace(part.text, f"<int:{part.source}>")
+                raise ConfigurationError(
+                    f"{guarded.where} is locked on {template.text!r}, and the route {route.rule!r} gives "
+                    f"text for {part.source!r}: one value could have several locks. Write "
+                    f"{line!r}, or 'slug:', 'uuid:' or 'str:'."
+                )
+
+
+def _gives_text(converter: BaseConverter) -> bool:
+    # Subclasses convert as they like; those for text, path and any don't.
+    return type(converter).to_python is BaseConverter.to_python

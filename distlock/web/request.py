@@ -83,7 +83,9 @@ class Parts:
         request, (name,) = self._request, place.path
         if request.method != "POST":
             # Django reads forms of POST only.
-            raise Malformed(f"is missing: a form comes with POST, not with {request.method}{self._bodiless()}")
+            raise Malformed(
+                f"is missing: a form comes with POST, not with {request.method}{self._bodiless()}"
+            )
         media = self._media()
         if media not in {_URLENCODED, _MULTIPART}:
             raise Malformed(f"is missing: the body is no form, its Content-Type is not {_URLENCODED}")

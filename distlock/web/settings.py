@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from distlock.web.setting_values import CHECKS, SERVICES
 
 DEFAULT_ALIAS = "default"
 CONTENDED_STATUSES = (423, 409, 429, 503)
+SETTINGS = ("DISTLOCK", "DISTLOCK_RULES", "DISTLOCK_CONTENDED_STATUS", "DISTLOCK_SERVER_TIMING")
 
 #: What the words are called elsewhere.
 _SYNONYMS = {
@@ -103,6 +104,14 @@ def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Proble
         yield from problems
         if not problems:
             yield from _contradictions(where, given)
+
+
+def misspelled(names: Iterable[str]) -> Iterator[Problem]:
+    """Those of a site's settings that are almost ours: a view that only they would lock runs unlocked."""
+    for name in names:
+        close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.9)
+        if close and name not in SETTINGS:
+            yield Problem("key", f"The setting {name} is not read.", f"Did you mean {close[0]}?")
 
 
 def contended_status(value: object) -> int:

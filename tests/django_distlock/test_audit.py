@@ -126,6 +126,7 @@ def test_each_route_of_a_view_set_is_looked_at(serve: Serve) -> None:
     problems = found()
     assert list(problems) == ["distlock.E005"]
     assert "the route '^product/$' has no 'pk'" in problems["distlock.E005"]
+    assert "write the decorator on its methods, or a rule" in problems["distlock.E005"]
 
 
 def test_names_of_actions_are_looked_at(serve: Serve) -> None:

@@ -59,6 +59,16 @@ def test_what_is_wrong_with_the_settings_is_found(setting: object, ids: list[str
     assert found() == ids
 
 
+@pytest.mark.parametrize("typo", ["DISTLOCK_RULE", "DISTLOCK_SERVER_TIMINGS", "DISTLOCKS", "DISLOCK"])
+def test_a_setting_that_is_almost_ours_is_found(typo: str, settings: Any) -> None:
+    settings.DISTLOCK = {"default": {"LOCATION": "redis://127.0.0.1:1"}}
+    settings.DISTLOCK_URL = "redis://127.0.0.1:1"  # The site's own.
+    assert found() == []
+    setattr(settings, typo, [])
+    assert found() == ["distlock.E003"]
+    assert f"The setting {typo} is not read. Did you mean DISTLOCK" in hints()
+
+
 def test_a_wrong_status_is_found(settings: Any) -> None:
     settings.DISTLOCK_CONTENDED_STATUS = 200
     assert "distlock.E004" in found()

@@ -215,5 +215,5 @@ def test_the_check_finds_async_views(serve: Serve) -> None:
         raise AssertionError
 
     serve(view)
-    with pytest.raises(SystemCheckError, match="is async and has a fence"):
+    with pytest.raises(SystemCheckError, match="is async and is locked by a row"):
         call_command("check")

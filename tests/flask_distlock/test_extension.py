@@ -98,6 +98,13 @@ def test_wrong_settings_that_come_later_are_told_at_first_use(locks: DistLock, a
         locks.lock("product_1")
 
 
+def test_a_setting_that_is_almost_ours_is_told_at_every_request(make_app: Callable[..., Flask]) -> None:
+    client = make_app(DISTLOCK_RULE=[]).test_client()
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"DISTLOCK_RULE is not read\. .*DISTLOCK_RULES"):
+            client.get("/")
+
+
 def test_a_wrong_status_is_told_at_every_request(make_app: Callable[..., Flask]) -> None:
     client = make_app(DISTLOCK_CONTENDED_STATUS=200).test_client()
     for _ in range(2):

@@ -190,6 +190,24 @@ def test_a_name_that_the_route_of_a_class_does_not_have_is_found(app: Flask, whe
     refused(app, r"the route '/<int:product>' has no 'id' \(it has: product\)")
 
 
+@pytest.mark.parametrize("route", ["/<id>", "/<path:id>", "/<any(a, b):id>"])
+def test_a_bare_name_on_a_route_that_gives_text_is_found_at_the_first_request(app: Flask, route: str) -> None:
+    @app.route(route)
+    @distributed_lock("product_<id>")
+    def buy(id: str) -> str: ...
+
+    refused(app, r"gives text for 'id'.*Write 'product_<int:id>'")
+
+
+@pytest.mark.parametrize(("route", "name"), [("/<uuid:id>", "<id>"), ("/<id>", "<str:id>"), ("/", "<id>")])
+def test_a_name_that_fits_its_route_is_let_be(locks: DistLock, app: Flask, route: str, name: str) -> None:
+    @app.route(route, defaults={"id": 1} if route == "/" else None)
+    @distributed_lock(name)
+    def buy(id: object) -> str: ...
+
+    locks.check(app)
+
+
 def test_options_are_answered_by_flask_itself(app: Flask) -> None:
     app.add_url_rule("/", "buy", distributed_lock("stock", methods=["OPTIONS"])(lambda: "sold"))
     refused(app, "would never lock")

@@ -19,6 +19,7 @@ _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
     ),
     (exceptions.OutOfMemoryError, "Raise maxmemory, or keep the locks in a server of their own."),
     (exceptions.ReadOnlyError, "It is a replica: put the primary in the URL."),
+    ("DB index is out of range", "Put another number in the URL, or raise 'databases' on the server."),
     ("MISCONF", "It cannot save its data: free its disk, or see its log."),
     (exceptions.BusyLoadingError, "It is loading its data: try again when it is done."),
     ("BUSY", "A script or function of somebody else blocks it: see SCRIPT KILL."),
@@ -47,7 +48,7 @@ def unavailable(address: Address, error: BaseException) -> BackendUnavailable:
             remedy = advice
             break
     told = BackendUnavailable(
-        f"The Redis server at {address.shown} did not do it: {shown.rstrip('.')}. {remedy}"
+        f"The Redis server at {address.shown} can't be used: {shown.rstrip('.')}. {remedy}"
     )
     # A cause is printed with the traceback. One that quotes a secret is left out.
     told.__cause__ = error if shown == text else None

@@ -44,7 +44,7 @@ def unavailable(address: Address, error: BaseException) -> BackendUnavailable:
     """What the user is told about *error*, ready to be raised ``from`` its cause."""
     text = str(error) or type(error).__name__
     made = Broken if isinstance(error, LOSSES) else BackendUnavailable
-    told = made(f"ZooKeeper at {address.shown} did not do it: {text.rstrip('.')}. {_remedy(error, text)}")
+    told = made(f"ZooKeeper at {address.shown} can't be used: {text.rstrip('.')}. {_remedy(error, text)}")
     told.__cause__ = error
     told.__suppress_context__ = True
     return told
