@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from typing import TYPE_CHECKING
@@ -67,7 +68,13 @@ class Lock:
         return any(not grant.released and not grant.lost for _, grant in self._out)
 
     def __enter__(self) -> Grant:
-        self._entered.append(grant := self._granted(self.acquire()))
+        grant = self.acquire()
+        if grant is None and _in_event_loop():
+            raise LockTimeout(
+                f"{self._timed_out()} This 'with' kept the event loop waiting, and so every task in it, "
+                "also one that may hold the lock: write 'async with'."
+            )
+        self._entered.append(grant := self._granted(grant))
         return grant
 
     def __exit__(self, *exc_info: object) -> None:
@@ -170,3 +177,11 @@ def check_timeout(seconds: float) -> float:
     if seconds > threading.TIMEOUT_MAX and seconds != math.inf:
         raise OverflowError("timeout value is too large")
     return float(seconds)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -182,6 +182,24 @@ def test_a_block_may_be_left_in_another_task_than_it_was_entered_in() -> None:
     locks.close()
 
 
+def test_a_plain_with_that_stops_its_event_loop_is_told_what_to_write() -> None:
+    locks = distlock.connect("memory://loop", timeout=0)
+
+    async def wait() -> None:
+        async with locks.lock("a"):
+            with pytest.raises(distlock.LockTimeout, match="write 'async with'"), locks.lock("a"):
+                pass
+            with pytest.raises(distlock.LockTimeout) as caught:
+                async with locks.lock("a"):
+                    pass
+            assert "async with" not in str(caught.value)
+
+    asyncio.run(wait())
+    with locks.lock("a"), pytest.raises(distlock.LockTimeout) as caught, locks.lock("a"):
+        pass
+    assert "async with" not in str(caught.value)
+
+
 def test_the_end_of_a_block_takes_nothing_from_others() -> None:
     locks = distlock.connect("memory://left-early")
     lock = locks.lock("product_1", timeout=0)
