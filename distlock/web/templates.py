@@ -17,7 +17,8 @@ from distlock.web.request import Parts
 _TOKEN = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
 _PLACEHOLDER = re.compile(r"(?:(?P<converter>[^:]*):)?(?P<source>.*)", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?P<name>\w+)\(.*\)", re.DOTALL)
-_BRACES = re.compile(r"\{(\w*)[^{}]*\}")
+#: What other templates look like. As a name it would be one lock for everything.
+_FOREIGN = re.compile(r"\{(\w*)[^{}]*\}|%(?:\((\w+)\))?[sd]")
 
 _OTHERS = "or 'slug:', 'uuid:', or 'str:' where the spelling itself is the identity."
 
@@ -122,8 +123,8 @@ def parse(text: str) -> Template:
         raise ConfigurationError(
             f"A lock's name is a str such as 'product_<int:id>' or a callable, not {type(text).__name__}."
         )
-    if found := _BRACES.search(text):
-        line = text.replace(found.group(), f"<int:{found.group(1) or 'id'}>")
+    if found := _FOREIGN.search(text):
+        line = text.replace(found.group(), f"<int:{found.group(1) or found.group(2) or 'id'}>")
         raise ConfigurationError(
             f"{found.group()} in the lock's name {text!r} is not filled in: write {line!r}."
         )

@@ -56,6 +56,8 @@ def test_a_value_that_can_not_stand_in_a_name_is_malformed(value: str) -> None:
     ("wrong", "message"),
     [
         ("product_{id}", "write 'product_<int:id>'"),
+        ("product_%s", "%s in the lock's name 'product_%s' is not filled in: write 'product_<int:id>'"),
+        ("product_%(sku)s", "write 'product_<int:sku>'"),
         ("product_{}", "write 'product_<int:id>'"),
         ("product_<int(min=1):id>", "write 'product_<int:id>'"),
         ("product_<string:id>", "write 'product_<str:id>'"),
