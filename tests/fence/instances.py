@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from tests.fence.instance import Order
 from tests.redis_server import eventually
 
 ROOT = Path(__file__).parents[2]
+
+#: Seconds after which an instance that says nothing is a failure.
+PATIENCE = 60.0
 
 #: Who waits for a row of the database just now.
 WAITING = {
@@ -46,7 +50,11 @@ class Instance:
     def says(self) -> str:
         """The next line, when it comes."""
         assert self._popen.stdout is not None
+        # One that stands still after a test that failed would keep the next one waiting for ever.
+        late = threading.Timer(PATIENCE, self._popen.kill)
+        late.start()
         line = self._popen.stdout.readline()
+        late.cancel()
         assert line, f"the instance ended with {self._popen.wait()}"
         return line.strip()
 
