@@ -110,3 +110,32 @@ def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_se
     assert sellers == "o" * sellers.count("o") + "n" * sellers.count("n")
     assert sellers.count("o") >= ENOUGH
     assert sellers.count("n") >= 1
+
+
+def test_an_era_is_rolled_back_under_load(database: str, stock: Stock, own_server: RedisServer) -> None:
+    another = own_server.url.replace("/0", "/1")
+    new = Order("django", database, own_server.url, "n", True, ttl=10.0, era=2)
+    back = Order("flask", database, another, "o", True, ttl=10.0, era=1)
+    with started(new, back) as (stays, returns):
+        stays.tell("rush")
+        listen(stays, ENOUGH)
+        returns.tell("rush")
+        # Whoever goes back to the old lock service is refused, as long as it asks.
+        assert [returns.says() for _ in range(ENOUGH)] == ["answered 503 lock_lost"] * ENOUGH
+        until_all_is_sold(stays)
+    assert_in_order(stock)
+    assert set(stock.sellers()) == {"n"}
+
+
+def test_without_the_fence_two_lock_services_at_once_sell_pieces_twice(
+    database: str, stock: Stock, own_server: RedisServer
+) -> None:
+    another = own_server.url.replace("/0", "/1")
+    old = Order("django", database, own_server.url, "o", False, ttl=10.0)
+    new = Order("flask", database, another, "n", False, ttl=10.0, era=2)
+    with started(old, new) as instances:
+        for instance in instances:
+            instance.tell("rush")
+        for instance in instances:
+            until_all_is_sold(instance)
+    assert len(stock.sales()) > STOCK
