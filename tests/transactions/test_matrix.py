@@ -1,7 +1,7 @@
 """The lock encloses COMMIT, and the fence commits nothing that was overtaken, in every arrangement.
 
-Every cell is 40 requests of eight threads, or tasks, through the real handler on a real database: 24 pieces
-are sold, 16 requests learn that there are no more. `-s` shows the table.
+Every cell is 64 requests of eight threads, or tasks, through the real handler on a real database: 40 pieces
+are sold, 24 requests learn that there are no more. `-s` shows the table.
 """
 
 from __future__ import annotations
