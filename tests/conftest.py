@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import signal
+
 from tests.databases import databases
 
 __all__ = ["databases"]
+
+# A background job of a shell ignores SIGINT, and so would all that it starts: a test that ends a program with
+# Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -50,6 +50,12 @@ class Order:
         return {"default": service | {"FENCE": self.fence, "PREFIX": "stalled"}}
 
 
+def say(line: str) -> None:
+    """One write: the lines of two threads that print() run together."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 class Halt:
     """Where this instance is to halt."""
 
@@ -59,7 +65,7 @@ class Halt:
     def reach(self, point: str) -> None:
         if self.at == point:
             self.at = ""
-            print("at", point, flush=True)
+            say(f"at {point}")
             sys.stdin.readline()
 
 
@@ -181,8 +187,8 @@ def rush(application: Any) -> None:
 
     def shop() -> None:
         while (answer := ask_wsgi(application)).status in {"200", "423", "503"}:
-            print(answered(answer), flush=True)
-        print(answered(answer), flush=True)
+            say(answered(answer))
+        say(answered(answer))
 
     shoppers = [threading.Thread(target=shop) for _ in range(SHOPPERS)]
     for shopper in shoppers:
@@ -196,14 +202,14 @@ def main() -> None:
     order = Order(**json.loads(sys.argv[1]))
     assert urlsplit(order.database).port
     application = {"django": django_site, "flask": flask_site}[order.framework](order)
-    print("ready", flush=True)
+    say("ready")
     for line in iter(sys.stdin.readline, ""):
         word, _, halt.at = line.strip().partition(" ")
         if word == "rush":
             rush(application)
-            print("done", flush=True)
+            say("done")
         else:
-            print(answered(ask_wsgi(application)), flush=True)
+            say(answered(ask_wsgi(application)))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from loadtest.visit import VISITS
 from tests.loadtest.command import loadtest
 from tests.loadtest.test_words import EXACT, OVERSOLD, run
 
-#: Few units and many buyers: those who find nothing left are answered quickly.
-SIZE = ["--stock", "10", "--purchases", "10"]
+#: Many buyers: those who find nothing left are answered quickly. Units for several turns, so that both
+#: instances sell some also where one of them starts late.
+SIZE = ["--stock", "30", "--purchases", "10"]
 
 
 @pytest.mark.parametrize(
