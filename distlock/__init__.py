@@ -18,6 +18,9 @@ from distlock.lock import Lock
 from distlock.locks import Locks, connect
 from distlock.rlock import RLock
 
+#: The one home of the version: pyproject.toml reads it here.
+__version__ = "0.1.0"
+
 __all__ = [
     "BackendUnavailable",
     "ConfigurationError",
@@ -32,6 +35,7 @@ __all__ = [
     "NotHeld",
     "RLock",
     "TooManyWaiters",
+    "__version__",
     "connect",
     "current_grant",
 ]

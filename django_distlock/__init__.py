@@ -5,7 +5,9 @@ from __future__ import annotations
 try:
     import django as _django
 except ImportError as error:
-    raise ImportError("django_distlock needs Django. Run: pip install 'distlock[django]'") from error
+    from distlock.extras import remedy
+
+    raise ImportError(f"django_distlock needs Django. {remedy('django')}") from error
 
 from django_distlock.decorators import distributed_lock
 from django_distlock.handler import locks

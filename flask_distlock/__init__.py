@@ -5,7 +5,9 @@ from __future__ import annotations
 try:
     import flask as _flask
 except ImportError as error:
-    raise ImportError("flask_distlock needs Flask. Run: pip install 'distlock[flask]'") from error
+    from distlock.extras import remedy
+
+    raise ImportError(f"flask_distlock needs Flask. {remedy('flask')}") from error
 
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.extension import DistLock

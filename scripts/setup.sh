@@ -32,6 +32,7 @@ missing_packages() {
     for package in "$@"; do
         case $package in
             python3) find_python >/dev/null || say python3 python3-venv ;;
+            git) has_command git || say git ;;
             nginx) has_command nginx || say nginx ;;
             redis-server) has_command redis-server || say redis-server ;;
             postgresql) has_postgresql || say postgresql ;;
@@ -46,6 +47,7 @@ size_of() {
     case $1 in
         python3) say "about 30 MB" ;;
         python3-venv) say "about 6 MB" ;;
+        git) say "about 45 MB" ;;
         nginx) say "about 2 MB" ;;
         redis-server) say "about 6 MB" ;;
         postgresql) say "about 260 MB" ;;

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from distlock.backends.base import Backend
 from distlock.errors import ConfigurationError
+from distlock.extras import remedy
 
 #: URL scheme -> where its backend lives, and the extra that brings what it needs.
 SCHEMES = {
@@ -47,8 +48,8 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
     try:
         factory = getattr(import_module(module), name)
     except ImportError as error:
-        remedy = f"Run: pip install 'distlock[{extra}]'" if extra else "Check the dotted path."
-        raise ConfigurationError(f"The {scheme} backend needs {error.name or error}. {remedy}") from error
+        what_to_do = remedy(extra) if extra else "Check the dotted path."
+        raise ConfigurationError(f"The {scheme} backend needs {error.name or error}. {what_to_do}") from error
     except AttributeError as error:
         raise ConfigurationError(f"{module} has no {name}: check the dotted path of the backend.") from error
     accepted = [

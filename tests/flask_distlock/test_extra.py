@@ -22,7 +22,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_without_flask_the_command_to_run_is_named() -> None:
     done = run("import sys; sys.modules['flask'] = None; import flask_distlock")
-    assert "Run: pip install 'distlock[flask]'" in done.stderr
+    assert "Run: pip install '/path/to/the/clone[flask]'" in done.stderr
 
 
 def test_sqlalchemy_is_not_needed() -> None:

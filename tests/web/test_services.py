@@ -77,7 +77,7 @@ def test_a_missing_extra_names_the_command_to_run(monkeypatch: pytest.MonkeyPatc
     for module in [name for name in __import__("sys").modules if name.startswith("distlock.backends.redis")]:
         monkeypatch.delitem(__import__("sys").modules, module)
     monkeypatch.setattr(builtins, "__import__", without_redis)
-    with pytest.raises(ConfigurationError, match=r"pip install 'distlock\[redis\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '/path/to/the/clone\[redis\]'"):
         services("redis://localhost")["default"]
 
 

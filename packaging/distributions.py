@@ -1,0 +1,142 @@
+"""Build the three distributions, check them, and install each into a virtual environment of its own."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FAILED, INTERRUPTED = 1, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    name: str
+    #: Where its pyproject.toml is, below the root.
+    folder: str
+    #: The extra that it is installed with here, if any; and what can be imported then.
+    extra: str
+    imports: tuple[str, ...]
+
+
+CORE = Distribution("distlock-web", ".", "", ("distlock",))
+DISTRIBUTIONS = (
+    CORE,
+    Distribution("django-distlock", "packaging/django-distlock", "redis", ("redis", "django_distlock")),
+    Distribution("flask-distlock", "packaging/flask-distlock", "redis", ("redis", "flask_distlock")),
+)
+IMPORT = """
+import sys
+for name in sys.argv[2:]:
+    __import__(name)
+import distlock
+assert distlock.__version__ == sys.argv[1], distlock.__version__
+assert distlock.__file__.startswith(sys.prefix), distlock.__file__
+"""
+
+
+class PackagingError(Exception):
+    """A command failed; the text is what it printed."""
+
+
+def run(*command: object, cwd: Path = ROOT) -> str:
+    """Give what *command* printed. Raises `PackagingError` where it fails."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise PackagingError(f"{' '.join(words)}\n{done.stdout}{done.stderr}".strip())
+    return done.stdout
+
+
+def copy_tree(folder: Path) -> Path:
+    """Copy what git knows of: a build in the clone itself would take up what the last one left there."""
+    for file in run("git", "ls-files", "-z").split("\0"):
+        if file and (ROOT / file).is_file():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, folder / file)
+    return folder
+
+
+def build(distribution: Distribution, tree: Path, into: Path) -> tuple[Path, Path]:
+    """Build the sdist and, from the sdist, the wheel. Gives both files."""
+    run(sys.executable, "-m", "build", "--outdir", into, tree / distribution.folder, cwd=tree)
+    stem = distribution.name.replace("-", "_")
+    (sdist,), (wheel,) = into.glob(f"{stem}-*.tar.gz"), into.glob(f"{stem}-*.whl")
+    return sdist, wheel
+
+
+def check(distribution: Distribution, tree: Path, sdist: Path, wheel: Path) -> None:
+    settings = tree / distribution.folder / "pyproject.toml"
+    run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
+    run(sys.executable, "-m", "check_wheel_contents", "--config", settings, wheel)
+
+
+def install(distribution: Distribution, wheel: Path, core: Path, folder: Path) -> None:
+    """Install *wheel* into a new virtual environment, and import what it brings."""
+    # Ours are given as files. A name would be looked up on the index, where it may be a stranger's.
+    wanted = {f"{wheel}[{distribution.extra}]" if distribution.extra else str(wheel)}
+    if wheel != core:
+        wanted.add(str(core))
+    version = core.name.split("-")[1]
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted, cwd=folder)
+    run(python, "-m", "pip", "check", "--disable-pip-version-check", cwd=folder)
+    run(python, "-c", IMPORT, version, *distribution.imports, cwd=folder)
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    print(f"{what} …", flush=True)
+    try:
+        yield
+    except PackagingError as error:
+        raise PackagingError(f"{what} failed.\n{error}") from None
+
+
+def package(into: Path) -> list[Path]:
+    """Leave in *into* what has passed every check, and nothing before that. Gives the files."""
+    with tempfile.TemporaryDirectory(prefix="distlock-package-") as name:
+        folder = Path(name)
+        tree = copy_tree(folder / "tree")
+        made: dict[Distribution, tuple[Path, Path]] = {}
+        for distribution in DISTRIBUTIONS:
+            with step(f"Building {distribution.name}"):
+                made[distribution] = build(distribution, tree, folder / "dist")
+            with step(f"Checking {distribution.name}"):
+                check(distribution, tree, *made[distribution])
+        for distribution, (_, wheel) in made.items():
+            with step(f"Installing {distribution.name} into a new environment"):
+                install(distribution, wheel, made[CORE][1], folder / f"venv-{distribution.name}")
+        into.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copy(file, into)) for files in made.values() for file in files]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/package", description=__doc__)
+    parser.add_argument("into", nargs="?", type=Path, default=ROOT / "dist", help="directory (default: dist)")
+    into: Path = parser.parse_args().into.resolve()
+    try:
+        made = package(into)
+    except (PackagingError, OSError) as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+        return INTERRUPTED
+    print(f"\nAll of it is built, checked and installed once. In {into}:")
+    for file in made:
+        print(f"  {file.name}  {file.stat().st_size / 1000:.0f} kB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

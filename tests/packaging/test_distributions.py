@@ -1,0 +1,62 @@
+"""Three distributions are built from one tree, and say the same of themselves."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import distlock
+from tests.packaging.script import ROOT, SCRIPT
+
+#: distribution -> its pyproject.toml, and what its own extras are extras of
+ALIASES = {name: ROOT / "packaging" / name for name in ("django-distlock", "flask-distlock")}
+
+
+def project(folder: Path) -> dict:
+    found: dict = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    return found
+
+
+def test_each_is_built_and_has_passed_the_checks(built: Path) -> None:
+    stems = {f"{name.replace('-', '_')}-{distlock.__version__}" for name in (project(ROOT)["name"], *ALIASES)}
+    assert {file.name for file in built.iterdir()} == {
+        stem + end for stem in stems for end in (".tar.gz", "-py3-none-any.whl")
+    }
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_the_other_names_only_depend_on_the_first(name: str) -> None:
+    core, alias = project(ROOT), project(ALIASES[name])
+    assert (core["name"], alias["name"], alias["version"]) == ("distlock-web", name, distlock.__version__)
+    framework = name.partition("-")[0]
+    assert alias["dependencies"] == [f"distlock-web[{framework}]=={distlock.__version__}"]
+    assert alias["requires-python"] == core["requires-python"]
+    assert alias["optional-dependencies"] == {
+        extra: [f"distlock-web[{extra}]=={distlock.__version__}"] for extra in core["optional-dependencies"]
+    }
+
+
+def test_what_a_check_finds_is_told_and_nothing_is_left_to_upload(tmp_path: Path) -> None:
+    """The control: a package index would not show this README."""
+    clone, into = tmp_path / "clone", tmp_path / "dist"
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for file in tracked.splitlines():
+        if (ROOT / file).is_file():
+            (clone / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, clone / file)
+    (clone / "README.md").write_text("")
+    for command in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *command], cwd=clone, check=True)
+
+    script = clone / SCRIPT.relative_to(ROOT)
+    done = subprocess.run([sys.executable, script, into], capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "Checking distlock-web failed." in done.stderr
+    assert "long_description" in done.stderr
+    assert not into.exists()
