@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 from distlock.current import held
 from distlock.errors import LockTimeout, NotHeld
@@ -32,6 +32,13 @@ class Lock:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(repr, self.names))}>"
+
+    def __call__(self, *_: object, **__: object) -> Never:
+        names = ", ".join(map(repr, self.names))
+        raise TypeError(
+            f"A lock is no decorator: write 'with locks.lock({names}):' inside of the function, or "
+            f"@distributed_lock({names}) above it, from django_distlock or flask_distlock."
+        )
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
         """Wait for the lock. Returns the grant, or None if somebody else kept it.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib import import_module
-from urllib.parse import urlsplit
 
 from distlock.backends.base import Backend
 from distlock.errors import ConfigurationError
@@ -20,6 +20,15 @@ SCHEMES = {
     "zookeeper": ("distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper"),
 }
 
+#: The methods that every backend has.
+_METHODS = [name for name, member in vars(Backend).items() if callable(member) and not name.startswith("_")]
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of *url*; empty where there is none. The rest is the backend's own to read."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", url)
+    return found[1].lower() if found else ""
+
 
 def create(url: str, backend: str | None = None, **options: object) -> Backend:
     """Make the backend that *url* names.
@@ -28,7 +37,7 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
     *options* are the backend's own keyword arguments. Raises `ConfigurationError` for an unknown scheme, a
     missing extra or an unknown option; connects to nothing.
     """
-    scheme = backend or urlsplit(url).scheme
+    scheme = backend or scheme_of(url)
     if scheme in SCHEMES:
         path, extra = SCHEMES[scheme]
     elif "." in scheme:
@@ -52,6 +61,7 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
         raise ConfigurationError(f"The {scheme} backend needs {error.name or error}. {what_to_do}") from error
     except AttributeError as error:
         raise ConfigurationError(f"{module} has no {name}: check the dotted path of the backend.") from error
+    _refuse_other(path, factory)
     accepted = [
         parameter.name
         for parameter in inspect.signature(factory).parameters.values()
@@ -60,5 +70,24 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
     if unknown := sorted(options.keys() - set(accepted)):
         takes = ", ".join(accepted) or "none"
         raise ConfigurationError(f"The {scheme} backend has no option {unknown[0]!r}. It takes: {takes}.")
-    made: Backend = factory(url, **options)
+    try:
+        made: Backend = factory(url, **options)
+    except ValueError:
+        # The cause would quote the URL, and with it the password.
+        raise ConfigurationError(
+            f"The URL of the {scheme} backend cannot be read. An address of IPv6 stands in brackets, as in "
+            f"{scheme}://[::1]; special characters of a password are written as %XX."
+        ) from None
+    except TypeError as error:
+        raise ConfigurationError(f"{path} cannot be made of a URL and options: {error}.") from error
     return made
+
+
+def _refuse_other(path: str, one: object) -> None:
+    """Raise `ConfigurationError` if *one*, which *path* names, makes no backends."""
+    if not isinstance(one, type) or not all(hasattr(one, method) for method in _METHODS):
+        raise ConfigurationError(
+            f"{path.replace(':', '.')} is no backend of distlock: it is not a class with the methods of "
+            f"distlock.backends.base.Backend. Those that come with distlock are written as a word: "
+            f"{', '.join(SCHEMES)}."
+        )

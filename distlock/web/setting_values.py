@@ -40,6 +40,8 @@ def _backend(value: Any) -> str | None:
     known = f"Known are {', '.join(SERVICES)}, or a dotted path."
     if not isinstance(value, str):
         return known
+    if value.startswith("django."):
+        return f"Django's backends keep caches or data, no locks. {known}"
     scheme, is_url, _ = value.partition("://")
     if is_url and scheme in SERVICES:
         return "It holds a URL, which belongs into LOCATION."
@@ -52,11 +54,11 @@ def _backend(value: Any) -> str | None:
 
 
 def _location(value: Any) -> str | None:
-    return (
-        None
-        if isinstance(value, str) and value
-        else "It has to be a URL, such as 'redis://localhost:6379/0'."
-    )
+    if not isinstance(value, str) or not value:
+        return "It has to be a URL, such as 'redis://localhost:6379/0'."
+    if value.count("[") != value.count("]"):
+        return "An address of IPv6 stands in brackets, as in 'redis://[::1]:6379/0'."
+    return None
 
 
 def _prefix(value: Any) -> str | None:

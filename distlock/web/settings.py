@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
+from distlock.backends import scheme_of
 from distlock.errors import ConfigurationError
 from distlock.web import database_setting
 from distlock.web.setting_values import CHECKS, SERVICES
@@ -56,7 +56,7 @@ class Service:
     @property
     def scheme(self) -> str:
         """What the lock service is called: ``redis``, ``file``, …, or a dotted path."""
-        return self.backend or urlsplit(self.location).scheme
+        return self.backend or scheme_of(self.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
                 f'Say where the lock service is: "LOCATION": "{_example(backend)}".',
             )
         return
-    scheme = urlsplit(location).scheme
+    scheme = scheme_of(location)
     if "://" not in location:
         yield Problem(
             "backend",

@@ -77,6 +77,47 @@ def test_an_unknown_service_is_named(url: str, said: str) -> None:
         distlock.connect(url)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://u:hunter2@[::1/0",
+        "redis://u:hunter2@::1]/0",
+        "redis://u:hunter2@host:port/0",
+        "redis://u:hunter2@\u2100/0",
+        "rediss://u:hunter2@[::1/0",
+        "zookeeper://u:hunter2@[::1/shop",
+        "zookeeper://u:hunter2@\u2100/shop",
+        "file://u:hunter2@[::1",
+        "unix://u:hunter2@[::1",
+        "[::1hunter2",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_a_wrong_setting_and_is_not_shown(url: str) -> None:
+    with pytest.raises(distlock.ConfigurationError) as caught:
+        distlock.connect(url)
+    assert caught.value.__cause__ is None
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["threading.Lock", "threading.Thread", "collections.OrderedDict", "logging.handlers", "math.pi"],
+)
+def test_a_dotted_path_to_something_else_is_told_what_a_backend_is(backend: str) -> None:
+    with pytest.raises(
+        distlock.ConfigurationError, match=r"no backend of distlock.*written as a word: memory"
+    ):
+        distlock.connect("redis://localhost", backend=backend)
+
+
+def test_a_lock_above_a_function_is_told_what_to_write() -> None:
+    lock = distlock.connect("memory://x").lock("product_1")
+    with pytest.raises(TypeError, match=r"write 'with locks.lock\('product_1'\):' inside of the function"):
+
+        @lock
+        def reduce_stock() -> None: ...
+
+
 def test_a_dotted_path_names_a_backend_of_the_users_own() -> None:
     locks = distlock.connect("mine://x", backend="distlock.backends.memory.MemoryBackend")
     with locks.lock("product_1"):

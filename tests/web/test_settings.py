@@ -104,6 +104,13 @@ def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
             "No lock service is known as 'etcd'. Known are",
         ),
         ({"default": {"BACKEND": "redsi://h"}}, "value", "Did you mean 'redis'"),
+        (
+            {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS}},
+            "value",
+            "Django's backends keep caches or data, no locks. Known are dummy, database, memory",
+        ),
+        ("redis://u:hunter2@[::1/0", "value", "stands in brackets"),
+        ({"default": {"LOCATION": "redis://u:hunter2@[::1/0"}}, "value", "stands in brackets"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(setting: object, kind: str, words: str) -> None:
@@ -127,6 +134,8 @@ def test_all_that_is_wrong_is_found() -> None:
         {"default": {"BACKEND": "file", "LOCATION": "redis://:hunter2@host/0"}},
         {"default": {"LOCATION": "user:hunter2@host"}},
         {"default": {"LOCATION": ["hunter2"]}},
+        {"default": {"LOCATION": "redis://u:hunter2@[::1/0"}},
+        {"default": {"BACKEND": "file", "LOCATION": "redis://u:hunter2@[::1/0"}},
         {"default": {"LOCATION": REDIS, "OPTIONS": "hunter2"}},
         {"default": {"LOCATION": REDIS, "TTL": {"password": "hunter2"}}},
         ["redis://:hunter2@host/0"],
