@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from distlock.errors import NotHeld
@@ -27,9 +27,44 @@ class Held:
     owner: Owner
     #: The database whose transaction is fenced with the grant.
     fence: str | None = None
+    #: What keeps it after the call of its guard; None: that call is around the running code.
+    kept: Kept | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a call that relies on it is around the running code."""
+        return self.kept is None or self.kept.entered > 0
+
+
+class Kept:
+    """A lock that outlives the call of its guard. Code that asks for it again enters it in a ``with``."""
+
+    __slots__ = ("entered",)
+
+    def __init__(self) -> None:
+        #: How many calls are inside.
+        self.entered = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.entered -= 1
+
+
+@dataclass(slots=True)
+class Keeper:
+    """What one request keeps. Its hooks run as *owner*, whoever ran its view."""
+
+    owner: Owner
+    kept: list[Held] = field(default_factory=list)
+
+    def of(self, owner: Owner) -> tuple[Held, ...]:
+        return tuple(one for one in self.kept if owner in (self.owner, one.owner))
 
 
 _held: ContextVar[tuple[Held, ...]] = ContextVar("distlock_held", default=())
+_keeper: ContextVar[Keeper | None] = ContextVar("distlock_keeper", default=None)
 
 
 def current_grant() -> Grant:
@@ -48,27 +83,51 @@ def current_grant() -> Grant:
 
 
 def held() -> tuple[Held, ...]:
-    """What the guards around the running code hold, the outermost first."""
-    mine = _held.get()
-    if not mine:
-        return mine
+    """What the guards around the running code hold, the outermost first; before them what is kept."""
+    mine, keeper = _held.get(), _keeper.get()
+    if not mine and (keeper is None or not keeper.kept):
+        return ()
     owner = current_owner()
-    return tuple(one for one in mine if one.owner == owner)
+    kept = () if keeper is None else keeper.of(owner)
+    # What was passed on to a coroutine may have been let go in it.
+    running = (one for one in mine if one.owner == owner and not (one.kept and one.grant.released))
+    return (*kept, *running)
 
 
 def inherited() -> tuple[Held, ...]:
     """`held`, and what still is held around the code that started the running task or thread."""
-    return tuple(one for one in _held.get() if not one.grant.released)
+    keeper = _keeper.get()
+    kept = () if keeper is None else keeper.kept
+    return tuple(one for one in (*kept, *_held.get()) if not one.grant.released)
 
 
 @contextmanager
 def holding(client: Locks, grant: Grant, fence: str | None = None) -> Iterator[None]:
     """A guard holds *grant* while the block runs."""
-    token = _held.set((*held(), Held(client, grant, current_owner(), fence)))
+    owner = current_owner()
+    around = tuple(one for one in _held.get() if one.owner == owner)
+    token = _held.set((*around, Held(client, grant, owner, fence)))
     try:
         yield
     finally:
         _held.reset(token)
+
+
+@contextmanager
+def keeping() -> Iterator[Keeper]:
+    """What is kept in the block, a request, is held in all of it: in its view, and in what follows."""
+    around = _keeper.get()
+    keeper = Keeper(current_owner(), [] if around is None else [*around.kept])
+    token = _keeper.set(keeper)
+    try:
+        yield keeper
+    finally:
+        _keeper.reset(token)
+
+
+def keeper() -> Keeper | None:
+    """Of the request that runs; None where nothing can be kept."""
+    return _keeper.get()
 
 
 @contextmanager

@@ -6,20 +6,25 @@ A framework says how its transactions are opened (`Transactions`); the order is 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
 from typing import Protocol, TypeVar
 
 from distlock.clock import now
-from distlock.current import Held, held, holding, inherited
+from distlock.current import Held, Kept, held, holding, inherited
 from distlock.errors import ConfigurationError
 from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
+from distlock.owner import current_owner
 from distlock.web.observer import Observer, Watch, watching
 from distlock.web.standby import LockOrRow
 
 R = TypeVar("R")
+
+#: Asked when the call is over, with what it holds. Gives what is closed when the last transaction under the
+#: lock has ended, and releases it then; None: it is released now.
+Keep = Callable[[Held], ExitStack | None]
 
 
 class Transactions(Protocol):
@@ -52,25 +57,33 @@ def run(
     fence: str | None = None,
     standby: Locks | None = None,
     observer: Observer | None = None,
+    keep: Keep | None = None,
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
     *timeout*, *ttl*: seconds; None: the client's. *fence*: the database that is fenced; None: none.
     *standby*: whose rows are the locks of what is fenced while the lock service is away; None: nothing runs.
-    *observer*: told what becomes of the lock. Names that a guard around this one holds are ours already.
+    *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call. Names that
+    a guard around this one holds are ours already.
     Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
     lost before COMMIT rolls it back, too.
     """
-    wanted = _wanted(client, names, transactions, fence)
+    wanted, kept = _wanted(client, names, transactions, fence)
     if not wanted:
-        return body()
+        with kept or nullcontext():
+            return body()
     left = _left(client, timeout)
-    with (
-        watching(observer, wanted) as watch,
-        _lock(client, wanted, timeout, ttl, standby if fence else None, left) as grant,
-        _held(client, grant, transactions, fence, watch, left) as finish,
-    ):
-        return finish(body())
+    with ExitStack() as rest:
+        watch = rest.enter_context(watching(observer, wanted))
+        with ExitStack() as lock:
+            grant = lock.enter_context(_lock(client, wanted, timeout, ttl, standby if fence else None, left))
+            with _held(client, grant, transactions, fence, watch, left) as finish:
+                result = finish(body())
+            if later := _later(keep, client, grant, fence):
+                lock.pop_all()
+                later.push(rest.pop_all())
+                later.callback(grant.release)
+    return result
 
 
 async def arun(
@@ -84,16 +97,28 @@ async def arun(
     fence: str | None = None,
     standby: Locks | None = None,
     observer: Observer | None = None,
+    keep: Keep | None = None,
 ) -> R:
     """`run`, for an async *body*."""
-    wanted = _wanted(client, names, transactions, fence)
+    wanted, kept = _wanted(client, names, transactions, fence)
     if not wanted:
-        return await body()
+        with kept or nullcontext():
+            return await body()
     left = _left(client, timeout)
-    with watching(observer, wanted) as watch:
-        async with _lock(client, wanted, timeout, ttl, standby if fence else None, left) as grant:
+    with ExitStack() as rest:
+        watch = rest.enter_context(watching(observer, wanted))
+        async with AsyncExitStack() as lock:
+            grant = await lock.enter_async_context(
+                _lock(client, wanted, timeout, ttl, standby if fence else None, left)
+            )
             with _held(client, grant, transactions, fence, watch, left) as finish:
-                return finish(await body())
+                result = finish(await body())
+            if later := _later(keep, client, grant, fence):
+                lock.pop_all()
+                later.push(rest.pop_all())
+                # Where it ends there may be no event loop any more.
+                later.callback(grant.release)
+    return result
 
 
 def check_held() -> None:
@@ -149,19 +174,40 @@ def _left(client: Locks, timeout: float | None) -> Callable[[], float]:
     return lambda: deadline - now()
 
 
+def _later(keep: Keep | None, client: Locks, grant: Grant, fence: str | None) -> ExitStack | None:
+    return None if keep is None else keep(Held(client, grant, current_owner(), fence))
+
+
 def _wanted(
     client: Locks, names: Sequence[str], transactions: Transactions, fence: str | None
-) -> Sequence[str]:
-    """Those of *names* that are not held yet. A held one that was lost raises `LockLost`."""
+) -> tuple[Sequence[str], Kept | None]:
+    """Those of *names* that are not held yet. A held one that was lost raises `LockLost`.
+
+    Where all of them are kept from a call before: what to enter.
+    """
     around = held()
-    for one in around:
+    running = [one for one in around if one.running]
+    for one in running:
         if client.is_place_of(one.client) and not set(one.grant.names).isdisjoint(names):
             one.grant.check()
             _refuse_unfenced(one, names, fence)
             names = [name for name in names if name not in one.grant.names]
-    if names:
-        transactions.refuse_open(names, nested=bool(around))
-    return names
+    if not names:
+        return (), None
+    if (again := kept_for(client, names)) is not None:
+        _refuse_unfenced(again, names, fence)
+        return (), again.kept
+    transactions.refuse_open(names, nested=bool(running))
+    return names, None
+
+
+def kept_for(client: Locks, names: Sequence[str]) -> Held | None:
+    """What this request keeps of *client* that has all of *names*. Raises `LockLost` if it was lost."""
+    for one in held():
+        if one.kept and client.is_place_of(one.client) and set(names) <= set(one.grant.names):
+            one.grant.check()
+            return one
+    return None
 
 
 def _refuse_unfenced(outer: Held, names: Sequence[str], fence: str | None) -> None:
