@@ -25,7 +25,7 @@ from loadtest.report import write_matrix, write_report
 from loadtest.run import Run, run_scenario
 from loadtest.scenario import FRAMEWORKS, Scenario
 from loadtest.stack import Stack
-from loadtest.terminal import Progress, summary
+from loadtest.terminal import Progress, summary, where
 from loadtest.up import keep_open
 from loadtest.verdict import Conclusion
 from loadtest.visit import BUY, CART, VISITS
@@ -59,7 +59,7 @@ def tell_story(options: argparse.Namespace) -> int:
     visit, crowd = options.visit, options.crowd
     shop = furnished(options)
     progress, runs = Progress(), dict[str, Run]()
-    progress.open(crowd, visit, shop)
+    progress.open(crowd, visit, shop, options.backend, options.database)
     with servers(options) as (backend, database):
         for number, scenario in enumerate(scenarios, 1):
             progress.begin(number, len(scenarios), scenario, shop)
@@ -117,6 +117,7 @@ def show_matrix(options: argparse.Namespace) -> int:
 def open_shop(options: argparse.Namespace) -> NoReturn:
     (scenario,) = (one for one in told(options) if one.slug == options.scenarios[0])
     visit = options.visit
+    print(where(options.backend, options.database), flush=True)
     with Stack(
         scenario.instances,
         scenario.furnish(furnished(options)),

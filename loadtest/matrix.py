@@ -11,9 +11,10 @@ from typing import Protocol
 from demo_shop.configuration import Configuration
 from demo_shop.guards import DISTRIBUTED
 from demo_shop.ledger import Ledger
+from loadtest.crowd import Crowd
 from loadtest.databases import open_database
 from loadtest.lock_services import open_lock_service
-from loadtest.run import Crowd, Run, hold_sale
+from loadtest.run import Run, hold_sale
 from loadtest.scenario import PAIRS, pair
 from loadtest.stack import Stack
 from loadtest.verdict import Conclusion

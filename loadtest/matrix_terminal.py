@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 
 from demo_shop.ledger import Ledger
+from loadtest.crowd import Crowd
 from loadtest.matrix import Matrix, Row, conclusions
-from loadtest.run import Crowd, Run
-from loadtest.terminal import Teller, aligned
+from loadtest.run import Run
+from loadtest.terminal import Teller, aligned, fold
 from loadtest.verdict import Conclusion
 from loadtest.words import why_not
 
 #: How many doubts the terminal is told: where all is odd, there are hundreds.
 DOUBTS = 20
 VISITS = {"buy": "one unit", "cart": "a cart"}
+#: The table's; the progress and the report say it in full.
+MARKS = {Conclusion.SHOWN: "", Conclusion.WRONG: "! ", Conclusion.INCONCLUSIVE: "? "}
+LEGEND = {Conclusion.WRONG: "!: WRONG, a unit was sold twice", Conclusion.INCONCLUSIVE: "?: INCONCLUSIVE"}
 
 
 class MatrixProgress(Teller):
@@ -21,6 +25,8 @@ class MatrixProgress(Teller):
 
     def open(self, matrix: Matrix, crowd: Crowd) -> None:
         self.number, self.of, self.began = 0, len(matrix), time.monotonic()
+        databases = ", ".join(dict.fromkeys(row.database for row in matrix.rows))
+        self.say(f"Lock services: {', '.join(matrix.backends)}. Databases: {databases}.", last=True)
         self.say(
             f"{len(matrix)} sales, {crowd.requests} requests each, before two instances: "
             "with a process lock in each, which must oversell, and with each lock service, which must not.",
@@ -42,13 +48,11 @@ class MatrixProgress(Teller):
 
     def end(self, run: Run) -> None:
         seconds = time.monotonic() - self.began
-        self.say(f"{self.head}: {cell(run)}   ({seconds // 60:.0f}:{seconds % 60:02.0f})", last=True)
+        self.say(f"{self.head}: {outcome(run)}   ({seconds // 60:.0f}:{seconds % 60:02.0f})", last=True)
 
 
-def cell(run: Run | None) -> str:
-    """What became of one cell: in capitals where it is not what it must be."""
-    if run is None:
-        return "NOT RUN"
+def outcome(run: Run) -> str:
+    """What became of one sale: in capitals where it is not what it must be."""
     sold = f"{run.figures.sold} of {run.figures.initial}"
     match run.conclusion:
         case Conclusion.SHOWN:
@@ -59,13 +63,26 @@ def cell(run: Run | None) -> str:
             return f"INCONCLUSIVE {sold}"
 
 
+def cell(run: Run | None) -> str:
+    """How many units were sold in it, marked where that is not what it must be."""
+    if run is None:
+        return "NOT RUN"
+    return f"{MARKS[run.conclusion]}{run.figures.sold}"
+
+
 def table(matrix: Matrix) -> str:
-    rows = [("a buyer takes", "database", "framework", "control", *matrix.backends)]
-    rows += [
-        (VISITS[row.visit.slug], row.database, row.framework, *map(cell, matrix.runs(row)))
-        for row in matrix.rows
-    ]
-    return aligned(rows, "<" * len(rows[0]))
+    """A table for each visit: how many units there were, and how many each sale sold."""
+    tables = []
+    for visit in dict.fromkeys(row.visit.slug for row in matrix.rows):
+        rows = [("database", "framework", "units", "control", *matrix.backends)]
+        for row in matrix.rows:
+            if row.visit.slug == visit:
+                runs = matrix.runs(row)
+                units = next((str(run.figures.initial) for run in runs if run), "")
+                rows.append((row.database, row.framework, units, *map(cell, runs)))
+        heading = f"Units sold where each buyer takes {VISITS[visit]} at a time:"
+        tables.append(f"{heading}\n\n{aligned(rows, '<<>' + '>' * (len(rows[0]) - 3))}")
+    return "\n\n".join(tables)
 
 
 def in_all(matrix: Matrix) -> str:
@@ -93,4 +110,6 @@ def summary(matrix: Matrix) -> str:
     odd = [f"  {doubt}" for doubt in doubts(matrix)]
     if len(odd) > DOUBTS:
         odd[DOUBTS:] = [f"  … and {len(odd) - DOUBTS} more: the report has them all."]
-    return "\n".join([table(matrix), "", in_all(matrix), *odd])
+    legend = [said for conclusion, said in LEGEND.items() if conclusion in conclusions(matrix)]
+    folded = [fold(line, indent=4) for line in odd]
+    return "\n".join([table(matrix), "", *legend, *[""] * bool(legend), fold(in_all(matrix)), *folded])

@@ -9,10 +9,10 @@ from demo_shop.configuration import IN_THE_DATABASE, NO_FOR_UPDATE
 from demo_shop.guards import DISTRIBUTED, GUARDS
 from demo_shop.museum.exhibits import EXHIBITS
 from loadtest import transactions
+from loadtest.crowd import Crowd
 from loadtest.databases import DATABASES, kind_of
 from loadtest.lock_services import BACKENDS
-from loadtest.run import Crowd
-from loadtest.scenario import FRAMEWORKS, Scenario, story
+from loadtest.scenario import FRAMEWORKS, Scenario, story, unlocked
 from loadtest.visit import BUY, VISITS
 
 CROWD = Crowd()
@@ -28,6 +28,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.up = options.scenarios[:1] == ["up"]
     options.scenarios = options.scenarios[options.up :]
+    if options.up and not options.scenarios:
+        options.scenarios = [opened_first(options)]
     if refused := objection(options):
         parser.error(refused)
     options.crowd = Crowd(options.users, options.purchases)
@@ -57,7 +59,8 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="SCENARIO",
         help=f"one or more of {', '.join(one.slug for one in story('django'))}; all if none is given. "
-        "'up SCENARIO' opens only the shop of one, and keeps it open.",
+        "'up SCENARIO' opens only the shop of one, and keeps it open; 'up' alone that of two instances and "
+        "no lock.",
     )
     add(
         "--story",
@@ -81,7 +84,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--visit", choices=VISITS, help="what each buyer does (default: buy)")
     guards = [slug for slug in GUARDS if slug not in ("none", "process")]
-    add("--guard", choices=guards, default=DISTRIBUTED, help="of two instances (default: distributed)")
+    add(
+        "--guard",
+        choices=guards,
+        default=DISTRIBUTED,
+        metavar="GUARD",
+        help=f"of two instances: {', '.join(guards)} (default: distributed)",
+    )
     add("--report", type=Path, metavar="FILE", help="write the report, an HTML page, here")
     add("--json", action="store_true", help="print the results as JSON")
     add("--users", type=int, default=CROWD.users, help="buyers (default: %(default)s)")
@@ -106,7 +115,7 @@ def objection(options: argparse.Namespace) -> str:
         return f"with {asked} there is no scenario {unknown[0]!r}; there are: {', '.join(slugs)}"
     if not 0 <= options.port <= 65535:
         return f"there is no port {options.port}: choose one up to 65535"
-    if options.up and len(options.scenarios) != 1:
+    if options.up and len(options.scenarios) > 1:
         return f"up opens one shop. Say which: {', '.join(slugs)}"
     try:
         kind = kind_of(options.database or "sqlite")
@@ -128,10 +137,20 @@ def objection(options: argparse.Namespace) -> str:
 
 
 def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
-    """The scenarios of the story that was asked for."""
+    """The scenarios of the story that was asked for; where a shop is to be opened, also the unlocked one."""
     if options.story == TRANSACTIONS:
         return transactions.scenarios()
-    return story(options.framework or "django", options.guard)
+    framework = options.framework or "django"
+    scenarios = story(framework, options.guard)
+    return (unlocked(framework), *scenarios) if options.up else scenarios
+
+
+def opened_first(options: argparse.Namespace) -> str:
+    """The scenario that ``up`` opens where none is named: what goes wrong, or the guard asked for."""
+    if options.story == TRANSACTIONS:
+        return transactions.scenarios()[0].slug
+    first = unlocked(options.framework or "django")
+    return first.slug if options.guard == DISTRIBUTED else first.slug.replace("unlocked", options.guard)
 
 
 def object_to_transactions(options: argparse.Namespace) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import Ledger
 from loadtest.child import Child, StackError
+from loadtest.crowd import Crowd
 from loadtest.moments import Moment, early_releases, read_moments
 from loadtest.scenario import Scenario
 from loadtest.stack import ROOT, Front, Stack
@@ -24,18 +25,6 @@ from loadtest.verdict import SOLD, Conclusion, Figures, Shelf, Stall, Verdict, c
 from loadtest.visit import Visit
 
 LONGEST_SALE = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """How many buyers, and how often each buys."""
-
-    users: int = 50
-    purchases: int = 10
-
-    @property
-    def requests(self) -> int:
-        return self.users * self.purchases
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ def pair(slug: str, where: str, instances: tuple[str, ...], broken: str, mended:
 
 
 FRAMEWORKS = ("django", "flask", "mixed")
+MIXED = "a Django and a Flask instance"
 #: What each framework's name stands for where there are two instances.
 PAIRS = {"django": ("django", "django"), "flask": ("flask", "flask"), "mixed": ("django", "flask")}
 
@@ -86,7 +87,13 @@ def story(framework: str, guard: str = DISTRIBUTED) -> tuple[Scenario, ...]:
     # In the mixed story, two instances are the Django and the Flask one: see below.
     if framework != "mixed":
         told += pair("two", "two instances", PAIRS[framework], "process", guard)
-    return told + pair("mixed", "a Django and a Flask instance", PAIRS["mixed"], "process", guard)
+    return told + pair("mixed", MIXED, PAIRS["mixed"], "process", guard)
+
+
+def unlocked(framework: str) -> Scenario:
+    """Two instances and no lock: for a shop that is opened, to see it go wrong."""
+    slug, where = ("mixed", MIXED) if framework == "mixed" else ("two", "two instances")
+    return Scenario(f"{slug}-unlocked", where, PAIRS[framework], "none", Outcome.OVERSOLD)
 
 
 STORY = story("django")

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
-from demo_shop.configuration import Configuration
+from demo_shop.configuration import IN_THE_DATABASE, Configuration
 from demo_shop.ledger import Ledger
 from loadtest import timeline_words, words
-from loadtest.run import Crowd, Run
+from loadtest.crowd import Crowd
+from loadtest.databases import DATABASES, kind_of
+from loadtest.run import Run
 from loadtest.scenario import Scenario
 from loadtest.verdict import Conclusion
 from loadtest.visit import Visit
 
 MARKS = {Conclusion.SHOWN: "as expected", Conclusion.WRONG: "WRONG", Conclusion.INCONCLUSIVE: "INCONCLUSIVE"}
+INDENT = 6
+SERVICES = {
+    "file": "file, a directory of this host",
+    "redis": "redis",
+    "zookeeper": "zookeeper",
+    IN_THE_DATABASE: "none, a row of the database is the lock",
+}
 COLUMNS = ("scenario", "sold", "of", "left", "must be", "is", "")
 ALIGN = "<>>><<<"
+
+
+#: Columns of the narrowest terminal that anybody uses.
+WIDTH = 80
+
+
+def fold(text: str, indent: int = 0) -> str:
+    """*text* in lines of `WIDTH`, all but the first of each paragraph indented. Paths and URLs stay whole."""
+    return "\n".join(
+        textwrap.fill(
+            line, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        )
+        for line in text.split("\n")
+    )
+
+
+def crop(text: str) -> str:
+    """*text* in one line: a longer one could not be rewritten in place."""
+    return text if len(text) < WIDTH else f"{text[: WIDTH - 2]}…"
 
 
 class Teller:
@@ -25,18 +54,19 @@ class Teller:
     def __init__(self, out: TextIO = sys.stderr) -> None:
         self.out, self.live = out, out.isatty()
 
-    def say(self, text: str, last: bool = False) -> None:
+    def say(self, text: str, last: bool = False, indent: int = 0) -> None:
         if self.live:
-            self.out.write(f"\r\x1b[K{text}" + "\n" * last)
+            self.out.write(f"\r\x1b[K{fold(text, indent)}\n" if last else f"\r\x1b[K{crop(text)}")
         else:
-            self.out.write(f"{text}\n")
+            self.out.write(f"{fold(text, indent)}\n")
         self.out.flush()
 
 
 class Progress(Teller):
-    """One line for each scenario."""
+    """A heading for each scenario, and below it how far it is."""
 
-    def open(self, crowd: Crowd, visit: Visit, shop: Configuration) -> None:
+    def open(self, crowd: Crowd, visit: Visit, shop: Configuration, backend: str, database: str) -> None:
+        self.say(where(backend, database), last=True)
         self.say(
             f"A shop has {words.shelf(visit.products, shop.stock)}. {crowd.users} buyers, all starting "
             f"together, come {crowd.purchases} times each. Each time a buyer {visit.does}.",
@@ -44,25 +74,35 @@ class Progress(Teller):
         )
 
     def begin(self, number: int, of: int, scenario: Scenario, shop: Configuration) -> None:
-        self.head, self.initial = f"[{number}/{of}] {scenario.title}", shop.stock * shop.products
-        self.say(f"{self.head}: starting {' and '.join(scenario.instances)} behind nginx …")
+        self.initial = shop.stock * shop.products
+        self.say(f"[{number}/{of}] {scenario.slug}: {scenario.title}", last=True, indent=INDENT)
+        self.tell(f"starting {' and '.join(scenario.instances)} behind nginx …")
 
     def selling(self, ledger: Ledger) -> None:
         if self.live:
-            self.say(f"{self.head}: {ledger.sold} of {self.initial} sold, stock {ledger.stock} …")
+            self.tell(f"{ledger.sold} of {self.initial} sold, stock {ledger.stock} …")
 
     def end(self, run: Run) -> None:
-        self.say(
-            f"{self.head}: {run.verdict.outcome} after {run.duration:.1f} s: "
+        self.tell(
+            f"{run.verdict.outcome} after {run.duration:.1f} s: "
             f"sold {run.figures.sold} of {run.figures.initial}, stock {run.figures.final}.",
             last=True,
         )
+
+    def tell(self, text: str, last: bool = False) -> None:
+        self.say(" " * INDENT + text, last=last, indent=INDENT)
+
+
+def where(backend: str, database: str) -> str:
+    """What keeps the lock, and what the stock."""
+    given = "" if database in DATABASES else ", a server of yours"
+    return f"Lock service: {SERVICES[backend]}. Database: {kind_of(database)}{given}."
 
 
 def table(runs: Sequence[Run]) -> str:
     rows = [COLUMNS] + [
         (
-            run.scenario.title,
+            run.scenario.slug,
             str(run.figures.sold),
             str(run.figures.initial),
             str(run.figures.final),
@@ -91,4 +131,5 @@ def summary(runs: Sequence[Run]) -> str:
         f"{run.scenario.title}: {words.what_happened(run)} {timeline_words.told(run)}".strip() for run in runs
     ]
     doubts = [f"  {run.scenario.title}: {reason}" for run in runs for reason in words.why_not(run)]
-    return "\n".join([*told, "", table(runs), "", words.in_all(runs), *doubts])
+    folded = [fold(line, indent=4) for line in doubts]
+    return "\n".join([*map(fold, told), "", table(runs), "", fold(words.in_all(runs)), *folded])

@@ -5,39 +5,45 @@ from __future__ import annotations
 import select
 import sys
 import time
+from collections.abc import Sequence
 from typing import NoReturn
 
-from demo_shop.guards import GUARDS
-from loadtest.run import Crowd
+from loadtest.crowd import Crowd
 from loadtest.scenario import Scenario
 from loadtest.stack import Stack
 from loadtest.visit import BUY, Visit
 
 INVITATION = """
-{title}: {instances}, guarded by {guard}.
+{slug}: {title}
+{instances}, behind nginx
 
   The shop:    {url}/
-  The buyers:  .venv/bin/locust -f loadtest/locustfile.py --host {url} --web-host 127.0.0.1 \\
+  The buyers:  .venv/bin/locust -f loadtest/locustfile.py \\
+                 --host {url} --web-host 127.0.0.1 \\
                  --users {users} --spawn-rate {users} --purchases {purchases}{visit}
-               Then open http://127.0.0.1:8089/ and press Start. With --headless it needs no page.
+               Then open http://127.0.0.1:8089/ and press Start.
+               With --headless it needs no page.
 
 Enter fills the shelf again. Ctrl-C closes the shop.
 """
+CONTINUED = " \\\n                 "
+
+
+def invitation(scenario: Scenario, visit: Visit, instances: Sequence[str], url: str, crowd: Crowd) -> str:
+    return INVITATION.format(
+        slug=scenario.slug,
+        title=scenario.title,
+        instances=" and ".join(instances),
+        url=url,
+        users=crowd.users,
+        purchases=crowd.purchases,
+        visit="" if visit.slug == BUY else f"{CONTINUED}--visit {visit.slug} --products {visit.products}",
+    )
 
 
 def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: Crowd) -> NoReturn:
     """Tell where the shop is, then tell each change of its stock, until Ctrl-C."""
-    print(
-        INVITATION.format(
-            title=scenario.title,
-            instances=" and ".join(stack.names),
-            guard=GUARDS[scenario.guard].title,
-            url=stack.url,
-            users=crowd.users,
-            purchases=crowd.purchases,
-            visit="" if visit.slug == BUY else f" --visit {visit.slug} --products {visit.products}",
-        )
-    )
+    print(invitation(scenario, visit, stack.names, stack.url, crowd))
     initial, told = stack.shop.stock * visit.products, (-1, -1)
     while True:
         ledger = stack.ledger()

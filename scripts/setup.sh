@@ -12,22 +12,33 @@ say() { printf '%s\n' "$*"; }
 fail() { say "$*" >&2; exit 3; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo DEBIAN_FRONTEND=noninteractive "$@"; fi; }
 
-# The first python3 that is new enough and can make a virtual environment.
-find_python() {
+# find_python_with MODULES: the first python3 that is new enough and has them.
+find_python_with() {
     local candidate
-    for candidate in python3 /usr/bin/python3 python3.13 python3.12 python3.11; do
-        "$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
+    for candidate in python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11; do
+        "$candidate" -c "import sys, $1; sys.exit(sys.version_info < (3, 11))" 2>/dev/null &&
             { command -v "$candidate"; return; }
     done
     return 1
 }
+find_python() { find_python_with "ensurepip, venv"; }
+find_python_without_venv() { find_python_with argparse; }
 
 has_command() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; }
 has_postgresql() { command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; }
+is_installed() { [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 has_zookeeper() { has_command java && [ -e /usr/share/java/zookeeper.jar ] && [ -e /usr/share/java/slf4j-simple.jar ]; }
 
-# missing_packages PACKAGE...: those of them that this machine has no equivalent of.
+# missing_packages PACKAGE...: the Debian packages that will be installed for them.
 missing_packages() {
+    local package
+    for package in $(lacking "$@"); do
+        is_installed "$package" || say "$package"
+    done
+}
+
+# lacking PACKAGE...: those of them that this machine has no equivalent of, as Debian calls them.
+lacking() {
     local package
     for package in "$@"; do
         case $package in
@@ -63,29 +74,50 @@ size_of() {
 
 # setup PURPOSE SIZE "PACKAGES" PIP-ARGUMENTS...
 setup() {
-    local purpose=$1 size=$2 stamp wanted missing package
+    local purpose=$1 size=$2 wanted missing ready=""
     # shellcheck disable=SC2086  # a list of words
     missing=$(missing_packages $3 | xargs)
     shift 3
-    stamp=.venv/ready-for-$purpose
     wanted=$(cat pyproject.toml constraints.txt | sha256sum)
-    if [ -z "$missing" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
-        return
-    fi
-    say "This will be installed first:"
-    for package in $missing; do say "  - the Debian package $package ($(size_of "$package")); no service is started"; done
-    say "  - Python packages, into .venv in this directory ($size)"
-    say "Nothing else outside this directory is changed."
-    say
-    if [ -n "$missing" ]; then
+    # The tests need what each of the others needs.
+    case "$wanted" in "$(stamp_of "$purpose")" | "$(stamp_of test)") ready=yes ;; esac
+    if [ -n "$missing" ] || [ -z "$ready" ]; then
+        say "This will be installed first:"
         # shellcheck disable=SC2086
-        install_packages $missing
+        announce $missing
+        if [ -z "$ready" ]; then
+            if compgen -G '.venv/ready-for-*' >/dev/null; then size="what has changed since the last time"; fi
+            say "  - Python packages, into .venv in this directory ($size)"
+        fi
+        say "Nothing else outside this directory is changed."
+        say
+        # shellcheck disable=SC2086
+        if [ -n "$missing" ]; then install_packages $missing; fi
+        if [ -z "$ready" ]; then
+            install_python_packages "$@"
+            say "$wanted" >".venv/ready-for-$purpose"
+        fi
+        say
     fi
-    if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
-        install_python_packages "$@"
-        say "$wanted" >"$stamp"
-    fi
+}
+
+stamp_of() { cat ".venv/ready-for-$1" 2>/dev/null; }
+
+announce() {
+    local package
+    for package in "$@"; do say "  - the Debian package $package ($(size_of "$package")); no service is started"; done
+}
+
+# A machine without any Python: what else is needed can be told when there is one.
+install_python() {
+    local missing
+    missing=$(missing_packages python3 | xargs)
+    say "This will be installed first, to see what else is needed:"
+    # shellcheck disable=SC2086
+    announce $missing
     say
+    # shellcheck disable=SC2086
+    install_packages $missing
 }
 
 install_packages() {

@@ -17,7 +17,7 @@ from loadtest.lock_services import open_lock_service
 from loadtest.museum.trials import TRIALS, Trial
 
 ALL_SHOWN, WRONG, COULD_NOT_RUN, INTERRUPTED = 0, 1, 3, 130
-WIDTHS = (18, 24, 30)
+WIDTHS = (36, 31, 8)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,13 +54,13 @@ def show(trials: list[Trial]) -> int:
             service: stack.enter_context(open_lock_service(service, Path(directory)))
             for service in sorted({trial.service for trial in trials})
         }
-        print(row("exhibit", "what happens", "damage", "seen", "distlock"), flush=True)
+        print(row("exhibit: what happens", "damage", "distlock"), flush=True)
         for trial in trials:
             damage = trial.try_exhibit(urls[trial.service])
             ours = trial.try_distlock(urls[trial.service])
             as_it_should = as_it_should and damage > 0 and ours == 0
             what = trial.scene.__name__.replace("_", " ")
-            print(row(trial.exhibit, what, trial.unit, str(damage), str(ours)), flush=True)
+            print(row(f"{trial.exhibit}: {what}", f"{damage} {trial.unit}", str(ours)), flush=True)
     print()
     if not as_it_should:
         print("WRONG: an exhibit passed its run, or distlock did not.")
@@ -69,9 +69,9 @@ def show(trials: list[Trial]) -> int:
     return ALL_SHOWN
 
 
-def row(exhibit: str, what: str, unit: str, damage: str, ours: str) -> str:
-    cells = (f"{cell:<{width}}" for cell, width in zip((exhibit, what, unit), WIDTHS, strict=True))
-    return f"{'  '.join(cells)}{damage:>4}  {ours:>8}"
+def row(what: str, damage: str, ours: str) -> str:
+    exhibit, seen, distlock = WIDTHS
+    return f"{what:<{exhibit}}  {damage:<{seen}}  {ours:>{distlock}}"
 
 
 if __name__ == "__main__":

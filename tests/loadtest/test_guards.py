@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from demo_shop.configuration import Configuration
+from loadtest.crowd import Crowd
 from loadtest.databases import DATABASES, open_database
-from loadtest.run import Crowd, Run, run_scenario
+from loadtest.run import Run, run_scenario
 from loadtest.scenario import Scenario, story
 from loadtest.verdict import Conclusion
 from loadtest.visit import CART, VISITS

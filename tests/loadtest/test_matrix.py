@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,8 +57,8 @@ def test_a_broken_lock_is_wrong_in_its_cell_and_in_all() -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "WRONG: a shop that was locked sold units twice." in done.stdout
-    assert "a cart         sqlite    flask" in done.stdout
-    assert "  WRONG " in done.stdout
+    assert "a cart at a time" in done.stdout
+    assert re.search(r"^sqlite +flask +\d+ +\d+ +! \d+$", done.stdout, re.MULTILINE)
 
 
 def filled(*wrong: tuple[str, Conclusion]) -> Matrix:
@@ -84,7 +85,7 @@ def test_a_matrix_is_green_only_if_every_cell_is() -> None:
 def test_one_inconclusive_cell_makes_the_matrix_inconclusive(cell: str) -> None:
     matrix = filled((cell, Conclusion.INCONCLUSIVE))
     assert exit_status(conclusions(matrix)) == 2
-    assert summary(matrix).count("INCONCLUSIVE ") == 1
+    assert len(re.findall(r"  \? \d", summary(matrix))) == 1
     assert "INCONCLUSIVE: at least one cell" in summary(matrix)
 
 

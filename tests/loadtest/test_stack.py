@@ -14,6 +14,7 @@ from demo_shop.configuration import VAR, Configuration
 from loadtest import nginx
 from loadtest.__main__ import main
 from loadtest.child import Child, StackError, thread_states
+from loadtest.options import parse, told
 from loadtest.stack import ROOT, Stack
 from loadtest.workspace import sweep
 
@@ -30,7 +31,7 @@ def test_leaving_the_stack_ends_every_process_and_removes_its_directory() -> Non
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
 def test_an_opened_shop_is_closed_however_the_command_ends(end: signal.Signals) -> None:
-    command = [sys.executable, "-m", "loadtest", "up", "one-process", "--framework", "flask"]
+    command = [sys.executable, "-m", "loadtest", "up", "--framework", "flask"]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as opened:
@@ -40,6 +41,8 @@ def test_an_opened_shop_is_closed_however_the_command_ends(end: signal.Signals) 
             line = opened.stdout.readline()
             assert line, said
             said += line
+        assert said.startswith("Lock service: file, a directory of this host. Database: sqlite.\n")
+        assert "two-unlocked: two instances, no lock" in said
         started = psutil.Process(opened.pid).children(recursive=True)
         assert len(started) >= 3
         opened.send_signal(end)
@@ -52,6 +55,24 @@ def test_an_opened_shop_is_closed_however_the_command_ends(end: signal.Signals) 
         with Stack(("flask",), Configuration()):
             pass
     assert not list(VAR.glob(f"run-{opened.pid}-*"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "opened"),
+    [
+        ([], "two-unlocked"),
+        (["--framework", "mixed"], "mixed-unlocked"),
+        (["--guard", "conditional"], "two-conditional"),
+        (["--story", "transactions"], "commit-plain"),
+        (["one-process"], "one-process"),
+    ],
+)
+def test_a_shop_that_nobody_names_is_the_one_that_goes_wrong(asked: list[str], opened: str) -> None:
+    options = parse(["up", *asked])
+    assert options.scenarios == [opened]
+    (scenario,) = (one for one in told(options) if one.slug == opened)
+    if opened.endswith("unlocked"):
+        assert (len(scenario.instances), scenario.guard) == (2, "none")
 
 
 def test_only_the_directories_of_dead_runs_are_swept(tmp_path: Path) -> None:
@@ -76,7 +97,7 @@ def test_a_port_in_use_is_told_before_anything_starts() -> None:
             timeout=30,
             check=False,
         )
-    assert (done.returncode, done.stdout) == (3, "")
+    assert done.returncode == 3
     said = f"Port {port} is in use: choose another with --port."
     assert done.stderr == f"The load test can't run: {said}\n"
 

@@ -1,0 +1,17 @@
+"""Who buys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many buyers, and how often each buys."""
+
+    users: int = 50
+    purchases: int = 10
+
+    @property
+    def requests(self) -> int:
+        return self.users * self.purchases

@@ -1,0 +1,46 @@
+"""``python -m loadtest.needs``: what a run needs of Debian. ``scripts/demo`` asks before it installs.
+
+It runs on a bare Python, and so does all that it imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from loadtest.databases import DATABASES
+from loadtest.lock_services import BACKENDS
+from loadtest.options import parse
+from loadtest.visit import VISITS
+
+#: The help was asked for, and printed: nothing else is to be done.
+TOLD, COULD_NOT_RUN = 4, 3
+SERVERS = {
+    "redis": "redis-server",
+    "zookeeper": "zookeeper",
+    "postgresql": "postgresql",
+    "mariadb": "mariadb",
+}
+
+
+def needs(options: argparse.Namespace) -> list[str]:
+    """The packages, by the names that ``scripts/setup.sh`` knows."""
+    # The matrix has every lock service and database, unless one is chosen.
+    started = {options.backend} if options.backend else set(BACKENDS)
+    started |= {options.database} if options.database else set(DATABASES)
+    if options.visit in [visit for visit in VISITS.values() if visit.in_redis]:
+        started.add("redis")
+    return ["python3", "nginx", *(package for server, package in SERVERS.items() if server in started)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        options = parse(arguments)
+    except SystemExit as end:
+        return COULD_NOT_RUN if end.code else TOLD
+    print(*needs(options))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
