@@ -7,18 +7,18 @@ only its own waiter, so any interleaving of yields is all that can happen. The t
 from __future__ import annotations
 
 import logging
-import secrets
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from distlock import clock, loss
-from distlock.backends.base import Ask, Backend, Busy, Held, Queued
+from distlock import clock, leading, loss
+from distlock.backends.base import Backend, Busy, Queued
 from distlock.errors import BackendUnavailable
 from distlock.fork import forget_in_children
 from distlock.grant import NameGrant
-from distlock.hold import SPAN, Hold
+from distlock.hold import Hold
 from distlock.keeper import Keeper
 from distlock.lifting import OnLifted
 from distlock.news import News
@@ -72,6 +72,8 @@ class Engine:
     def acquire(self, key: str, name: str, gate: Gate, timeout: float, ttl: float) -> Steps[NameGrant | None]:
         """Wait up to *timeout* seconds (0: not at all) for a grant, or return None."""
         deadline = self.now() + timeout
+        # Who does not wait asks once. The backend bounds that.
+        until = deadline + leading.LAST_WORDS if timeout > 0 else math.inf
         with self.mutex:
             self.catch_up()
             if self.closing:
@@ -86,12 +88,12 @@ class Engine:
                     raise BackendUnavailable(waiter.failure)
                 pause = deadline - self.now()
                 if pause <= 0 and (asked or timeout > 0):
-                    yield from self._leave(waiter)
+                    yield from leading.leave(self, waiter, until)
                     break
                 if waiter.leads:
-                    answer = yield from self._ask(waiter, ttl, patient=timeout > 0)
+                    answer = yield from leading.ask(self, waiter, ttl, timeout > 0, until)
                     asked = True
-                    if isinstance(answer, Busy):
+                    if answer is None or isinstance(answer, Busy):
                         break
                     if isinstance(answer, Queued):
                         pause = min(pause, answer.poll)
@@ -104,55 +106,9 @@ class Engine:
         if waiter.grant is None or not waiter.grant.lost:
             return waiter.grant
         # We slept (a stopped process, a long pause) until after the end of what we were granted meanwhile.
-        yield from self.release(waiter.grant)
+        yield from self.release(waiter.grant, until)
         left = max(0.0, deadline - self.now())
         return (yield from self.acquire(key, name, gate, left, ttl)) if left else None
-
-    def _ask(self, waiter: Waiter, ttl: float, patient: bool) -> Steps[Held | Queued | Busy]:
-        room = waiter.room
-        ask = room.ask
-        if ask is None:
-            ask = room.ask = Ask(room.key, secrets.token_hex(16), ttl, SPAN, patient)
-        sent = self.now()
-        answer: Held | Queued | Busy = yield Call(self.backend.request, ask)
-        with self.mutex:
-            if waiter.failure is not None:
-                # The client was closed meanwhile.
-                self.keeper.retire(ask)
-            elif isinstance(answer, Held):
-                self.turns.take(room, ask, answer, sent)
-            elif isinstance(answer, Busy):
-                room.ask = None
-                self.rooms.leave(waiter)
-                self.rooms.settle(room)
-        return answer
-
-    def _leave(self, waiter: Waiter) -> Steps[None]:
-        """Out of patience. Who was granted in the same moment is decided: here, or by the service."""
-        room = waiter.room
-        with self.mutex:
-            self.catch_up()
-            if waiter.grant is not None or waiter.failure is not None:
-                return
-            if not waiter.leads or room.ask is None or len(room.queue) > 1:
-                self.rooms.leave(waiter)
-                self.rooms.settle(room)
-                return
-            ask = room.ask
-        sent = self.now()
-        if (yield Call(self.backend.cancel, ask)):
-            # Ours after all. cancel() kept it and says no more, so request() tells what it is worth.
-            answer = yield Call(self.backend.request, ask)
-            with self.mutex:
-                if isinstance(answer, Held) and waiter.failure is None:
-                    self.turns.take(room, ask, answer, sent)
-        with self.mutex:
-            if waiter.failure is not None:
-                self.keeper.retire(ask)
-            elif waiter.grant is None:
-                room.ask = None
-                self.rooms.leave(waiter)
-                self.rooms.settle(room)
 
     def _abandon(self, waiter: Waiter, error: BaseException) -> None:
         """Interrupted, or the service failed: leave nothing behind. No I/O, for we may be torn down."""
@@ -174,8 +130,11 @@ class Engine:
 
     # -- release ---------------------------------------------------------------------------------
 
-    def release(self, grant: NameGrant) -> Steps[None]:
-        """Pass the hold on to the next waiter here, or give it back to the service."""
+    def release(self, grant: NameGrant, until: float = math.inf) -> Steps[None]:
+        """Pass the hold on to the next waiter here, or give it back to the service.
+
+        *until*: the moment after which the caller leaves that to the keeper.
+        """
         with self.mutex:
             self.catch_up()
             if not grant.end():
@@ -188,7 +147,7 @@ class Engine:
             room.hold = None
             self.keeper.discard(hold)
         try:
-            ours = yield Call(self.backend.release, hold.ask)
+            ours = yield Call(self.backend.release, hold.ask, until=until)
         except BackendUnavailable as error:
             logger.warning(
                 "The lock %r will be released as soon as its service answers: %s", room.name, error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -237,12 +238,13 @@ class NamesGrant(Grant):
     def lift(self, name: str, number: int) -> bool:
         return any(grant.lift(name, number) for grant in self._grants if grant.name == name)
 
-    def _release(self) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Steps[None]:
         # The reverse of the order in which they were taken.
         rest = list(self._grants)
         try:
             while rest:
-                yield from rest.pop()._release()
+                grant = rest.pop()
+                yield from grant._engine.release(grant, until)
         except BaseException as error:
             for grant in rest:
                 grant._engine.let_go(grant, error)

@@ -157,6 +157,10 @@ class Keeper:
             now = engine.now()
             due = [retired for retired in self.retired if retired.next_try <= now]
         for retired in due:
+            with engine.mutex:
+                if any(engine.now() >= self._due(hold) for hold in self.holds):
+                    # Slow answers to these must not cost us those.
+                    return
             try:
                 if (yield Call(engine.backend.cancel, retired.ask)):
                     yield Call(engine.backend.release, retired.ask)

@@ -10,6 +10,7 @@ from distlock.backends import create
 from distlock.engine import Engine
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant, NameGrant, NamesGrant
+from distlock.leading import LAST_WORDS
 from distlock.lifting import OnLifted
 from distlock.lock import Lock, check_timeout
 from distlock.loss import OnLost
@@ -104,6 +105,8 @@ class Locks:
         try:
             for name in names:
                 left = max(0.0, deadline - now()) if seconds else 0.0
+                if seconds and not left:
+                    break
                 grant = yield from self._engine.acquire(self._key(name), name, gate, left, ttl)
                 if grant is None:
                     break
@@ -114,7 +117,7 @@ class Locks:
             for grant in reversed(grants):
                 self._engine.let_go(grant, error)
             raise
-        yield from NamesGrant(grants)._release()
+        yield from NamesGrant(grants)._release(deadline + LAST_WORDS if seconds else math.inf)
         return None
 
     def _locked(self, name: str) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
+from distlock import clock
+from distlock.errors import BackendUnavailable
 from distlock.fork import forget_in_children
 
 T = TypeVar("T")
@@ -28,13 +30,17 @@ class Gate(Protocol):
 
 
 class Call:
-    """Do I/O: the answer of ``function(*arguments)``, or its exception, comes back to the algorithm."""
+    """Do I/O: the answer of ``function(*arguments)``, or its exception, comes back to the algorithm.
 
-    __slots__ = ("arguments", "function")
+    *until*: the moment by which it has to be over, on `distlock.clock.now`; the last argument of *function*.
+    """
 
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+    __slots__ = ("arguments", "function", "until")
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
         self.function = function
-        self.arguments = arguments
+        self.arguments = arguments if until is None else (*arguments, until)
+        self.until = math.inf if until is None else until
 
 
 class Park:
@@ -155,9 +161,14 @@ _threads = _Threads()
 
 
 async def _in_thread(call: Call) -> Any:
-    loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(_threads.executor, call.function, *call.arguments)
+    begun = _threads.executor.submit(call.function, *call.arguments)
+    future = asyncio.wrap_future(begun)
     try:
+        if call.until != math.inf:
+            await asyncio.wait([future], timeout=max(0.0, call.until - clock.now()))
+            # Once begun it keeps the time itself.
+            if not future.done() and begun.cancel():
+                raise BackendUnavailable("All threads for calls to lock services were busy for too long.")
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         # The thread goes on. What it did must be known to be over before the algorithm undoes it.

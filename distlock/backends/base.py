@@ -81,6 +81,9 @@ class Backend(Protocol):
 
     Every method but `open`, `close` and `after_fork` does I/O, bounded in time by the backend itself, and
     raises `BackendUnavailable` when the service does not answer: then nothing is known of what it did.
+
+    *deadline* is the moment, on `distlock.clock.now`, after which the answer is of no use to the caller any
+    more: the call ends by then, however the service behaves, connecting and repetitions included.
     """
 
     capabilities: Capabilities
@@ -88,19 +91,19 @@ class Backend(Protocol):
     def open(self, sink: Sink) -> None:
         """Take the sink. Connects to nothing."""
 
-    def request(self, ask: Ask) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         """Ask, ask again (the poll), acknowledge: `Held` as soon and as long as the hold is *ask.token*'s.
 
         A token that was released, cancelled or lost before is a new ask at the end of the queue.
         """
 
-    def cancel(self, ask: Ask) -> bool:
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         """Leave the queue. True if the hold is *ask.token*'s already, and is kept; else False."""
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         """Start the holds' lifetimes anew. False for each that is no longer ours."""
 
-    def release(self, ask: Ask) -> bool:
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         """Give the hold back and hand it over to the next process, in one step. False if it was not ours."""
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:

@@ -6,6 +6,7 @@ hand-overs, as Redis has, so that the engine can be tested on it, in time that a
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -178,16 +179,16 @@ class MemoryBackend:
         if self._sink is not None:
             self._sink.hint(key)
 
-    def request(self, ask: Ask) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         return self.service.request(ask, self)
 
-    def cancel(self, ask: Ask) -> bool:
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         return self.service.cancel(ask)
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         return [self.service.renew(ask) for ask in asks]
 
-    def release(self, ask: Ask) -> bool:
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         return self.service.release(ask)
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:

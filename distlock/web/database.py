@@ -44,16 +44,16 @@ class _ThisProcess:
 
     def open(self, sink: Sink) -> None: ...
 
-    def request(self, ask: Ask) -> Held:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held:
         return Held(next(self._numbers))
 
-    def cancel(self, ask: Ask) -> bool:
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         return False
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         return [True] * len(asks)
 
-    def release(self, ask: Ask) -> bool:
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         return True
 
     def raise_floor(self, ask: Ask, number: int) -> None: ...

@@ -119,7 +119,7 @@ def test_an_interrupted_release_of_several_names_releases_all(connect: Connect) 
     backend = engine_of(locks).backend
     honest = backend.release
 
-    def interrupted(ask: Ask) -> bool:
+    def interrupted(ask: Ask, deadline: float) -> bool:
         backend.release = honest  # type: ignore[method-assign]
         raise KeyboardInterrupt
 
@@ -138,7 +138,7 @@ def test_a_task_that_is_cancelled_twice_leaves_nothing(connect: Connect) -> None
     honest = backend.request
     asked, go_on = threading.Event(), threading.Event()
 
-    def slow(ask: Ask) -> Any:
+    def slow(ask: Ask, deadline: float) -> Any:
         asked.set()
         go_on.wait(10)
         return honest(ask)
@@ -197,7 +197,7 @@ def test_steps_that_are_collected_as_garbage_never_wait_for_the_mutex(connect: C
     honest = engine.backend.request
     asked, go_on, done = threading.Event(), threading.Event(), threading.Event()
 
-    def slow(ask: Ask) -> Any:
+    def slow(ask: Ask, deadline: float) -> Any:
         asked.set()
         go_on.wait(10)
         try:

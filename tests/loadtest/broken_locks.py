@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import count
 
@@ -15,13 +16,13 @@ class DoesNothing(FileBackend):
 
     fences = count(1)
 
-    def request(self, ask: Ask) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         return Held(next(self.fences) * ask.span)
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         return [True for _ in asks]
 
-    def release(self, ask: Ask) -> bool:
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         return True
 
 
@@ -30,7 +31,7 @@ class RefusesNearlyEverybody(FileBackend):
 
     asked = count(1)
 
-    def request(self, ask: Ask) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         if next(self.asked) % 20:
             raise BackendUnavailable("Not today.")
-        return super().request(ask)
+        return super().request(ask, deadline)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from distlock import loss, rlock
+from distlock import leading, loss, rlock
 from distlock.engine import Engine
 from distlock.grant import NamesGrant
 from distlock.hold import Hold
@@ -45,15 +46,15 @@ def hung_holders_are_renewed_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:
-    def leave(self: Engine, waiter: Any) -> Any:
-        with self.mutex:
+    def leave(engine: Engine, waiter: Any, until: float) -> Any:
+        with engine.mutex:
             waiter.room.ask = None
-            self.rooms.leave(waiter)
-            self.rooms.settle(waiter.room)
+            engine.rooms.leave(waiter)
+            engine.rooms.settle(waiter.room)
         return
         yield
 
-    patch.setattr(Engine, "_leave", leave)
+    patch.setattr(leading, "leave", leave)
 
 
 def the_interrupted_leave_everything(patch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def carts_lock_in_their_own_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def some_of_the_names_are_kept(patch: pytest.MonkeyPatch) -> None:
-    def release(self: NamesGrant) -> Any:
+    def release(self: NamesGrant, until: float = math.inf) -> Any:
         yield from self._grants[-1]._release()
 
     patch.setattr(NamesGrant, "_release", release)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from distlock.backends.base import Ask, Held, Queued
@@ -184,11 +185,11 @@ class HandOverIsWorthALease(MemoryService):
 class NamesFold(MemoryBackend):
     """As a database's collation does: letter case and spaces at the end don't count."""
 
-    def request(self, ask: Ask) -> Any:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Any:
         return super().request(Ask(ask.key.rstrip().lower(), ask.token, ask.ttl, ask.span, ask.wait))
 
 
 class ReleaseTwicePopsTwice(MemoryBackend):
-    def release(self, ask: Ask) -> bool:
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         super().release(ask)
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ class FileBackend:
     def open(self, sink: Sink) -> None:
         self._sink = sink
 
-    def request(self, ask: Ask) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         with self._call() as client:
             spot = client.line.spot(ask.key)
             mine = client.entries.get(ask.token)
@@ -55,7 +56,7 @@ class FileBackend:
             client.insist(ask.token)
             return answer
 
-    def cancel(self, ask: Ask) -> bool:
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         with self._call() as client:
             spot = client.line.spot(ask.key)
             line = client.line.entries(spot)
@@ -77,7 +78,7 @@ class FileBackend:
             client.insist()
             return held
 
-    def release(self, ask: Ask) -> bool:
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         with self._call() as client:
             spot = client.line.spot(ask.key)
             mine = client.entries.get(ask.token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import TypeVar
@@ -70,10 +71,10 @@ class ZooKeeperBackend:
             line.session.client.forget()
         self._begin()
 
-    def request(self, ask: Ask) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         return self._line(ask.ttl).request(ask, self._deadline())
 
-    def cancel(self, ask: Ask) -> bool:
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         # Who could not say goodbye in time would open a session for it, and nobody would close that one.
         return not self._closed and self._line(ask.ttl).cancel(ask, self._deadline())
 
@@ -87,7 +88,7 @@ class ZooKeeperBackend:
                 answers.update({ask.token: ours for ask, ours in zip(batch, found, strict=True)})
         return [answers[ask.token] for ask in asks]
 
-    def release(self, ask: Ask) -> bool:
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         return not self._closed and self._line(ask.ttl).release(ask, self._deadline())
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:

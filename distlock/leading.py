@@ -1,0 +1,103 @@
+"""What the head of a waiting room says to the lock service, on behalf of all in it."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.errors import BackendUnavailable
+from distlock.hold import SPAN
+from distlock.room import Waiter
+from distlock.steps import Call, Steps
+
+if TYPE_CHECKING:
+    from distlock.engine import Engine
+
+#: How much longer than the caller waits a call to the service may take, seconds: an answer that is under way
+#: is awaited, and a place in the queue is given up.
+LAST_WORDS = 0.25
+
+
+def ask(
+    engine: Engine, waiter: Waiter, ttl: float, patient: bool, until: float
+) -> Steps[Held | Queued | Busy | None]:
+    """The service's answer. None if it is too late for one, and the service has said to wait before."""
+    room = waiter.room
+    told_to_wait = room.ask is not None
+    mine = room.ask
+    if mine is None:
+        mine = room.ask = Ask(room.key, secrets.token_hex(16), ttl, SPAN, patient)
+    sent = engine.now()
+    try:
+        answer: Held | Queued | Busy = yield Call(engine.backend.request, mine, until=until)
+    except BackendUnavailable:
+        if engine.now() < until:
+            raise
+        # That it is too late for us is no outage for those who have more time.
+        with engine.mutex:
+            if waiter.failure is not None:
+                engine.keeper.retire(mine)
+                raise
+            _give_up(engine, waiter)
+        if not told_to_wait:
+            raise
+        return None
+    with engine.mutex:
+        if waiter.failure is not None:
+            # The client was closed meanwhile.
+            engine.keeper.retire(mine)
+        elif isinstance(answer, Held):
+            engine.turns.take(room, mine, answer, sent)
+        elif isinstance(answer, Busy):
+            room.ask = None
+            engine.rooms.leave(waiter)
+            engine.rooms.settle(room)
+    return answer
+
+
+def leave(engine: Engine, waiter: Waiter, until: float) -> Steps[None]:
+    """Out of patience. Who was granted in the same moment is decided: here, or by the service."""
+    room = waiter.room
+    with engine.mutex:
+        engine.catch_up()
+        if waiter.grant is not None or waiter.failure is not None:
+            return
+        if not waiter.leads or room.ask is None or len(room.queue) > 1:
+            _give_up(engine, waiter)
+            return
+        mine = room.ask
+    sent = engine.now()
+    try:
+        held = yield Call(engine.backend.cancel, mine, until=until)
+        # Ours after all? cancel() kept it and says no more, so request() tells what it is worth.
+        answer = (yield Call(engine.backend.request, mine, until=until)) if held else None
+    except BackendUnavailable:
+        if engine.now() < until:
+            raise
+        with engine.mutex:
+            if waiter.failure is not None:
+                engine.keeper.retire(mine)
+            else:
+                _give_up(engine, waiter)
+        return
+    with engine.mutex:
+        if waiter.failure is not None:
+            engine.keeper.retire(mine)
+            return
+        if isinstance(answer, Held):
+            engine.turns.take(room, mine, answer, sent)
+        if waiter.grant is None:
+            room.ask = None
+            engine.rooms.leave(waiter)
+            engine.rooms.settle(room)
+
+
+def _give_up(engine: Engine, waiter: Waiter) -> None:
+    """Leave without a word to the service: what it knows of us is for the next in line, or the keeper."""
+    room = waiter.room
+    if waiter.leads and room.ask is not None and len(room.queue) == 1:
+        engine.keeper.retire(room.ask)
+        room.ask = None
+    engine.rooms.leave(waiter)
+    engine.rooms.settle(room)
