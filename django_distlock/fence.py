@@ -11,25 +11,36 @@ from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from distlock.errors import ConfigurationError
-from distlock.fence.passing import begin_fenced
+from distlock.fence.passing import Begin, begin_fenced
 from distlock.fence.row import RolledBack
 from distlock.fence.statements import ends_transaction
 from distlock.grant import Grant
+from django_distlock.later import Later
 
 
 @contextmanager
 def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None]:
     """A transaction of the database *using* that is committed only if no later grant's was.
 
-    *left*: seconds that may be waited for those of earlier grants. Raises `LockLost`, `LockTimeout`.
+    So are those that begin in its ``on_commit`` hooks: see `Later`. *left*: seconds that may be waited for
+    those of earlier grants. Raises `LockLost`, `LockTimeout`.
     """
 
     def begin() -> AbstractContextManager[object]:
         # durable: inside another block it would pass the fence too late.
         return transaction.atomic(using=using, durable=True)
 
-    with begin_fenced(begin, _Connection(using), grant, left, _make_table(using)), _undivided(grant, using):
+    def again(begin: Begin, left: Callable[[], float]) -> object:
+        return begin_fenced(begin, _Connection(using), grant, left, _make_table(using), again=True)
+
+    later = Later(grant, using, again)
+    with (
+        later.watched(),
+        begin_fenced(begin, _Connection(using), grant, left, _make_table(using)),
+        _undivided(grant, using),
+    ):
         yield
+        later.watch()
 
 
 @contextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from traceback import walk_tb
+
 from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponse
 
 from distlock.errors import LockError
@@ -13,9 +16,17 @@ from django_distlock.conf import status
 def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | None:
     """The answer to a request to *where* that ended in *error*; None where that is raised.
 
-    *responds*: see `distlock.web.answers.answered`.
+    *responds*: see `distlock.web.answers.answered`. What an ``on_commit`` hook raises is never answered: the
+    answers say that nothing has happened yet, and ask to try again.
     """
+    if _was_committed(error):
+        return None
     return answered(error, where, contended_status=status(), debug=settings.DEBUG, responds=responds)
+
+
+def _was_committed(error: LockError) -> bool:
+    hooks = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
+    return any(frame.f_code is hooks for frame, _ in walk_tb(error.__traceback__))
 
 
 def response_of(answer: Answer, request: HttpRequest) -> HttpResponse:

@@ -33,17 +33,24 @@ class NoRow(Again):
 
 
 def begin_fenced(
-    begin: Begin, connection: Connection, grant: Grant, left: Callable[[], float], make_table: str
+    begin: Begin,
+    connection: Connection,
+    grant: Grant,
+    left: Callable[[], float],
+    make_table: str,
+    *,
+    again: bool = False,
 ) -> ExitStack:
     """Begin a transaction that is committed only if no later grant's was: leave what this returns to end it.
 
     *begin*: opens the outermost transaction of *connection*, with nothing read in it, and rolls it back on
-    errors. *left*: seconds that may be waited. *make_table*: what to do where the table is missing. Raises
-    `Overtaken`; `LockTimeout` where the transaction of an earlier grant is not over in time.
+    errors. *left*: seconds that may be waited. *make_table*: what to do where the table is missing. *again*:
+    whether *grant* has committed a transaction before. Raises `Overtaken`; `LockTimeout` where the
+    transaction of an earlier grant is not over in time.
     """
     missing: Stamp | None = None
     while True:
-        if isinstance(grant, RowGrant):
+        if isinstance(grant, RowGrant) and not again:
             grant.begin_anew()
         try:
             # The kind of some databases is known only when they were asked, and they may be away.

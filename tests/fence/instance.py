@@ -2,7 +2,8 @@
 
 Run as ``python -m tests.fence.instance '{"framework": "django", "database": …}'``. It obeys lines:
 
-* ``sell POINT``: serve one request. At *POINT* it says ``at POINT``, and goes on after another line.
+* ``sell POINT``: serve one request. At *POINT* it says ``at POINT``, and goes on after another line. In the
+  place of ``sell`` stands one of `HOOKS` where a hook is to write.
 * ``rush``: buy until everything is sold, with four threads, and again after every 423 and 503.
 
 and says ``ready``, and what each request was answered: ``answered 200``, ``answered 503 lock_lost``.
@@ -24,6 +25,9 @@ from tests.transactions.till import Answer, ask_wsgi
 
 POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
 SHOPPERS = 4
+
+#: How an ``on_commit`` hook writes down what a view of Django has decided.
+HOOKS = ("atomic", "robust", "nested", "autocommit")
 
 
 @dataclass(frozen=True)
@@ -80,11 +84,16 @@ def sell(name: str, execute: Execute) -> int:
     halt.reach("after the read")
     if stock < 1:
         return 409
+    write_down(name, execute, stock)
+    return 200
+
+
+def write_down(name: str, execute: Execute, stock: int) -> None:
     execute("UPDATE product SET stock = :left WHERE id = 1", left=stock - 1)
     era, number = held()[-1].grant.fence
     written = {"seller": name, "era": era, "number": number}
+    halt.reach("between two statements")
     execute("INSERT INTO sale (seller, era, number) VALUES (:seller, :era, :number)", **written)
-    return 200
 
 
 def django_site(order: Order) -> Any:
@@ -101,6 +110,7 @@ def django_site(order: Order) -> Any:
     import tests.transactions.django_site as site
 
     default = site.databases(order.database, "default")["default"]
+    default |= {"NAME": urlsplit(order.database).path[1:]}
 
     class Urls:
         urlpatterns: list[Any] = []
@@ -127,7 +137,23 @@ def django_site(order: Order) -> Any:
     @distributed_lock("product_<int:id>")
     def buy(request: Any, id: int) -> HttpResponse:
         with nullcontext() if order.atomic else transaction.atomic():
-            return HttpResponse(status=sell(order.name, execute))
+            if (kind := request.META["QUERY_STRING"]) not in HOOKS:
+                return HttpResponse(status=sell(order.name, execute))
+            [(stock,)] = execute("SELECT stock FROM product WHERE id = 1")
+            if stock < 1:
+                return HttpResponse(status=409)
+
+            def hook() -> None:
+                halt.reach("in the hook")
+                with nullcontext() if kind == "autocommit" else transaction.atomic():
+                    write_down(order.name, execute, stock)
+
+            def once_more() -> None:
+                with transaction.atomic():
+                    transaction.on_commit(hook)
+
+            transaction.on_commit(once_more if kind == "nested" else hook, robust=kind == "robust")
+            return HttpResponse()
 
     commit = BaseDatabaseWrapper._commit
 
@@ -200,7 +226,6 @@ def rush(application: Any) -> None:
 def main() -> None:
     logging.disable()
     order = Order(**json.loads(sys.argv[1]))
-    assert urlsplit(order.database).port
     application = {"django": django_site, "flask": flask_site}[order.framework](order)
     say("ready")
     for line in iter(sys.stdin.readline, ""):
@@ -209,7 +234,7 @@ def main() -> None:
             rush(application)
             say("done")
         else:
-            say(answered(ask_wsgi(application)))
+            say(answered(ask_wsgi(application, word)))
 
 
 if __name__ == "__main__":
