@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from distlock import clock, leading, loss
+from distlock.admission import Admission
 from distlock.backends.base import Backend, Busy, Queued
 from distlock.errors import BackendUnavailable
 from distlock.fork import forget_in_children
@@ -39,8 +40,8 @@ class Engine:
         *,
         ttl: float,
         max_hold: float,
-        max_waiters: int,
-        max_waiters_total: int,
+        max_waiters: int | None,
+        max_waiters_total: int | None,
         era: int,
         on_lost: loss.OnLost | None = None,
         on_lifted: OnLifted | None = None,
@@ -54,7 +55,7 @@ class Engine:
         self.on_lifted = on_lifted
         self.now = now
         self.mutex = threading.Lock()
-        self.rooms = Rooms(max_waiters, max_waiters_total)
+        self.rooms = Rooms(Admission(max_waiters, max_waiters_total))
         self.closing = False
         #: What is left to undo for steps that were thrown away: see `_undo`.
         self.undone: deque[Callable[[], None]] = deque()
@@ -71,14 +72,15 @@ class Engine:
 
     def acquire(self, key: str, name: str, gate: Gate, timeout: float, ttl: float) -> Steps[NameGrant | None]:
         """Wait up to *timeout* seconds (0: not at all) for a grant, or return None."""
-        deadline = self.now() + timeout
+        asked_at = self.now()
+        deadline = asked_at + timeout
         # Who does not wait asks once. The backend bounds that.
         until = deadline + leading.LAST_WORDS if timeout > 0 else math.inf
         with self.mutex:
             self.catch_up()
             if self.closing:
                 raise BackendUnavailable(CLOSED)
-            waiter = self.rooms.enter(key, name, gate, patient=timeout > 0)
+            waiter = self.rooms.enter(key, name, gate, timeout, asked_at)
         if waiter is None:
             return None
         try:
@@ -99,6 +101,7 @@ class Engine:
                         pause = min(pause, answer.poll)
                     else:
                         continue
+                waiter.waited = True
                 yield Park(gate, pause)
         except BaseException as error:
             self._undo(error, partial(self._abandon, waiter, error))

@@ -28,7 +28,16 @@ class InvalidName(LockError, ValueError):
 
 
 class TooManyWaiters(LockError):
-    """This process already has as many waiters as it is allowed to; the caller is turned away at once."""
+    """The caller would most likely wait in vain, or this process has its fill of waiters: refused at once.
+
+    *name*: the lock's. *expected_wait*: seconds that it would be waited for; None where a fixed number of
+    waiters is the limit.
+    """
+
+    def __init__(self, message: str, *, name: str = "", expected_wait: float | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.expected_wait = expected_wait
 
 
 class ConfigurationError(LockError):

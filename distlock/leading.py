@@ -89,8 +89,7 @@ def leave(engine: Engine, waiter: Waiter, until: float) -> Steps[None]:
             engine.turns.take(room, mine, answer, sent)
         if waiter.grant is None:
             room.ask = None
-            engine.rooms.leave(waiter)
-            engine.rooms.settle(room)
+            engine.rooms.give_up(waiter, engine.now())
 
 
 def _give_up(engine: Engine, waiter: Waiter) -> None:
@@ -99,5 +98,4 @@ def _give_up(engine: Engine, waiter: Waiter) -> None:
     if waiter.leads and room.ask is not None and len(room.queue) == 1:
         engine.keeper.retire(room.ask)
         room.ask = None
-    engine.rooms.leave(waiter)
-    engine.rooms.settle(room)
+    engine.rooms.give_up(waiter, engine.now())

@@ -132,8 +132,8 @@ def connect(
     ttl: float = 10.0,
     timeout: float = 5.0,
     max_hold: float = 60.0,
-    max_waiters: int = 32,
-    max_waiters_total: int = 256,
+    max_waiters: int | None = None,
+    max_waiters_total: int | None = None,
     era: int = 1,
     on_lost: OnLost | None = None,
     on_lifted: OnLifted | None = None,
@@ -144,8 +144,9 @@ def connect(
     *backend*: a scheme or a dotted path, where the URL does not say it. *prefix*: what stands before every
     name, so that two shops may share a service. *ttl*: lifetime of a lock without renewal, seconds; it is
     renewed every third of that. *timeout*: the longest wait, seconds. *max_hold*: seconds after which a
-    holder counts as hung and is not renewed any more. *max_waiters*, *max_waiters_total*: callers of this
-    process that may wait, for one name and in all. *era*: raise it when the same names move to another lock
+    holder counts as hung and is not renewed any more. *max_waiters*, *max_waiters_total*: how many callers of
+    this process may wait, for one name and in all (None: no limit). Who would most likely wait in vain is
+    refused in any case. *era*: raise it when the same names move to another lock
     service. *on_lost*: called with the grant and the reason when a lock is lost. *on_lifted*: called with the
     grant and its former fence when that had fallen behind a database. *options*: the backend's.
 
@@ -153,8 +154,9 @@ def connect(
     """
     positive("ttl", ttl)
     positive("max_hold", max_hold)
-    counted("max_waiters", max_waiters)
-    counted("max_waiters_total", max_waiters_total)
+    for word, cap in (("max_waiters", max_waiters), ("max_waiters_total", max_waiters_total)):
+        if cap is not None:
+            counted(word, cap)
     counted("era", era)
     if timeout != -1:
         positive("timeout", timeout, zero=True)

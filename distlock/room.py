@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from distlock.admission import Admission, Pace
 from distlock.backends.base import Ask
-from distlock.errors import TooManyWaiters
 from distlock.steps import Gate
 
 if TYPE_CHECKING:
@@ -20,21 +20,23 @@ if TYPE_CHECKING:
 
 
 class Waiter:
-    __slots__ = ("failure", "gate", "grant", "leads", "room")
+    __slots__ = ("failure", "gate", "grant", "leads", "room", "waited")
 
     def __init__(self, room: Room, gate: Gate) -> None:
         self.room = room
         self.gate = gate
         self.leads = False
+        #: Whether the lock was not simply free.
+        self.waited = False
         self.grant: NameGrant | None = None
         #: Why the leader failed for all of us.
         self.failure: str | None = None
 
 
 class Room:
-    __slots__ = ("ask", "busy", "hold", "key", "name", "queue")
+    __slots__ = ("ask", "busy", "granted", "hold", "key", "name", "pace", "queue", "since")
 
-    def __init__(self, key: str, name: str) -> None:
+    def __init__(self, key: str, name: str, since: float = 0.0, pace: Pace | None = None) -> None:
         self.key = key
         self.name = name
         self.queue: deque[Waiter] = deque()
@@ -43,6 +45,10 @@ class Room:
         #: There is a hold, or one is on its way back: nobody leads.
         self.busy = False
         self.hold: Hold | None = None
+        #: When the last grant was (where there was one), or the first caller came: the next interval's begin.
+        self.since = since
+        self.granted = False
+        self.pace = pace
 
     def wake_leader(self) -> None:
         """It is worth asking the service again."""
@@ -53,43 +59,32 @@ class Room:
 class Rooms:
     """All waiting rooms of a client. The engine calls it under its mutex."""
 
-    def __init__(self, max_waiters: int, max_waiters_total: int) -> None:
-        self.max_waiters = max_waiters
-        self.max_waiters_total = max_waiters_total
+    def __init__(self, admission: Admission) -> None:
+        self.admission = admission
         self.by_key: dict[str, Room] = {}
         self.waiting = 0
 
-    def enter(self, key: str, name: str, gate: Gate, patient: bool) -> Waiter | None:
-        """Stand in line. None for the impatient where there is a line. Raises `TooManyWaiters`."""
+    def enter(self, key: str, name: str, gate: Gate, timeout: float, now: float) -> Waiter | None:
+        """Stand in line for *timeout* seconds at most.
+
+        None for the impatient (0) where there is a line. Raises `TooManyWaiters`.
+        """
         room = self.by_key.get(key)
         if room is not None:
             self.settle(room)
             room = self.by_key.get(key)
         if room is None:
-            room = self.by_key[key] = Room(key, name)
-        elif not patient:
+            room = self.by_key[key] = Room(key, name, now, self.admission.recall(key, now))
+        elif not timeout > 0:
             # Somebody of this process holds it or waits for it: not waiting means not passing them.
             return None
         else:
-            self._admit(room)
+            self.admission.admit(room, self.waiting, timeout, now)
         waiter = Waiter(room, gate)
         waiter.leads = not room.busy and not room.queue
         room.queue.append(waiter)
         self.waiting += 1
         return waiter
-
-    def _admit(self, room: Room) -> None:
-        """Shed overload. Who finds a name unused by this process always may ask for it."""
-        if len(room.queue) >= self.max_waiters:
-            waiting, limit = len(room.queue), f"max_waiters={self.max_waiters}"
-        elif self.waiting >= self.max_waiters_total:
-            waiting, limit = self.waiting, f"max_waiters_total={self.max_waiters_total}"
-        else:
-            return
-        raise TooManyWaiters(
-            f"No room for one more waiter for the lock {room.name!r}: {waiting} callers of this process wait "
-            f"already ({limit}). Try again later, or raise the limit."
-        )
 
     def first(self, room: Room) -> Waiter | None:
         """Who is next. Those whose event loop was closed under them are not there any more."""
@@ -107,10 +102,16 @@ class Rooms:
             waiter.gate.wake()
 
     def leave(self, waiter: Waiter) -> None:
-        """Granted, out of patience, or interrupted."""
+        """Granted, out of patience, interrupted, or failed."""
         waiter.room.queue.remove(waiter)
         waiter.leads = False
         self.waiting -= 1
+
+    def give_up(self, waiter: Waiter, now: float) -> None:
+        """Out of patience."""
+        self.admission.timed_out(waiter.room, now)
+        self.leave(waiter)
+        self.settle(waiter.room)
 
     def settle(self, room: Room) -> None:
         """See to it that a free room has a leader, and that an empty one is gone."""
@@ -122,7 +123,9 @@ class Rooms:
                 first.gate.wake()
         elif self.by_key.get(room.key) is room:
             del self.by_key[room.key]
+            self.admission.remember(room)
 
     def clear(self) -> None:
+        self.admission.forget()
         self.by_key = {}
         self.waiting = 0

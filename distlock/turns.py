@@ -40,8 +40,9 @@ class Turns:
         self._grant(hold, room.queue[0])
 
     def _grant(self, hold: Hold, waiter: Waiter) -> None:
-        waiter.grant = hold.carve(self._engine)
+        waiter.grant = grant = hold.carve(self._engine)
         self._engine.rooms.leave(waiter)
+        self._engine.rooms.admission.granted(hold.room, grant.since, waiter.waited)
 
     def pass_on(self, hold: Hold) -> bool:
         room = hold.room

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import logging
+import math
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -78,7 +79,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 "lock_queue_full",
                 "Too many are waiting",
                 "Too many requests wait for this already. Try again later.",
-                2,
+                _until_the_line_is_shorter(error),
                 shown,
             )
         case BackendUnavailable():
@@ -109,6 +110,11 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 shown,
             )
     return None
+
+
+def _until_the_line_is_shorter(refusal: TooManyWaiters) -> int:
+    """Seconds. By then those who wait now have been served, if they wait for a time that one can tell."""
+    return min(30, max(1, math.ceil(refusal.expected_wait or 2)))
 
 
 def answered(

@@ -19,6 +19,9 @@ SERVICES = {
 }
 
 
+_COUNT = "It has to be a whole number, 1 or more."
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -33,7 +36,11 @@ def _wait(value: Any) -> str | None:
 
 def _count(value: Any) -> str | None:
     whole = isinstance(value, int) and not isinstance(value, bool)
-    return None if whole and value >= 1 else "It has to be a whole number, 1 or more."
+    return None if whole and value >= 1 else _COUNT
+
+
+def _cap(value: Any) -> str | None:
+    return None if value is None or _count(value) is None else f"{_COUNT} None is no limit."
 
 
 def _backend(value: Any) -> str | None:
@@ -97,8 +104,8 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "TIMEOUT": _wait,
     "MAX_HOLD": _seconds,
     "MAX_NAMES": _count,
-    "MAX_WAITERS": _count,
-    "MAX_WAITERS_TOTAL": _count,
+    "MAX_WAITERS": _cap,
+    "MAX_WAITERS_TOTAL": _cap,
     "ON_BACKEND_DOWN": _on_backend_down,
     "FENCE": _fence,
     "OPTIONS": _options,

@@ -45,10 +45,8 @@ class Service:
     timeout: float = 5.0
     max_hold: float = 60.0
     max_names: int = 32
-    #: Fewer than half of the threads of one server process: who waits for a hot name keeps a thread from
-    #: everybody else. The core's own default is larger: its callers are not a server's only threads.
-    max_waiters: int = 8
-    max_waiters_total: int = 12
+    max_waiters: int | None = None
+    max_waiters_total: int | None = None
     on_backend_down: str = "refuse"
     fence: bool | str = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -214,9 +212,6 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
 
 def _service(alias: str, given: Mapping[str, Any]) -> Service:
     backend = given.get("BACKEND")
-    if "MAX_WAITERS" in given:
-        # Two rushes at once leave threads for the others, too.
-        given = {"MAX_WAITERS_TOTAL": max(1, given["MAX_WAITERS"] * 3 // 2), **given}
     location = given.get("LOCATION")
     if backend == "database":
         given = {**given, "FENCE": location or True}

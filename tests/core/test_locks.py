@@ -31,7 +31,7 @@ def test_connecting_reaches_for_nothing() -> None:
         ({"max_hold": 0}, "max_hold=0"),
         ({"max_waiters": 0}, "max_waiters=0"),
         ({"max_waiters": 1.5}, "max_waiters=1.5"),
-        ({"max_waiters_total": None}, "max_waiters_total=None"),
+        ({"max_waiters_total": True}, "max_waiters_total=True"),
         ({"era": 0}, "era=0"),
         ({"prefix": "a:b"}, "prefix 'a:b'"),
         ({"colour": "red"}, "no option 'colour'"),

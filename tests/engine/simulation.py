@@ -15,7 +15,7 @@ from typing import Any
 
 from distlock.backends.memory import WINDOW, MemoryBackend, MemoryService
 from distlock.engine import Engine
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.grant import Grant, NameGrant
 from distlock.lifting import lift
 from distlock.steps import Call, Park
@@ -92,6 +92,12 @@ class Process:
             try:
                 grant = yield from self.engine.acquire(name, name, gate, timeout, self.engine.ttl)
             except BackendUnavailable:
+                continue
+            except TooManyWaiters as refusal:
+                if timeout == math.inf:
+                    self.simulation.wrong.append(
+                        f"{caller} was refused, with no limit to its patience: {refusal}"
+                    )
                 continue
             if grant is None:
                 if timeout == math.inf:

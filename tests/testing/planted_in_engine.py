@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from distlock import leading, loss, rlock
+from distlock.admission import Admission
 from distlock.engine import Engine
 from distlock.grant import NamesGrant
 from distlock.hold import Hold
@@ -105,7 +106,7 @@ def waits_have_no_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rooms, "_admit", _nothing)
+    patch.setattr(Admission, "admit", _nothing)
 
 
 def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:

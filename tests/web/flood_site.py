@@ -10,7 +10,7 @@ DISTLOCK: dict[str, dict[str, object]] = {
     "default": {
         "LOCATION": os.environ.get("FLOOD_LOCATION", "memory://"),
         "TIMEOUT": 120,
-        **({"MAX_WAITERS": int(os.environ["FLOOD_WAITERS"])} if "FLOOD_WAITERS" in os.environ else {}),
+        **({"MAX_WAITERS_TOTAL": int(os.environ["FLOOD_CAP"])} if "FLOOD_CAP" in os.environ else {}),
     }
 }
 

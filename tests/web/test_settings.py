@@ -26,11 +26,13 @@ def test_every_key_arrives() -> None:
     )
 
 
-def test_all_names_together_have_half_as_many_waiters_again_as_one() -> None:
-    assert read({"default": {"LOCATION": REDIS, "MAX_WAITERS": 64}})["default"].max_waiters_total == 96
-    assert read({"default": {"LOCATION": REDIS}})["default"].max_waiters_total == 12
-    both = {"LOCATION": REDIS, "MAX_WAITERS": 64, "MAX_WAITERS_TOTAL": 70}
-    assert read({"default": both})["default"].max_waiters_total == 70
+def test_waiters_are_not_counted_unless_told() -> None:
+    plain = read({"default": {"LOCATION": REDIS}})["default"]
+    assert (plain.max_waiters, plain.max_waiters_total) == (None, None)
+    one = read({"default": {"LOCATION": REDIS, "MAX_WAITERS": 8}})["default"]
+    assert (one.max_waiters, one.max_waiters_total) == (8, None)
+    off = read({"default": {"LOCATION": REDIS, "MAX_WAITERS": None, "MAX_WAITERS_TOTAL": 12}})["default"]
+    assert (off.max_waiters, off.max_waiters_total) == (None, 12)
 
 
 def test_a_dotted_path_names_a_backend() -> None:
