@@ -13,6 +13,7 @@ from distlock.web import guard
 from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
+from django_distlock.clients import Client
 from django_distlock.conf import services, warn_without_checks
 from django_distlock.fence import database_of
 from django_distlock.observers import observer_for
@@ -49,7 +50,7 @@ def run(
         timeout=told.timeout,
         ttl=told.ttl,
         fence=fence_of(guarded),
-        standby=services.standby(told.alias),
+        standby=_standby(told.alias),
         observer=observer_for(guarded, request),
     )
 
@@ -94,6 +95,11 @@ async def arun(
 def fence_of(guarded: Guarded) -> str | None:
     """The database that *guarded* fences: as it was told, or else as its alias is set. None: none."""
     return database_of(fence_for(services.service(guarded.told.alias), guarded.told))
+
+
+def _standby(alias: str) -> Client | None:
+    rows = services.standby(alias)
+    return None if rows is None else Client(rows)
 
 
 def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 from distlock.grant import Fence, Grant
@@ -12,6 +11,7 @@ from distlock.rlock import RLock
 from distlock.steps import Gate, Steps, ThreadGate
 from distlock.web.services import make_client
 from distlock.web.settings import Service
+from django_distlock.pooled import GivingBack
 from django_distlock.signals import fence_lifted, lock_lost
 from django_distlock.transactions import refuse_open
 from django_distlock.waits import waiting
@@ -45,8 +45,13 @@ class Client(Locks):
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         refuse_open("This code", names, nested=False, line=_LINE)
-        with waiting(self, names) if isinstance(gate, ThreadGate) else nullcontext():
+        return (yield from self._wait(names, gate, seconds, ttl))
+
+    def _wait(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        if not isinstance(gate, ThreadGate):
             return (yield from self._anywhere._acquire(names, gate, seconds, ttl))
+        with waiting(self, names):
+            return (yield from self._anywhere._acquire(names, GivingBack(gate), seconds, ttl))
 
 
 def make(service: Service) -> Client:

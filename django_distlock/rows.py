@@ -40,7 +40,7 @@ class RowClient(Client):
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         refuse_open("This code", names, nested=False, line=_LINE)
-        return self._anywhere._acquire(names, gate, seconds, ttl)
+        return (yield from self._wait(names, gate, seconds, ttl))
 
     @contextmanager
     def _begin(self, grant: RowGrant, left: Callable[[], float]) -> Iterator[None]:

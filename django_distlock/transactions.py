@@ -22,6 +22,7 @@ from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.steps import TaskGate
 from django_distlock.fence import fenced
+from django_distlock.pooled import give_back
 from django_distlock.waits import waits_for_us, watched
 
 
@@ -123,8 +124,17 @@ class AsyncTransactions:
 
     @classmethod
     async def look_around(cls, where: str) -> AsyncTransactions:
-        """With what is open in that thread: connections can be asked there only."""
-        return cls(where, *await sync_to_async(lambda: (threading.get_ident(), find_open()))())
+        """With what is open in that thread: connections can be asked there only.
+
+        Pooled ones are given back there: once the task waits, nobody comes by.
+        """
+
+        def look() -> tuple[int, Open | None]:
+            found = find_open()
+            give_back()
+            return threading.get_ident(), found
+
+        return cls(where, *await sync_to_async(look)())
 
     async def finish(self) -> None:
         """Wait until that thread is idle. Cancellation waits, too.

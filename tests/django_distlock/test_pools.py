@@ -1,0 +1,176 @@
+"""``OPTIONS={"pool": …}``: more callers than connections, and a middleware that reads before the guard."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from sqlalchemy import make_url
+
+from django_distlock import distributed_lock, locks
+from django_distlock.waits import _waits
+from tests.databases import Databases
+from tests.redis_server import eventually
+
+ALIAS = "pooled"
+CONNECTIONS = 3
+CALLERS = 12
+
+#: Seconds after which the pool says that it has no connection. Only a run that fails waits for it.
+PATIENCE = 8
+
+_numbers = itertools.count()
+
+
+def read() -> None:
+    with connections[ALIAS].cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+def reading_first(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponse]:
+    """As a middleware that looks up the session of who has one."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if "session" in request.GET:
+            read()
+        return get_response(request)
+
+    return middleware
+
+
+@pytest.fixture(scope="module")
+def database(databases: Databases) -> str:
+    return databases("postgresql", "pooled")
+
+
+@pytest.fixture
+def pool(database: str, django_db_blocker: Any, settings: Any) -> Iterator[Any]:
+    url = make_url(database)
+    pool = {"min_size": 1, "max_size": CONNECTIONS, "timeout": PATIENCE}
+    own = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": url.database,
+        "HOST": url.host,
+        "PORT": url.port,
+        "USER": url.username,
+        "OPTIONS": {"pool": pool},
+    }
+    settings.MIDDLEWARE = [f"{__name__}.reading_first"]
+    with django_db_blocker.unblock():
+        connections.settings[ALIAS] = connections.configure_settings({"default": own})["default"]
+        try:
+            call_command("migrate", "distlock", database=ALIAS, verbosity=0)
+            yield connections[ALIAS].pool
+        finally:
+            locks.close_all()
+            connections[ALIAS].close()
+            connections[ALIAS].close_pool()
+            del connections[ALIAS], connections.settings[ALIAS]
+
+
+@pytest.fixture(params=["a lock service", "rows"])
+def configured(request: pytest.FixtureRequest, settings: Any) -> None:
+    service = {"LOCATION": f"memory://pool{next(_numbers)}", "FENCE": ALIAS}
+    rows = {"BACKEND": "database", "LOCATION": ALIAS, "PREFIX": str(next(_numbers))}
+    limits = {"TIMEOUT": 60, "MAX_WAITERS": 64}
+    settings.DISTLOCK = {"default": (rows if request.param == "rows" else service) | limits}
+
+
+def call(query: str) -> int:
+    try:
+        return Client(raise_request_exception=False).post(f"/product/1{query}").status_code
+    finally:
+        connections[ALIAS].close()
+
+
+@pytest.mark.usefixtures("configured")
+def test_who_waits_leaves_the_connections_to_who_holds_the_lock(
+    pool: Any, serve: Callable[..., Client]
+) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    @distributed_lock("product_<id>")
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        held.set()
+        assert go.wait(60)
+        read()
+        return HttpResponse()
+
+    serve(view)
+    with ThreadPoolExecutor(CALLERS) as callers:
+        calls: list[Future[int]] = [callers.submit(call, "")]
+        assert held.wait(60)
+        # The next one has no connection yet, and those behind it have used theirs.
+        calls.append(callers.submit(call, ""))
+        eventually(lambda: len(_waits) == 1, "somebody waits")
+        calls += [callers.submit(call, "?session=1") for _ in range(CALLERS - 2)]
+        eventually(
+            lambda: len(_waits) == CALLERS - 1 or pool.get_stats().get("requests_waiting", 0),
+            "all wait for the lock, or for a connection",
+        )
+        go.set()
+        assert [one.result() for one in calls] == [200] * CALLERS
+
+
+def kept_over_a_wait(before: Callable[[], object]) -> bool:
+    """Whether a thread that has done *before* keeps its connection while it waits for a lock."""
+    kept: list[bool] = []
+
+    def waiter() -> None:
+        before()
+        connection = connections[ALIAS].connection
+        assert connection is not None
+        locks.lock("product_1").acquire(timeout=0.05)
+        kept.append(connections[ALIAS].connection is connection)
+        connections[ALIAS].close()
+
+    with locks.lock("product_1"):
+        thread = threading.Thread(target=waiter)
+        thread.start()
+        thread.join()
+    return kept == [True]
+
+
+@pytest.fixture
+def service(settings: Any) -> None:
+    settings.DISTLOCK = f"memory://pool{next(_numbers)}"
+
+
+@pytest.mark.usefixtures("pool", "service")
+def test_a_setting_keeps_the_connections(settings: Any) -> None:
+    assert not kept_over_a_wait(read)
+    settings.DISTLOCK_KEEP_CONNECTIONS = True
+    assert kept_over_a_wait(read)
+
+
+@pytest.mark.usefixtures("pool", "service")
+def test_only_idle_ones_go_back() -> None:
+    # A transaction that Django does not know of.
+    assert kept_over_a_wait(lambda: connections[ALIAS].cursor().execute("BEGIN"))
+
+
+@pytest.mark.usefixtures("service")
+def test_a_connection_that_is_in_no_pool_stays(pool: Any) -> None:
+    connections.settings[ALIAS]["OPTIONS"] = {}
+    del connections[ALIAS]
+    try:
+        assert kept_over_a_wait(read)
+    finally:
+        connections.settings[ALIAS]["OPTIONS"] = {"pool": True}
+        connections[ALIAS].close()
+
+
+@pytest.mark.usefixtures("pool", "service")
+def test_who_need_not_wait_keeps_it() -> None:
+    read()
+    before = connections[ALIAS].connection
+    with locks.lock("product_1"):
+        assert connections[ALIAS].connection is before
