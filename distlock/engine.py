@@ -16,7 +16,7 @@ from functools import partial
 from distlock import clock, leading, loss
 from distlock.admission import Admission
 from distlock.backends.base import Backend, Busy, Queued
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.fork import forget_in_children
 from distlock.grant import NameGrant
 from distlock.hold import Hold
@@ -80,7 +80,11 @@ class Engine:
             self.catch_up()
             if self.closing:
                 raise BackendUnavailable(CLOSED)
-            waiter = self.rooms.enter(key, name, gate, timeout, asked_at)
+            try:
+                waiter = self.rooms.enter(key, name, gate, timeout, asked_at)
+            except TooManyWaiters as refusal:
+                self.keeper.count(refusal)
+                raise
         if waiter is None:
             return None
         try:

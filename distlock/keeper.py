@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask
-from distlock.errors import BackendUnavailable, LockError
+from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
+from distlock.refusals import Refusals, log
 from distlock.steps import Call, Steps, ThreadGate, run
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Keeper:
         self.threads = threads
         self.holds: set[Hold] = set()
         self.retired: list[Retired] = []
+        self.refusals = Refusals()
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -72,6 +74,11 @@ class Keeper:
         self.retired.append(Retired(ask, now, give_up))
         self._wake_before(now)
 
+    def count(self, refusal: TooManyWaiters) -> None:
+        """Log it soon, with others of its kind."""
+        self.refusals.count(refusal, self.engine.now())
+        self._wake_before(self.refusals.due)
+
     def hurry(self) -> None:
         """Look after every hold now: news may have been missed."""
         if self.holds:
@@ -90,9 +97,12 @@ class Keeper:
         yield from self._clear_up()
         engine = self.engine
         with engine.mutex:
-            dues = [self._due(hold) for hold in self.holds]
+            refusals = self.refusals.take(engine.now())
+        log(refusals)
+        with engine.mutex:
+            dues = [self.refusals.due, *(self._due(hold) for hold in self.holds)]
             dues += [retired.next_try for retired in self.retired]
-            self._wakes_at = min(dues, default=math.inf)
+            self._wakes_at = min(dues)
             return max(0.0, self._wakes_at - engine.now())
 
     def _due(self, hold: Hold) -> float:
@@ -214,7 +224,7 @@ class Keeper:
                 self._wakes_at = self.engine.now() + LINGER
             gate.wait(LINGER)
             with self.engine.mutex:
-                if not self.holds and not self.retired:
+                if not self.holds and not self.retired and self.refusals.due == math.inf:
                     self._thread = None
                     return
 
@@ -228,12 +238,15 @@ class Keeper:
             thread.join()
         run(self._clear_up())
         with self.engine.mutex:
+            refusals = self.refusals.take()
             self._start_anew()
             if self.holds or self.retired:
                 self._wake_before(self.engine.now())
+        log(refusals)
 
     def after_fork(self) -> None:
         """In the child there is no thread, and nothing to keep."""
         self.holds = set()
         self.retired = []
+        self.refusals.forget()
         self._start_anew()

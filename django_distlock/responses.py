@@ -9,7 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponse
 
 from distlock.errors import LockError
-from distlock.web.answers import Answer, answered, render
+from distlock.web.answers import QUEUE_FULL, Answer, answered, render
 from django_distlock.conf import status
 
 
@@ -32,4 +32,8 @@ def _was_committed(error: LockError) -> bool:
 def response_of(answer: Answer, request: HttpRequest) -> HttpResponse:
     """*answer*, as *request* accepts it."""
     rendered = render(answer, request.headers.get("Accept", ""))
-    return HttpResponse(rendered.body, status=rendered.status, headers=rendered.headers)
+    response = HttpResponse(rendered.body, status=rendered.status, headers=rendered.headers)
+    if answer.code == QUEUE_FULL:
+        # Django would write a line for each, and mail it to ADMINS. How many they were is logged already.
+        response._has_been_logged = True  # type: ignore[attr-defined]
+    return response

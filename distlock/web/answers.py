@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import logging
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
+from types import MappingProxyType
 
 from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
 from distlock.fence.row import OldEra
 from distlock.web.converters import Malformed
 
 logger = logging.getLogger("distlock")
+
+#: The code of the answer to those who were refused at once.
+QUEUE_FULL = "lock_queue_full"
 
 #: The errors that are answered. The others are the site's own to mend.
 ANSWERED = (LockTimeout, TooManyWaiters, BackendUnavailable, LockLost, Malformed)
@@ -54,7 +60,7 @@ class Rendered:
 
     status: int
     body: str
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str]
 
 
 def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answer | None:
@@ -76,7 +82,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
         case TooManyWaiters():
             return Answer(
                 503,
-                "lock_queue_full",
+                QUEUE_FULL,
                 "Too many are waiting",
                 "Too many requests wait for this already. Try again later.",
                 _until_the_line_is_shorter(error),
@@ -138,23 +144,32 @@ def log_level(error: LockError) -> int:
             return logging.CRITICAL  # It does not pass by itself.
         case LockLost():
             return logging.ERROR
-        case BackendUnavailable() | TooManyWaiters():
+        case BackendUnavailable():
             return logging.WARNING
+        case TooManyWaiters():
+            return logging.DEBUG  # They come by the thousand. Whoever refused them logs how many.
     return logging.INFO
 
 
 def render(answer: Answer, accept: str) -> Rendered:
     """Write *answer* for a client that sent *accept* as its ``Accept`` header."""
+    return _written(answer, prefers_html(accept))
+
+
+# Outside of debug mode there are few answers, and in a rush thousands get the same one.
+@functools.lru_cache(maxsize=64)
+def _written(answer: Answer, as_page: bool) -> Rendered:
     headers = {"Cache-Control": "no-store", "Vary": "Accept"}
     if answer.retry_after is not None:
         headers["Retry-After"] = str(answer.retry_after)
-    if prefers_html(accept):
+    if as_page:
         headers["Content-Type"] = "text/html; charset=utf-8"
-        return Rendered(answer.status, _page(answer), headers)
+        return Rendered(answer.status, _page(answer), MappingProxyType(headers))
     headers["Content-Type"] = "application/problem+json"
-    return Rendered(answer.status, json.dumps(answer.problem()), headers)
+    return Rendered(answer.status, json.dumps(answer.problem()), MappingProxyType(headers))
 
 
+@functools.lru_cache(maxsize=64)
 def prefers_html(accept: str) -> bool:
     """Whether *accept* asks for HTML by name, and more than for JSON. Browsers do; ``*/*`` does not."""
     page = data = 0.0

@@ -115,7 +115,9 @@ def test_the_status_can_be_chosen(serve: Serve, settings: Any) -> None:
         assert client.post("/product/1").status_code == 409
 
 
-def test_too_many_waiters_are_turned_away_at_once(serve: Serve, settings: Any) -> None:
+def test_too_many_waiters_are_turned_away_at_once(
+    serve: Serve, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     settings.DISTLOCK = {"default": {"LOCATION": "memory://full", "MAX_WAITERS": 1, "TIMEOUT": 60}}
     client = serve(distributed_lock("product_<id>")(buy.__wrapped__))
     statuses: list[int] = []
@@ -127,6 +129,8 @@ def test_too_many_waiters_are_turned_away_at_once(serve: Serve, settings: Any) -
     waiter.join()
     assert (response.status_code, response.json()["code"]) == (503, "lock_queue_full")
     assert statuses == [200]
+    # Nor does Django write a line for each, or mail it to ADMINS.
+    assert [record for record in caplog.records if record.name == "django.request"] == []
 
 
 def test_every_method_is_locked_unless_told_otherwise(serve: Serve) -> None:

@@ -63,7 +63,7 @@ class TestLocksThatViewsTakeByThemselves:
     @pytest.mark.parametrize(
         ("error", "code", "level"),
         [
-            (distlock.TooManyWaiters, "lock_queue_full", logging.WARNING),
+            (distlock.TooManyWaiters, "lock_queue_full", logging.DEBUG),
             (distlock.BackendUnavailable, "lock_backend_unavailable", logging.WARNING),
             (distlock.LockLost, "lock_lost", logging.ERROR),
         ],
@@ -79,6 +79,7 @@ class TestLocksThatViewsTakeByThemselves:
         def view(request: HttpRequest, id: int) -> HttpResponse:
             raise error("as raised by a lock")
 
+        caplog.set_level(logging.DEBUG, "distlock")
         response = serve(view).post("/product/1")
         assert (response.status_code, response.json()["code"]) == (503, code)
         assert [record.levelno for record in caplog.records if "answered 503" in record.message] == [level]

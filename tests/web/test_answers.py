@@ -101,7 +101,7 @@ def test_html_is_for_those_who_ask_for_it_first(accept: str, page: bool) -> None
     [
         (LockTimeout("x"), logging.INFO),
         (Malformed("x"), logging.INFO),
-        (TooManyWaiters("x"), logging.WARNING),
+        (TooManyWaiters("x"), logging.DEBUG),
         (BackendUnavailable("x"), logging.WARNING),
         (LockLost("x"), logging.ERROR),
     ],

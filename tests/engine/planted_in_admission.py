@@ -1,0 +1,128 @@
+"""Admission with one bug at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from distlock import admission
+from distlock.admission import Admission, Pace
+from distlock.errors import TooManyWaiters
+from distlock.room import Room, Rooms, Waiter
+from distlock.turns import Turns
+
+
+def nobody_is_refused(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "expected_wait", lambda room, now: 0.0)
+
+
+def who_is_next_may_be_refused(patch: pytest.MonkeyPatch) -> None:
+    def admit(self: Admission, room: Room, waiting: int, timeout: float, now: float) -> None:
+        if admission.expected_wait(room, now) > admission.SHARE * timeout:
+            raise TooManyWaiters("even who is next")
+
+    patch.setattr(Admission, "admit", admit)
+
+
+def the_open_gap_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        admission,
+        "expected_wait",
+        lambda room, now: (len(room.queue) + 1) * (room.pace.interval if room.pace else 0.0),
+    )
+
+
+def the_open_gap_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        admission,
+        "expected_wait",
+        lambda room, now: (
+            (len(room.queue) + 1) * max(room.pace.interval if room.pace else 0.0, now - room.since)
+        ),
+    )
+
+
+def only_holds_of_ones_own_count(patch: pytest.MonkeyPatch) -> None:
+    honest = Turns.take
+
+    def take(self: Turns, room: Room, *rest: Any) -> None:
+        room.since = self._engine.now()
+        honest(self, room, *rest)
+
+    patch.setattr(Turns, "take", take)
+    patch.setattr(
+        admission,
+        "expected_wait",
+        lambda room, now: (len(room.queue) + 1) * (room.pace.interval if room.pace else 0.0),
+    )
+
+
+def quiet_time_counts(patch: pytest.MonkeyPatch) -> None:
+    last: dict[str, float] = {}
+    granted, honest = Admission.granted, Room.__init__
+
+    def note(self: Admission, room: Room, now: float, waited: bool) -> None:
+        granted(self, room, now, waited)
+        if waited:
+            last[room.key] = now
+
+    def build(self: Room, key: str, name: str, since: float = 0.0, pace: Pace | None = None) -> None:
+        honest(self, key, name, last.get(key, since), pace)
+
+    patch.setattr(Admission, "granted", note)
+    patch.setattr(Room, "__init__", build)
+
+
+def time_outs_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Admission, "timed_out", lambda self, room, now: None)
+
+
+def trying_once_counts(patch: pytest.MonkeyPatch) -> None:
+    honest = Rooms.leave
+
+    def leave(self: Rooms, waiter: Waiter) -> None:
+        honest(self, waiter)
+        if waiter.grant is None:
+            waiter.room.pace = waiter.room.pace or Pace()
+            waiter.room.pace.note(1.0)
+            waiter.room.pace.noted = waiter.room.since
+
+    patch.setattr(Rooms, "leave", leave)
+
+
+def dropped_rooms_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Admission, "remember", lambda self, room: None)
+
+
+def nothing_fades(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "HALF_LIFE", math.inf)
+
+
+def everything_is_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "REMEMBERED", math.inf)
+
+
+def patience_without_limit_ends(patch: pytest.MonkeyPatch) -> None:
+    honest = Admission.admit
+    patch.setattr(
+        Admission,
+        "admit",
+        lambda self, room, waiting, timeout, now: honest(self, room, waiting, min(timeout, 60.0), now),
+    )
+
+
+def the_first_interval_is_believed(patch: pytest.MonkeyPatch) -> None:
+    honest = Pace.__init__
+
+    def build(self: Pace) -> None:
+        honest(self)
+        self.interval = 1.0
+
+    patch.setattr(Pace, "__init__", build)
+    patch.setattr(admission, "_UNKNOWN", Pace())
+
+
+def what_was_slow_stays_slow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "LOOKS_BACK", 1000)

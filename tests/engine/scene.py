@@ -1,0 +1,105 @@
+"""Processes, callers and rushes in time that the test makes up."""
+
+from __future__ import annotations
+
+import math
+
+from distlock.errors import TooManyWaiters
+from distlock.grant import NameGrant
+from distlock.steps import Call, Park, Steps
+from tests.engine.simulation import Process, SimulatedGate, Simulation
+
+TIMEOUT = 5.0
+
+
+class Caller:
+    """One call of `Engine.acquire`, taken as far as it goes whenever somebody says so."""
+
+    def __init__(self, process: Process, name: str, timeout: float) -> None:
+        self.engine = process.engine
+        self.gate = SimulatedGate()
+        self.grant: NameGrant | None = None
+        self.done = False
+        self._steps = self.engine.acquire(name, name, self.gate, timeout, self.engine.ttl)
+        self._step: Call | Park = next(self._steps)
+        self._calls()
+
+    def go(self) -> None:
+        """Go on, as a thread does that was woken, or whose sleep is over."""
+        if not self.done:
+            self._send(None)
+            self._calls()
+
+    def leave(self) -> None:
+        assert self.grant is not None
+        for step in self.engine.release(self.grant):
+            assert isinstance(step, Call)
+            step.function(*step.arguments)
+
+    def _calls(self) -> None:
+        while not self.done and isinstance(self._step, Call):
+            self._send(self._step.function(*self._step.arguments))
+
+    def _send(self, answer: object) -> None:
+        try:
+            self._step = self._steps.send(answer)
+        except StopIteration as stop:
+            self.grant, self.done = stop.value, True
+
+
+class Scene(Simulation):
+    """Processes without callers of their own, and a clock that stands still until it is told to go on."""
+
+    def __init__(self, processes: int = 1) -> None:
+        super().__init__(0, processes=processes, callers=0, settings=UNCAPPED)
+        self.present = list[Caller]()
+
+    def come(self, name: str = "a", timeout: float = TIMEOUT, process: int = 0) -> Caller:
+        # One that nobody keeps is collected, and so leaves the line.
+        self.present.append(Caller(self.all[process], name, timeout))
+        return self.present[-1]
+
+    def serve(self, callers: list[Caller], seconds: float) -> None:
+        """Each of *callers* holds the lock for so long, one after the other."""
+        for caller in callers:
+            caller.go()
+            assert caller.grant is not None
+            self.now += seconds
+            caller.leave()
+
+    def slow(self, seconds: float, name: str = "a", count: int = 40) -> None:
+        """Let a process know a name as one that is held for so long."""
+        self.serve([self.come(name, math.inf) for _ in range(count)], seconds)
+
+
+UNCAPPED = {"ttl": 1000.0, "max_hold": math.inf, "max_waiters": None, "max_waiters_total": None}
+
+
+class Rush(Simulation):
+    """Buyers of one product who come again and again, on several processes, while it is held for a second."""
+
+    def __init__(self, processes: int, until: float = 60.0) -> None:
+        super().__init__(7, processes=processes, callers=0, settings={**UNCAPPED, "ttl": 30.0})
+        self.until = until
+        self.admitted = self.in_vain = self.sold = 0
+        for number in range(processes * 16):
+            process = self.all[number % processes]
+            self.start(self.buyer(process), process)
+        assert self.run(10_000_000) == []
+
+    def buyer(self, process: Process) -> Steps[None]:
+        while self.now < self.until:
+            asked = self.now
+            late = asked > TIMEOUT
+            try:
+                grant = yield from process.engine.acquire("a", "a", SimulatedGate(), TIMEOUT, 30.0)
+            except TooManyWaiters:
+                yield Park(SimulatedGate(), 0.25)
+                continue
+            self.admitted += late
+            if grant is None:
+                self.in_vain += late
+                continue
+            self.sold += 1
+            yield Park(SimulatedGate(), 1.0)
+            yield from process.engine.release(grant)

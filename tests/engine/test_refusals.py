@@ -1,0 +1,78 @@
+"""A rush of refusals is logged as counts: few lines, and nothing lost."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+import distlock
+from distlock.refusals import NAMES, PERIOD, Refusals
+from tests.redis_server import eventually
+
+
+def refusal(name: str) -> distlock.TooManyWaiters:
+    return distlock.TooManyWaiters(f"No room for {name!r}.", name=name)
+
+
+def test_one_count_for_each_name_and_second() -> None:
+    refusals = Refusals()
+    for number in range(3000):
+        refusals.count(refusal(f"product_{number % 2}"), now=number / 3000)
+    assert refusals.take(PERIOD / 2) == []
+    assert refusals.take(PERIOD) == [(1500, "No room for 'product_0'."), (1500, "No room for 'product_1'.")]
+    assert refusals.take() == []
+
+
+def test_names_that_clients_make_up_share_a_line() -> None:
+    refusals = Refusals()
+    for number in range(100 * NAMES):
+        refusals.count(refusal(f"product_{number}"), now=0.0)
+    taken = refusals.take()
+    assert len(taken) == NAMES + 1
+    assert sum(count for count, _ in taken) == 100 * NAMES
+
+
+@contextmanager
+def full(url: str) -> Iterator[distlock.Locks]:
+    """A client whose lock ``product_1`` refuses everybody."""
+    locks = distlock.connect(url, max_waiters=1, timeout=60)
+    with ThreadPoolExecutor(1) as pool:
+        with locks.lock("product_1"):
+            waiting = pool.submit(locks.lock("product_1").acquire)
+            eventually(lambda: locks._engine.rooms.waiting == 1, "one caller waits")
+            yield locks
+        grant = waiting.result(60)
+        assert grant is not None
+        grant.release()
+    locks.close()
+
+
+def refuse(locks: distlock.Locks, times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(distlock.TooManyWaiters):
+            locks.lock("product_1").acquire()
+
+
+def counts(caplog: pytest.LogCaptureFixture) -> list[int]:
+    said = [re.match(r"(\d+) refused at once: .*'product_1'", record.message) for record in caplog.records]
+    return [int(found[1]) for found in said if found]
+
+
+def test_the_end_of_a_burst_is_told_while_nothing_else_happens(caplog: pytest.LogCaptureFixture) -> None:
+    with full("memory://told") as locks, caplog.at_level(logging.WARNING, "distlock"):
+        began = distlock.clock.now()
+        refuse(locks, 500)
+        eventually(lambda: sum(counts(caplog)) == 500, "every refusal is told")
+        assert len(counts(caplog)) <= 1 + (distlock.clock.now() - began) / PERIOD
+
+
+def test_a_client_that_is_closed_tells_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "distlock"):
+        with full("memory://closed") as locks:
+            refuse(locks, 7)
+        assert sum(counts(caplog)) == 7
