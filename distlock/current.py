@@ -57,10 +57,14 @@ class Keeper:
     """What one request keeps. Its hooks run as *owner*, whoever ran its view."""
 
     owner: Owner
+    #: What the request keeps in which this one is made.
+    around: tuple[Held, ...] = ()
+    #: Also what was released since.
     kept: list[Held] = field(default_factory=list)
 
-    def of(self, owner: Owner) -> tuple[Held, ...]:
-        return tuple(one for one in self.kept if owner in (self.owner, one.owner))
+    def open(self) -> tuple[Held, ...]:
+        """What is not released yet."""
+        return tuple(one for one in (*self.around, *self.kept) if not one.grant.released)
 
 
 _held: ContextVar[tuple[Held, ...]] = ContextVar("distlock_held", default=())
@@ -85,10 +89,12 @@ def current_grant() -> Grant:
 def held() -> tuple[Held, ...]:
     """What the guards around the running code hold, the outermost first; before them what is kept."""
     mine, keeper = _held.get(), _keeper.get()
-    if not mine and (keeper is None or not keeper.kept):
+    kept = () if keeper is None else keeper.open()
+    if not mine and not kept:
         return ()
     owner = current_owner()
-    kept = () if keeper is None else keeper.of(owner)
+    if keeper is not None and owner != keeper.owner:
+        kept = tuple(one for one in kept if one.owner == owner)
     # What was passed on to a coroutine may have been let go in it.
     running = (one for one in mine if one.owner == owner and not (one.kept and one.grant.released))
     return (*kept, *running)
@@ -97,8 +103,8 @@ def held() -> tuple[Held, ...]:
 def inherited() -> tuple[Held, ...]:
     """`held`, and what still is held around the code that started the running task or thread."""
     keeper = _keeper.get()
-    kept = () if keeper is None else keeper.kept
-    return tuple(one for one in (*kept, *_held.get()) if not one.grant.released)
+    kept = () if keeper is None else keeper.open()
+    return (*kept, *(one for one in _held.get() if not one.grant.released))
 
 
 @contextmanager
@@ -117,7 +123,7 @@ def holding(client: Locks, grant: Grant, fence: str | None = None) -> Iterator[N
 def keeping() -> Iterator[Keeper]:
     """What is kept in the block, a request, is held in all of it: in its view, and in what follows."""
     around = _keeper.get()
-    keeper = Keeper(current_owner(), [] if around is None else [*around.kept])
+    keeper = Keeper(current_owner(), () if around is None else around.open())
     token = _keeper.set(keeper)
     try:
         yield keeper

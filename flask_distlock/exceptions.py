@@ -29,17 +29,20 @@ class LockAnswer(HTTPException):
         return list(render(self.answer, _accept(environ)).headers.items())
 
 
-def exception_for(error: LockError, where: str, responds: bool = True) -> HTTPException | None:
+def exception_for(
+    error: LockError, where: str, responds: bool = True, app: Flask | None = None
+) -> HTTPException | None:
     """The exception for a request to *where* that ended in *error*; None where *error* itself is raised.
 
-    *responds*: see `distlock.web.answers.answered`.
+    *responds*: see `distlock.web.answers.answered`. *app*: whose; None: the current one.
     """
+    app = app or current_app
     answer = answered(
         error,
         where,
         # .get: an app without DistLock has no such key, and the error that says so has to get through.
-        contended_status=current_app.config.get("DISTLOCK_CONTENDED_STATUS", 423),
-        debug=current_app.debug,
+        contended_status=app.config.get("DISTLOCK_CONTENDED_STATUS", 423),
+        debug=app.debug,
         responds=responds,
     )
     if answer is None:

@@ -19,6 +19,7 @@ from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, miss
 from flask_distlock.bridge import pass_on
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
+from flask_distlock.enclosing import enclose
 from flask_distlock.exceptions import answer_lock_errors
 from flask_distlock.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.placement import check_placement
@@ -30,6 +31,9 @@ from flask_distlock.signals import fence_lifted, lock_lost, send
 from flask_distlock.state import KEY, State, current_state
 
 logger = logging.getLogger("distlock")
+
+#: What messages call it.
+BLOCK = "The block of locks.lock(…)"
 
 
 class DistLock:
@@ -64,6 +68,7 @@ class DistLock:
         app.extensions[KEY] = state
         state.sessions.look_out(app)
         pass_on(app)
+        enclose(app)
         # First of all: an earlier hook might answer, and the mistake would go unseen.
         app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check_once(app, state))
         app.after_request(add_server_timing)
@@ -84,7 +89,8 @@ class DistLock:
         if service.scheme != "database":
             return client
         state.sessions.watch(current_app)
-        transactions = state.sessions.transactions("The block of locks.lock(…)", is_view=False)
+        # The block is a transaction, and its end is that of the row's lock.
+        transactions = state.sessions.transactions(BLOCK, is_view=False, outlives=False)
         return RowClient(client, transactions, bind_of(service.fence))
 
     def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:

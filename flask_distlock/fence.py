@@ -17,7 +17,8 @@ from distlock.fence.passing import begin_fenced, pass_fence
 from distlock.fence.row import TABLE
 from distlock.fence.statements import ends_transaction, statements_for
 from distlock.grant import Grant
-from flask_distlock.sessions import DEFAULT_BIND, FENCE
+from flask_distlock.changes import FENCE
+from flask_distlock.sessions import DEFAULT_BIND
 
 #: Who wants to know if the transaction of a connection is ended by its database.
 _watched: WeakKeyDictionary[Database, list[Callable[[BaseException], None]]] = WeakKeyDictionary()

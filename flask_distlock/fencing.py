@@ -63,14 +63,14 @@ class Fences:
         from flask_distlock.fence import watch
 
         context = app_ctx._get_current_object()  # type: ignore[attr-defined]
-        outer = self.of(session)
-        self._of[session] = self._in[context] = (*outer, fenced)
+        self._of[session] = self._in[context] = (*self.of(session), fenced)
         watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
         try:
             yield
         finally:
-            # A guard around this one goes on.
-            self._of[session] = self._in[context] = outer
+            # A guard around this one goes on, and one that is kept may be over before.
+            rest = tuple(one for one in self._of.get(session, ()) if one is not fenced)
+            self._of[session] = self._in[context] = rest
 
     def begin(self, session: Session, database: Connection) -> None:
         """*session* has begun a later transaction, on *database*."""

@@ -63,6 +63,7 @@ def call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             fence=ask.fence,
             standby=ask.standby,
             observer=ask.observer,
+            keep=ask.transactions.keep,
         )
 
 
@@ -85,6 +86,7 @@ async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any])
             fence=ask.fence,
             standby=ask.standby,
             observer=ask.observer,
+            keep=ask.transactions.keep,
         )
 
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from flask import Flask, appcontext_pushed, current_app
 
-from distlock.errors import ConfigurationError
+from distlock.current import Held, keeper
+from distlock.errors import ConfigurationError, LockLost
 from distlock.grant import Grant
 from distlock.web.guard import check_held
+from flask_distlock.changes import Changes
 from flask_distlock.fencing import Fenced, Fences, Left
+from flask_distlock.keeping import KeptLock
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.orm import Session, SessionTransaction, scoped_session
-
-#: An execution option of what the guard itself sends.
-FENCE = "distlock_fence"
-
-#: How statements begin that change no rows.
-_HARMLESS = {"SELECT", "SAVEPOINT", "RELEASE", "ROLLBACK", "PRAGMA", "EXPLAIN", "SHOW", "SET"}
 
 #: What ``fence=True`` means: SQLALCHEMY_DATABASE_URI, which has no name as a bind.
 DEFAULT_BIND = "default"
@@ -39,11 +37,10 @@ class Sessions:
 
     def __init__(self) -> None:
         self._session: scoped_session[Session] | None = None
-        #: Whose transactions connections are in.
-        self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
-        #: Sessions that have sent writes to the database, so that they look clean and are not.
-        self._wrote: WeakSet[Session] = WeakSet()
+        self.changes = Changes()
         self._fences = Fences(self._is_current)
+        #: The locks that are kept until the transaction of a session has ended, the innermost first.
+        self._kept: WeakKeyDictionary[Session, list[KeptLock]] = WeakKeyDictionary()
 
     def look_out(self, app: Flask) -> None:
         """Watch the app's session from the first app context in which it is there."""
@@ -69,8 +66,8 @@ class Sessions:
         event.listen(session, "after_transaction_end", self._after_transaction_end)
         self._session = session
 
-    def transactions(self, where: str, is_view: bool) -> SessionTransactions:
-        return SessionTransactions(self, where, is_view)
+    def transactions(self, where: str, is_view: bool, outlives: bool = True) -> SessionTransactions:
+        return SessionTransactions(self, where, is_view, outlives)
 
     def current(self) -> Session | None:
         """The session of this request, if it was used already."""
@@ -78,11 +75,9 @@ class Sessions:
             return None
         return self._session()
 
-    def has_changes(self, session: Session) -> bool:
-        """Whether *session* holds anything that a COMMIT would write."""
-        if session.new or session.deleted or any(map(session.is_modified, session.dirty)):
-            return True
-        return session in self._wrote and session.in_transaction()
+    def keep(self, session: Session, kept: KeptLock) -> None:
+        """Let *kept* go when the transaction of *session* has ended."""
+        self._kept.setdefault(session, []).append(kept)
 
     @contextmanager
     def fencing(self, where: str, grant: Grant, fence: str | None, left: Left) -> Iterator[None]:
@@ -122,59 +117,59 @@ class Sessions:
     def _after_begin(self, session: Session, transaction: SessionTransaction, database: Connection) -> None:
         if transaction.nested:
             return
-        self._follow(session, database)
+        self.changes.begin(session, database)
         self._fences.begin(session, database)
-
-    def _follow(self, session: Session, database: Connection) -> None:
-        """See all that is sent: a flush, bulk operations, and statements on the connection itself."""
-        from sqlalchemy import event
-
-        self._in[database] = session
-        event.listen(database, "before_cursor_execute", self._on_statement)
-
-    def _on_statement(
-        self, database: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
-    ) -> None:
-        compiled = getattr(context.compiled, "statement", None)
-        if getattr(compiled, "is_select", False) or FENCE in context.execution_options:
-            return
-        session, words = self._in.get(database), statement.split(maxsplit=1)
-        if session is not None and words and words[0].upper() not in _HARMLESS:
-            self._wrote.add(session)
-
-    def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
-        if transaction.parent is None:
-            self._wrote.discard(session)
 
     def _before_commit(self, session: Session) -> None:
         # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
-        check_held()
-        self._fences.refuse_commit(session, self.has_changes)
+        try:
+            check_held()
+            self._fences.refuse_commit(session, self.changes.known)
+        except LockLost as error:
+            for kept in self._kept.get(session, ()):
+                kept.refused = error
+            raise
 
     def _after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():
             self._fences.committed(session)
+            for kept in self._kept.get(session, ()):
+                kept.committed = True
+
+    def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is not None:
+            return
+        self.changes.end(session)
+        for kept in tuple(self._kept.get(session, ())):
+            kept.transaction_ended()
 
     def _is_current(self, session: Session) -> bool:
         return session is self.current()
 
 
 class SessionTransactions:
-    """What a guard does about the session: it starts fresh, and nothing stays to be committed later."""
+    """What a guard does about the session: it starts fresh, and its lock is kept while it may be committed.
 
-    def __init__(self, sessions: Sessions, where: str, is_view: bool) -> None:
+    *outlives*: whether the lock may outlive the call, in a request.
+    """
+
+    def __init__(self, sessions: Sessions, where: str, is_view: bool, outlives: bool = True) -> None:
         self._sessions = sessions
         self._where = where
         self.is_view = is_view
+        self._outlives = outlives
         #: What the function returned.
         self.result: object = None
+        #: What the end of the transaction has to close, where that comes after the call.
+        self._open: ExitStack | None = None
+        self._changed = False
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         session = self._sessions.current()
         if session is None:
             return
         if not session.in_transaction():
-            if not self._sessions.has_changes(session):
+            if not self._sessions.changes.known(session):
                 # With expire_on_commit=False it still knows what it read before the lock.
                 session.expire_all()
             return
@@ -190,7 +185,7 @@ class SessionTransactions:
                 "opened, and let go before its COMMIT: write 'with db.session.begin():' inside "
                 f"{self._where}, or @distributed_lock(…) on the function around both."
             )
-        if self._sessions.has_changes(session):
+        if self._sessions.changes.of(session):
             raise ConfigurationError(
                 f"db.session has changes that are not committed, and {self._where} is about to wait for "
                 f"{shown}. They would be committed together. Call db.session.commit() or rollback() before."
@@ -200,33 +195,48 @@ class SessionTransactions:
 
     @contextmanager
     def begin(self, grant: Grant, fence: str | None, left: Left) -> Iterator[bool]:
-        with self._sessions.fencing(self._where, grant, fence, left), self._settled():
-            # The view commits by itself; `Sessions` checks the lock then.
-            yield False
+        with ExitStack() as stack:
+            stack.enter_context(self._sessions.fencing(self._where, grant, fence, left))
+            try:
+                # The view commits by itself; `Sessions` checks the lock then.
+                yield False
+            except BaseException:
+                # An error handler might commit what the view left behind.
+                if (session := self._sessions.current()) is not None:
+                    session.rollback()
+                raise
+            if self._may_be_committed_later():
+                self._open = stack.pop_all()
 
-    @contextmanager
-    def _settled(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            # An after_request hook might commit what the view left behind, after the release.
-            self._roll_back()
-            raise
+    def keep(self, held: Held) -> ExitStack | None:
+        """See `distlock.web.guard.Keep`."""
+        session, request = self._sessions.current(), keeper()
+        if self._open is None or session is None or request is None:
+            return None
+        kept = KeptLock(session, self._where, self._changed, self._open)
+        self._sessions.keep(session, kept)
+        request.kept.append(replace(held, kept=kept))
+        return kept.rest
+
+    def _may_be_committed_later(self) -> bool:
+        """Whether a hook may still commit what the view has left. Else it's rolled back."""
+        session = self._sessions.current()
+        if session is None or not session.in_transaction():
+            return False
         # What a view leaves behind when it refuses was not meant to stay.
-        if self._roll_back() and not (self.is_view and _status(self.result) >= 400):
+        refuses = self.is_view and _status(self.result) >= 400
+        changed = False if refuses else self._sessions.changes.of(session)
+        self._changed = changed is True
+        if changed is not False and self._outlives and keeper() is not None:
+            return True
+        session.rollback()
+        if changed:
             raise ConfigurationError(
                 f"{self._where} returned with uncommitted changes in db.session, and a commit after its lock "
                 "is released would be seen too late by the next. They are rolled back: call "
                 "db.session.commit() inside it."
             )
-
-    def _roll_back(self) -> bool:
-        """Roll uncommitted changes back. Whether there were any."""
-        session = self._sessions.current()
-        if session is None or not self._sessions.has_changes(session):
-            return False
-        session.rollback()
-        return True
+        return False
 
 
 def _begun(session: Session) -> bool:
