@@ -271,3 +271,19 @@ def a_view_that_is_also_a_helper(shop: RecordedShop) -> None:
     view = shop.lock()(shop.buy)
     shop.route(view, "other", "/other/<int:id>")
     shop.route(lambda id: view(id=id))
+
+
+@placed
+def a_view_that_leaves_the_commit_to_a_hook(shop: RecordedShop) -> None:
+    shop.app.after_request(lambda response: shop.db.session.commit() or response)
+    shop.route(shop.lock()(lambda id: shop.sell(id)))
+
+
+@placed
+def an_async_view_that_leaves_the_commit_to_a_hook(shop: RecordedShop) -> None:
+    @shop.lock()
+    async def buy(id: int) -> str:
+        return shop.sell(id)
+
+    shop.app.after_request(lambda response: shop.db.session.commit() or response)
+    shop.route(buy)

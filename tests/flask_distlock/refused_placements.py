@@ -138,34 +138,3 @@ def another_name_inside_the_transaction(shop: RecordedShop) -> None:
         inner()
 
     shop.route(shop.lock()(buy))
-
-
-@refuse(r"call db\.session\.commit\(\) inside it")
-def a_view_that_leaves_the_commit_to_a_hook(shop: RecordedShop) -> None:
-    def buy(id: int) -> str:
-        shop.product().stock -= 1
-        return "sold"
-
-    shop.app.after_request(lambda response: shop.db.session.commit() or response)
-    shop.route(shop.lock()(buy))
-
-
-@refuse(r"call db\.session\.commit\(\) inside it")
-def an_async_view_that_leaves_the_commit_to_a_hook(shop: RecordedShop) -> None:
-    async def buy(id: int) -> str:
-        shop.product().stock -= 1
-        return "sold"
-
-    shop.app.after_request(lambda response: shop.db.session.commit() or response)
-    shop.route(shop.lock()(buy))
-
-
-@refuse(r"call db\.session\.commit\(\) inside it")
-def a_rule_for_a_view_that_leaves_the_commit_to_the_teardown(shop: RecordedShop) -> None:
-    def buy(id: int) -> str:
-        shop.product().stock -= 1
-        return "sold"
-
-    shop.app.teardown_request(lambda error: shop.db.session.commit())
-    shop.route(buy)
-    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]

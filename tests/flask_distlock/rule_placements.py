@@ -50,3 +50,10 @@ def a_rule_above_an_async_class_with_a_guard(shop: RecordedShop) -> None:
     cls = method_view(shop, is_async=True)
     shop.route(distributed_lock("product_<id>", timeout=0)(cls).as_view("buy"))
     shop.app.config["DISTLOCK_RULES"] = [shop.rule()]
+
+
+@ruled
+def a_rule_for_a_view_that_leaves_the_commit_to_the_teardown(shop: RecordedShop) -> None:
+    shop.app.teardown_request(lambda error: shop.db.session.commit())
+    shop.route(shop.sell)
+    shop.app.config["DISTLOCK_RULES"] = [shop.rule()]

@@ -53,15 +53,12 @@ class Store:
         options: dict[str, Any] = {"pool_size": THREADS}
         if url.startswith("sqlite"):
             options["connect_args"] = {"timeout": 60}
-        setting = {
-            **({} if "BACKEND" in setting else {"LOCATION": f"memory://sales{id(self)}"}),
-            "TIMEOUT": 60,
-            **setting,
-        }
+        if "BACKEND" not in setting:
+            setting["LOCATION"] = f"memory://sales{id(self)}"
         app.config.from_mapping(
             SQLALCHEMY_DATABASE_URI=database_url(url),
             SQLALCHEMY_ENGINE_OPTIONS=options,
-            DISTLOCK={"default": setting},
+            DISTLOCK={"default": {"TIMEOUT": 60, **setting}},
         )
         db.init_app(app)
         locks.init_app(app)
@@ -127,8 +124,8 @@ class Store:
             return False
         time.sleep(DECIDING_TAKES)
         taken = update(self.Product).values(stock=stock - 1).returning(self.Product.id).cte()
-        noted = insert(self.Sale).values(product=1).returning(self.Sale.id).cte()
-        self.db.session.execute(select(taken.c.id, noted.c.id)).all()
+        noted = insert(self.Sale).from_select(["product"], select(taken.c.id)).returning(self.Sale.id).cte()
+        self.db.session.execute(select(noted.c.id)).all()
         return True
 
     # Who commits.

@@ -104,7 +104,6 @@ BULK: dict[str, Callable[[Shop], Any]] = {
 
 @pytest.mark.parametrize("write", BULK.values(), ids=BULK)
 def test_bulk_writes_are_changes_before_the_lock_and_in_the_view(shop: Shop, write: Any) -> None:
-    shop.app.after_request(lambda response: (shop.db.session.commit(), response)[1])
     shop.serve(lambda: (write(shop), "sold")[1])
     with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
         shop.post()
@@ -117,24 +116,38 @@ def test_bulk_writes_are_changes_before_the_lock_and_in_the_view(shop: Shop, wri
         assert [product.stock for product in shop.db.session.query(shop.Product)] == [10]
 
 
-@pytest.mark.parametrize("how", ["dirty", "flushed", "statement"])
-def test_changes_that_a_view_leaves_uncommitted_are_rolled_back_and_refused(shop: Shop, how: str) -> None:
+@pytest.fixture(params=["dirty", "flushed", "statement"])
+def forgetful(request: pytest.FixtureRequest, shop: Shop) -> Callable[[], str]:
+    """A view that changes something and does not commit it."""
+
     def view() -> str:
-        if how == "statement":
+        if request.param == "statement":
             shop.db.session.execute(text("UPDATE product SET stock = 9"))
         else:
             shop.product().stock = 9
-        if how == "flushed":
+        if request.param == "flushed":
             shop.db.session.flush()
         return "sold"
 
+    return view
+
+
+def test_what_a_hook_commits_is_committed_under_the_lock(shop: Shop, forgetful: Callable[[], str]) -> None:
     @shop.app.after_request
     def commit(response: Response) -> Response:
-        # The trap: this is after the release.
         shop.db.session.commit()
+        shop.note("after commit")
         return response
 
-    shop.serve(view)
+    shop.serve(forgetful)
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["commit+", "after commit-"], 9)
+
+
+def test_changes_that_nobody_commits_are_rolled_back_and_refused(
+    shop: Shop, forgetful: Callable[[], str]
+) -> None:
+    shop.serve(forgetful)
     with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
         shop.post()
     assert shop.stock() == 10
@@ -257,10 +270,12 @@ def test_an_extension_that_comes_late_is_watched(locks: DistLock, tmp_path: Path
     app.config["DISTLOCK"] = "memory://late_session"
     locks.init_app(app)
     db = SQLAlchemy()
-    sell = distributed_lock("stock")(lambda: db.session.execute(text("CREATE TABLE sale (id INTEGER)")))
+    sell = distributed_lock("stock")(lambda: db.session.execute(text("INSERT INTO sale VALUES (1)")))
     with app.app_context():
         # The context came first.
         db.init_app(app)
+        with db.engine.begin() as connection:
+            connection.execute(text("CREATE TABLE sale (id INTEGER)"))
         with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
             sell()
         db.engine.dispose()

@@ -22,7 +22,6 @@ BOOK = Book()
 db = SQLAlchemy()
 
 CHANGED = r"changes that are not committed.* Call db\.session\.commit"
-COMMIT_INSIDE = r"call db\.session\.commit\(\) inside it"
 
 
 class Product(db.Model):
@@ -152,12 +151,8 @@ def something_is_changed_before(app: Flask, guard: Guard) -> None:
     route(app, guard(make_buy()))
 
 
-@FLASK.add("an `after_request` hook commits", lock=COMMIT_INSIDE, fence=COMMIT_INSIDE)
-def after_request_commits(app: Flask, guard: Guard) -> None:
-    @app.after_request
-    def commit(response: Response) -> Response:
-        db.session.commit()
-        return response
+def leave_the_commit(app: Flask, guard: Guard) -> None:
+    """The view sells, and does not commit."""
 
     def view(id: int) -> Any:
         with BOOK.selling():
@@ -166,7 +161,17 @@ def after_request_commits(app: Flask, guard: Guard) -> None:
     route(app, guard(view))
 
 
-@FLASK.add("`after_this_request` commits", lock=COMMIT_INSIDE, fence=COMMIT_INSIDE)
+@FLASK.add("an `after_request` hook commits")
+def after_request_commits(app: Flask, guard: Guard) -> None:
+    @app.after_request
+    def commit(response: Response) -> Response:
+        db.session.commit()
+        return response
+
+    leave_the_commit(app, guard)
+
+
+@FLASK.add("`after_this_request` commits")
 def after_this_request_commits(app: Flask, guard: Guard) -> None:
     def view(id: int) -> Any:
         @after_this_request
@@ -178,6 +183,12 @@ def after_this_request_commits(app: Flask, guard: Guard) -> None:
             return answer(sell(id))
 
     route(app, guard(view))
+
+
+@FLASK.add("`teardown_request` commits")
+def teardown_commits(app: Flask, guard: Guard) -> None:
+    app.teardown_request(lambda error: db.session.commit())
+    leave_the_commit(app, guard)
 
 
 @FLASK.add("a `Session` of SQLAlchemy's own, begun and committed in the view", plain=SELLS, fence=None)

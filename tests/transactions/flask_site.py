@@ -48,6 +48,7 @@ locks = DistLock()
 def take_long_to_commit() -> None:
     event.listen(Engine, "commit", lambda connection: time.sleep(COMMIT_TAKES))
     event.listen(Session, "after_commit", lambda session: BOOK.committed())
+    event.listen(Session, "after_soft_rollback", lambda session, transaction: BOOK.rolled_back())
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

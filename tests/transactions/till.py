@@ -83,6 +83,10 @@ class Book:
         if (sale := getattr(self._mine, "sale", None)) is not None:
             sale.until, sale.committed = time.monotonic(), True
 
+    def rolled_back(self) -> None:
+        """A ROLLBACK of this thread: what it commits next is something else."""
+        self._mine.sale = None
+
     def complaints(self, guard: str) -> list[str]:
         """What the sales have against the lock. A few are enough."""
         by_fence = guard in {"fence", "row"}
