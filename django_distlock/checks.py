@@ -140,8 +140,8 @@ def _check_services(setting: object) -> Iterator[CheckMessage]:
 
 def _not_configured() -> CheckMessage:
     hint = (
-        'Write DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or "file:///var/lock/shop" '
-        "if there is only one host."
+        'Write DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or '
+        '"file:///var/lib/shop/locks" if there is only one host.'
     )
     if settings.DEBUG:
         return Caution(

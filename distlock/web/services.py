@@ -124,8 +124,8 @@ def without_settings(debug: bool) -> dict[str, Service]:
     if not debug:
         raise ConfigurationError(
             "DISTLOCK is not configured. Say which lock service all servers of this site share, for example "
-            'DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or "file:///var/lock/shop" '
-            "if there is only one host."
+            'DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or '
+            '"file:///var/lib/shop/locks" if there is only one host.'
         )
     try:
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -232,7 +232,7 @@ def _service(alias: str, given: Mapping[str, Any]) -> Service:
 
 
 def _example(backend: object) -> str:
-    return "file:///var/lock/shop" if backend == "file" else "redis://localhost:6379/0"
+    return "file:///var/lib/shop/locks" if backend == "file" else "redis://localhost:6379/0"
 
 
 def _shown(key: str, value: object) -> str:

@@ -78,7 +78,7 @@ def test_without_settings_production_is_an_error_and_debugging_a_warning(setting
     del settings.DISTLOCK
     assert found() == ["distlock.E001"]
     assert "redis://localhost" in hints()
-    assert "file:///var/lock/shop" in hints()
+    assert "file:///var/lib/shop/locks" in hints()
     settings.DEBUG = True
     assert found() == ["distlock.W001"]
 

@@ -70,7 +70,7 @@ def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
         ({"default": {"LOCATION": REDIS}, 3: {}}, "shape", "has the alias 3"),
         ({"default": {}}, "backend", "does not say which lock service"),
         ({"default": {"BACKEND": "redis"}}, "backend", "has no LOCATION.*redis://localhost"),
-        ({"default": {"BACKEND": "file"}}, "backend", "has no LOCATION.*file:///var/lock"),
+        ({"default": {"BACKEND": "file"}}, "backend", "has no LOCATION.*file:///var/lib/shop/locks"),
         ("localhost:6379", "backend", "is no URL"),
         ({"default": {"BACKEND": "file", "LOCATION": REDIS}}, "backend", "Leave BACKEND out"),
         ({"default": {"LOCATION": REDIS, "TIMEOUTT": 1}}, "key", "'TIMEOUTT'. Did you mean 'TIMEOUT'"),

@@ -15,28 +15,28 @@ from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.place import Place
 from distlock.errors import BackendUnavailable, ConfigurationError
 
-#: Releases and deaths are heard of at once; this is only the net under a lost hint.
-POLL = 2.0
+#: Releases and deaths are heard of at once; this is the net under a lost hint, and under who was stopped.
+POLL = 1.0
 
 #: Where the death of somebody before us cannot be heard of: its process is in another PID namespace.
 POLL_BLIND = 0.25
 
 
 class FileBackend:
-    """Locks in the directory that *url* names: ``file:///var/lock/shop``.
+    """Locks in the directory that *url* names: ``file:///var/lib/shop/locks``.
 
     *busy_timeout* is how many seconds a call waits for a process that was stopped while it wrote.
+    *ack_window* is how many seconds a process has to take a lock that came to it.
     """
 
     capabilities = Capabilities(
         several_processes=True, several_hosts=False, lease=False, survives_restart=False, fair=True
     )
 
-    def __init__(self, url: str, *, busy_timeout: float = 2.0) -> None:
-        if type(busy_timeout) not in {int, float} or not 0 < busy_timeout <= 60:
-            raise ConfigurationError(f"busy_timeout is {busy_timeout!r}: it has to be seconds, at most 60.")
+    def __init__(self, url: str, *, busy_timeout: float = 2.0, ack_window: float = 0.5) -> None:
+        self._patience = _seconds("busy_timeout", busy_timeout)
+        self._ack_window = _seconds("ack_window", ack_window)
         self._place = Place(url)
-        self._patience = float(busy_timeout)
         self._sink: Sink | None = None
         self._client: Client | None = None
         self._lock = threading.Lock()
@@ -47,12 +47,7 @@ class FileBackend:
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         with self._call() as client:
-            spot = client.line.spot(ask.key)
-            mine = client.entries.get(ask.token)
-            line = client.line.entries(spot) if mine is not None else []
-            if mine is None or mine not in line:
-                mine, line = client.join(ask, spot, self._patience)
-            answer = Busy() if mine is None else self._judge(client, ask, spot, mine, line)
+            answer = self._request(client, ask)
             client.insist(ask.token)
             return answer
 
@@ -64,7 +59,10 @@ class FileBackend:
             if mine is None:
                 client.drop(ask.token)
                 return False
-            if not client.living_before(mine, line):
+            ours = mine.held
+            if not ours and not client.living_before(mine, line):
+                ours = client.take(ask, spot, mine, self._patience) is not None
+            if ours:
                 client.insist(ask.token)
                 return True
             client.withdraw(ask.token, mine)
@@ -74,7 +72,7 @@ class FileBackend:
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         with self._call() as client:
-            held = [client.holds(ask) for ask in asks]
+            held = [client.holds(ask, self._patience) for ask in asks]
             client.insist()
             return held
 
@@ -85,7 +83,7 @@ class FileBackend:
             if mine is None or ask.token not in client.held:
                 line = client.line.entries(spot)
                 mine = client.find(ask, line)
-                if mine is None or client.living_before(mine, line):
+                if mine is None or not mine.held:
                     return False
             released = client.withdraw(ask.token, mine)
             # The lock is free, whatever goes wrong with the hint from here on.
@@ -95,7 +93,7 @@ class FileBackend:
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         with self._call() as client:
-            if ask.token not in client.held or not client.holds(ask):
+            if ask.token not in client.held or not client.holds(ask, self._patience):
                 return None
             if number > HIGHEST_FLOOR:
                 raise ConfigurationError(
@@ -108,8 +106,7 @@ class FileBackend:
 
     def locked(self, key: str) -> bool:
         with self._call() as client:
-            line = client.line.entries(client.line.spot(key))
-            return any(client.locks.alive(entry.contender) for entry in line)
+            return client.locked(key, self._patience)
 
     def close(self) -> None:
         with self._lock:
@@ -153,25 +150,48 @@ class FileBackend:
             client.begin()
             return client
 
-    def _judge(
-        self, client: Client, ask: Ask, spot: Spot, mine: Entry, line: list[Entry]
-    ) -> Held | Queued | Busy:
-        """What the *line* makes of our entry."""
-        heard = False
-        while before := client.living_before(mine, line):
-            if not ask.wait:
-                client.withdraw(ask.token, mine)
-                client.wake_first(spot)
+    def _request(self, client: Client, ask: Ask) -> Held | Queued | Busy:
+        spot = client.line.spot(ask.key)
+        listening = False
+        while True:
+            line = client.line.entries(spot) if ask.token in client.entries else []
+            mine = client.find(ask, line)
+            if mine is None:
+                # New, or sent away while we stood still.
+                mine, line = client.join(ask, spot, self._patience)
+            if mine is None:
                 return Busy()
-            watched = client.await_turn(ask.key, mine, before)
-            if heard:
-                return Queued(POLL if watched else POLL_BLIND)
+            before = [] if mine.held else client.living_before(mine, line)
+            if not before:
+                taken = mine if mine.held else client.take(ask, spot, mine, self._patience)
+                if taken is None:
+                    continue
+                return Held(client.hold(ask, spot, taken, self._patience))
+            if not ask.wait:
+                return self._leave(client, ask, spot, mine)
+            pause = client.send_away(ask, spot, before[0], self._ack_window, self._patience)
+            if not pause:
+                continue
+            try:
+                watched = client.await_turn(ask.key, mine, before)
+            except BackendUnavailable:
+                self._leave(client, ask, spot, mine)
+                raise
+            if listening:
+                return Queued(min(pause, POLL if watched else POLL_BLIND))
             # Only who left after we began to listen has told us, so look once more.
-            heard, line = True, client.line.entries(spot)
-            if mine not in line:
-                client.insist(ask.token)
-                raise BackendUnavailable(f"Somebody deleted {mine.path} while {ask.key!r} was waited for.")
-        return Held(client.hold(ask, spot, mine, self._patience))
+            listening = True
+
+    def _leave(self, client: Client, ask: Ask, spot: Spot, mine: Entry) -> Busy:
+        client.withdraw(ask.token, mine)
+        client.wake_first(spot)
+        return Busy()
+
+
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 60:
+        raise ConfigurationError(f"{name} is {value!r}: it has to be seconds, at most 60.")
+    return float(value)
 
 
 #: A child that uses its parent's backend without a word must not pass for its parent.

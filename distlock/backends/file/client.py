@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import math
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ from distlock.backends.file import hints, record_locks
 from distlock.backends.file.debris import Sweeper
 from distlock.backends.file.line import Entry, Line, Newcomer, Spot, proof_of
 from distlock.backends.file.place import Place
+from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 
 
@@ -24,10 +26,20 @@ class Client:
     """
 
     def __init__(self, place: Place, sink: Sink | None) -> None:
-        place.prepare()
-        self.locks = record_locks.attach(place)
-        self.contender = self.locks.enter()
-        self.line = Line(place, self.locks)
+        # Before anything is made there, and once more where the directory has come to be.
+        place.refuse_network()
+        self._tree = Tree(place)
+        try:
+            self.locks = record_locks.attach(place, self._tree)
+            try:
+                self.contender = self.locks.enter()
+            except BaseException:
+                record_locks.detach(self.locks)
+                raise
+        except BaseException:
+            self._tree.close()
+            raise
+        self.line = Line(place, self._tree, self.locks)
         #: Our entries by token, and those of them that we know to be first.
         self.entries: dict[str, Entry] = {}
         self.held: dict[str, Entry] = {}
@@ -42,7 +54,9 @@ class Client:
         self._closed: str | None = None
         #: The directory that our locks are in is gone; another may be in its place.
         self._deserted = False
-        self._sweeper = Sweeper(place, self.locks, self.line)
+        #: By token: who was before us and had not taken the lock, and since when.
+        self._suspects: dict[str, tuple[int, float]] = {}
+        self._sweeper = Sweeper(self._tree, self.locks, self.line)
         self._sweeper.begin()
 
     def begin(self) -> bool:
@@ -71,7 +85,7 @@ class Client:
 
     def current(self) -> bool:
         """Whether the directory is still the one that our locks are in."""
-        return self.locks.current()
+        return self.locks.current() and self._tree.intact()
 
     def join(self, ask: Ask, spot: Spot, patience: float) -> tuple[Entry | None, list[Entry]]:
         self._sweeper.go_on()
@@ -80,6 +94,8 @@ class Client:
         mine, line = self.line.join(spot, newcomer, patience)
         if mine is not None:
             self.entries[ask.token] = mine
+            if mine.held:
+                self._living(line)
         return mine, line
 
     def find(self, ask: Ask, line: list[Entry]) -> Entry | None:
@@ -88,13 +104,46 @@ class Client:
         ours = (entry for entry in line if entry.contender == self.contender and entry.proof == proof)
         return next(ours, None)
 
-    def holds(self, ask: Ask) -> bool:
+    def holds(self, ask: Ask, patience: float) -> bool:
         """Whether the hold is *ask.token*'s, whoever asks."""
         mine = self.held.get(ask.token)
         if mine is not None:
-            return os.path.exists(mine.path)
-        line = self._first_living(self.line.entries(self.line.spot(ask.key)))
-        return [entry.proof for entry in line] == [proof_of(ask.token)]
+            return self.line.there(mine)
+        line = self._first_living(self.line.exact_entries(self.line.spot(ask.key), patience))
+        return [(entry.proof, entry.held) for entry in line] == [(proof_of(ask.token), True)]
+
+    def locked(self, key: str, patience: float) -> bool:
+        spot = self.line.spot(key)
+        # Only who finds nobody has to look as the only writer: it may have been taken just then.
+        return self._anybody(self.line.entries(spot)) or self._anybody(
+            self.line.exact_entries(spot, patience)
+        )
+
+    def take(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> Entry | None:
+        """Take the lock. None if somebody is before us after all, or has sent us away."""
+        taken = self.line.take(spot, mine, patience)
+        if taken is not None:
+            self.entries[ask.token] = taken
+        return taken
+
+    def send_away(self, ask: Ask, spot: Spot, head: Entry, window: float, patience: float) -> float:
+        """Send *head* away if it has not taken the lock for *window* seconds since it could.
+
+        Returns when to look again, seconds: 0 if it was sent away, ``inf`` if there is nothing against it.
+        """
+        if head.held:
+            self._suspects.pop(ask.token, None)
+            return math.inf
+        now = time.monotonic()
+        suspect, since = self._suspects.get(ask.token, (0, now))
+        if suspect != head.ticket:
+            self._suspects[ask.token] = (head.ticket, now)
+            return window
+        if now < since + window:
+            return since + window - now
+        self.line.send_away(spot, head, patience)
+        self.wake_first(spot)
+        return 0.0
 
     def living_before(self, mine: Entry, line: list[Entry]) -> list[Entry]:
         """Who has to go before it is our turn. The dead are taken out of the line."""
@@ -106,7 +155,7 @@ class Client:
             if self._listener is None:
                 if self._sink is None or self._closed is not None:
                     return False
-                self._listener = hints.Listener(self._place, self.contender, self._sink)
+                self._listener = hints.Listener(self._tree, self.contender, self._sink)
             listener = self._listener
         listener.expect(mine.proof, key)
         # Everybody, not only the next: whoever dies after we looked would break the chain of hints.
@@ -121,7 +170,8 @@ class Client:
             self._fences[ask.token] = (
                 mine.ticket if above else self.line.take_fences(spot, ask.span, floor, patience)
             )
-        self.held[ask.token] = mine
+        self.entries[ask.token] = self.held[ask.token] = mine
+        self._suspects.pop(ask.token, None)
         self._unlisten(mine)
         return self._fences[ask.token]
 
@@ -142,11 +192,12 @@ class Client:
         self.entries.pop(token, None)
         self.held.pop(token, None)
         self._fences.pop(token, None)
+        self._suspects.pop(token, None)
 
     def wake_first(self, spot: Spot) -> None:
         """Hint whoever is first in line now, past the dead."""
         for entry in self._first_living(self.line.entries(spot)):
-            hints.send(self._place, entry.contender, entry.proof)
+            hints.send(self._tree, entry.contender, entry.proof)
 
     def close(self) -> None:
         """Give everything back, and die as a contender once no call is under way. Again: nothing happens."""
@@ -165,6 +216,7 @@ class Client:
         self._lock = threading.Lock()
         if self._listener is not None:
             self._listener.abandon()
+        self._tree.close()
 
     def _close(self, reason: str, *, deserted: bool) -> None:
         with self._lock:
@@ -187,6 +239,7 @@ class Client:
             self.locks.leave(self.contender)
         finally:
             record_locks.detach(self.locks)
+            self._tree.close()
 
     def _give_back_all(self) -> None:
         for token, mine in list(self.entries.items()):
@@ -198,6 +251,9 @@ class Client:
             # Our locks tell nothing of who lives in a directory that was made anew, so touch nobody there.
             if not self._deserted:
                 self.wake_first(self.line.spot_of(mine))
+
+    def _anybody(self, line: list[Entry]) -> bool:
+        return any(self.locks.alive(entry.contender) for entry in line)
 
     def _living(self, line: list[Entry]) -> list[Entry]:
         living = []

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from distlock.backends.file.line import Line
-from distlock.backends.file.place import Place
 from distlock.backends.file.record_locks import RecordLocks
+from distlock.backends.file.tree import Tree
+from distlock.backends.file.trust import Distrusted
 
 #: Seconds that one call may spend on it.
 _BUDGET = 0.002
@@ -19,8 +20,8 @@ _BUDGET = 0.002
 class Sweeper:
     """Deletes entries and FIFOs of dead contenders. The dead never come back."""
 
-    def __init__(self, place: Place, locks: RecordLocks, line: Line) -> None:
-        self._place = place
+    def __init__(self, tree: Tree, locks: RecordLocks, line: Line) -> None:
+        self._tree = tree
         self._locks = locks
         self._line = line
         self._steps: Iterator[None] | None = None
@@ -41,22 +42,23 @@ class Sweeper:
                 if time.monotonic() > end:
                     return
             self._steps = None
-        except OSError:
+        except (OSError, Distrusted):
             self._steps = None  # Sweeping can wait for a better day; the caller's lock can't.
         finally:
             self._turn.release()
 
     def _round(self) -> Iterator[None]:
         known: dict[int, bool] = {}
-        for name in os.listdir(self._place.wake):
+        for name in self._tree.names(".", self._tree.wake):
             with suppress(ValueError):
                 if self._dead(int(name, 16), known):
-                    _delete(f"{self._place.wake}/{name}")
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=self._tree.wake)
             yield
         for entries in self._line.lines_of_shards():
             for entry in entries:
                 if self._dead(entry.contender, known):
-                    _delete(entry.path)
+                    self._line.leave(entry)
                 yield
             yield
 
@@ -65,8 +67,3 @@ class Sweeper:
         if contender not in known:
             known[contender] = not self._locks.alive(contender)
         return known[contender]
-
-
-def _delete(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)

@@ -5,27 +5,30 @@ A hint is never needed for safety. The line of entries decides; a lost hint cost
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import stat
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 from distlock.backends.base import Sink
-from distlock.backends.file.place import Place
+from distlock.backends.file.tree import Tree
+from distlock.errors import BackendUnavailable
 
 #: As much as a pipe holds on Linux, nearly: whoever wrote when it was full could not leave a hint.
 _NEARLY_FULL = 60_000
 
 
-def fifo_of(place: Place, contender: int) -> str:
-    return f"{place.wake}/{contender:015x}"
+def fifo_of(contender: int) -> str:
+    return f"{contender:015x}"
 
 
-def send(place: Place, contender: int, proof: str) -> None:
+def send(tree: Tree, contender: int, proof: str) -> None:
     """Tell *contender* that its entry *proof* may have come to the front."""
     try:
-        descriptor = os.open(fifo_of(place, contender), os.O_WRONLY | os.O_NONBLOCK)
+        descriptor = _open(tree, fifo_of(contender), os.O_WRONLY)
     except OSError:
         return  # Nobody listens: it has not begun to, or it is dead.
     try:
@@ -40,19 +43,24 @@ def send(place: Place, contender: int, proof: str) -> None:
 class Listener:
     """The thread that turns hints and deaths into `Sink.hint`; it sleeps in the kernel meanwhile."""
 
-    def __init__(self, place: Place, contender: int, sink: Sink) -> None:
+    def __init__(self, tree: Tree, contender: int, sink: Sink) -> None:
         self._sink = sink
-        self._path = fifo_of(place, contender)
+        self._tree = tree
+        self._name = fifo_of(contender)
         self._lock = threading.Lock()
         self._keys: dict[str, str] = {}
         self._watched: dict[int, int] = {}
         self._closing = False
-        os.mkfifo(self._path, 0o600)
-        os.chmod(self._path, place.file_mode())
-        # Open for writing as well, so that it never reads as ended when a writer closes.
-        self._fifo = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
-        self._thread = threading.Thread(target=self._run, name="distlock-file-listener", daemon=True)
-        self._thread.start()
+        os.mkfifo(self._name, 0o600, dir_fd=tree.wake)
+        try:
+            # Open for writing as well, so that it never reads as ended when a writer closes.
+            self._fifo = _open(tree, self._name, os.O_RDWR)
+            os.fchmod(self._fifo, tree.file_mode())
+            self._thread = threading.Thread(target=self._run, name="distlock-file-listener", daemon=True)
+            self._start()
+        except BaseException:
+            self._unlink()
+            raise
 
     def expect(self, proof: str, key: str) -> None:
         """From now on a hint for the entry *proof* is a hint for *key*."""
@@ -100,14 +108,30 @@ class Listener:
         if self._thread is not threading.current_thread():
             self._thread.join()
         self.abandon()
-        with suppress(FileNotFoundError):
-            os.unlink(self._path)
+        self._unlink()
 
     def abandon(self) -> None:
         """Close the descriptors and nothing else: in a forked child, which has copies but no thread."""
         for descriptor in (self._fifo, *self._watched.values()):
             os.close(descriptor)
         self._watched.clear()
+
+    def _start(self) -> None:
+        try:
+            self._thread.start()
+        except BaseException as error:
+            os.close(self._fifo)
+            if not isinstance(error, RuntimeError):
+                raise
+            raise BackendUnavailable(
+                "A lock cannot be waited for, because this process can start no more threads "
+                f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, "
+                "pids of a container), or run fewer threads."
+            ) from error
+
+    def _unlink(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._name, dir_fd=self._tree.wake)
 
     def _poke(self) -> None:
         """Let the thread look at everything anew. Only under the lock, and before the close."""
@@ -152,3 +176,11 @@ class Listener:
             keys = set(self._keys.values())
         for key in keys:
             self._sink.hint(key)
+
+
+def _open(tree: Tree, name: str, flags: int) -> int:
+    descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tree.wake)
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"wake/{name}")
+    return descriptor

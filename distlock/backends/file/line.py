@@ -1,8 +1,12 @@
 """The line of contenders for a key: one empty file for each, the oldest living one holds.
 
 A file appears and vanishes in one step, whoever is killed when. Handing over is deleting one's own file: the
-next in line holds from that moment. Its ticket is its fence, because tickets are given in growing order and
-a line is served in the order of its tickets.
+next in line may take the lock from that moment. Its ticket is its fence, because tickets are given in growing
+order and a line is served in the order of its tickets.
+
+Whoever takes the lock says so: it renames its file, as the only writer. Until then those behind it may send
+it away, as the only writers: a process that is stopped where the lock comes to it would block everybody.
+Only a look of the only writer is exact, too: another may miss a file that is being renamed.
 """
 
 from __future__ import annotations
@@ -18,10 +22,12 @@ from typing import NamedTuple
 
 from distlock.backends.file.place import Place
 from distlock.backends.file.record_locks import SHARDS, RecordLocks
+from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
 
 _COUNTER_BYTES = 8
+_WAITS, _HELD = "waits", "holds"
 #: Behind the counters: for each shard the number that fences have to be above, whatever the tickets are.
 _FLOORS = SHARDS * _COUNTER_BYTES
 _COUNTER_LIMIT = 1 << 62
@@ -36,7 +42,16 @@ class Entry(NamedTuple):
     contender: int
     #: A digest of the ask's token: the secret itself is written nowhere.
     proof: str
-    path: str
+    #: It has taken the lock, and nobody may send it away any more.
+    held: bool
+    #: The folder of its shard, and its name there.
+    folder: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Below the directory of the lines."""
+        return f"{self.folder}/{self.name}"
 
 
 class Newcomer(NamedTuple):
@@ -52,7 +67,7 @@ class Spot(NamedTuple):
     """Where the entries of one key lie."""
 
     shard: int
-    directory: str
+    folder: str
     prefix: str
 
 
@@ -67,31 +82,39 @@ def microseconds() -> int:
 class Line:
     """The lines of all keys in one place."""
 
-    def __init__(self, place: Place, locks: RecordLocks, now: Callable[[], int] = microseconds) -> None:
+    def __init__(
+        self, place: Place, tree: Tree, locks: RecordLocks, now: Callable[[], int] = microseconds
+    ) -> None:
         self._place = place
+        self._tree = tree
         self._locks = locks
         self._now = now
 
     def spot(self, key: str) -> Spot:
         shard, prefix = _shard_and_prefix(key)
-        return Spot(shard, f"{self._place.queue}/{shard:02x}", prefix)
+        return Spot(shard, f"{shard:02x}", prefix)
 
     def entries(self, spot: Spot) -> list[Entry]:
-        """Everybody in line, dead or alive, first come first."""
+        """Everybody in line, dead or alive, first come first. Who takes the lock just now may be missing."""
         try:
-            names = os.listdir(spot.directory)
+            names = self._tree.names(spot.folder, self._tree.queue)
         except FileNotFoundError:
             return []
-        return sorted(_parsed(spot.directory, names, spot.prefix))
+        return sorted(_parsed(spot.folder, names, spot.prefix))
+
+    def exact_entries(self, spot: Spot, patience: float) -> list[Entry]:
+        """Everybody in line, dead or alive, first come first."""
+        with self._locks.writing(spot.shard, patience):
+            return self.entries(spot)
 
     def spot_of(self, entry: Entry) -> Spot:
-        directory, _, name = entry.path.rpartition("/")
-        return Spot(int(directory[-2:], 16), directory, name.rsplit("~", 3)[0] + "~")
+        return Spot(int(entry.folder, 16), entry.folder, "~".join(entry.name.split("~")[:2]) + "~")
 
     def join(self, spot: Spot, mine: Newcomer, patience: float) -> tuple[Entry | None, list[Entry]]:
-        """Stand at the end of the line, once. No entry if the newcomer will not wait behind the living.
+        """Stand at the end of the line, once; take the lock if nobody living is before us.
 
-        Returns the line before us as well: whoever is in it may leave any moment, but nobody joins it.
+        No entry if the newcomer will not wait behind the living. Returns the line before us as well: whoever
+        is in it may leave any moment, but nobody joins it.
         """
         with self._locks.writing(spot.shard, patience):
             # Under the writers' lock nobody joins, and whoever leaves only brings us forward.
@@ -99,29 +122,55 @@ class Line:
             for entry in line:
                 if entry.proof == mine.proof and entry.contender == mine.contender:
                     return entry, line
-            if not mine.wait and any(self._locks.alive(entry.contender) for entry in line):
+            free = not any(self._locks.alive(entry.contender) for entry in line)
+            if not free and not mine.wait:
                 return None, line
             ticket = self._take_tickets(spot.shard, mine.span)
-            path = f"{spot.directory}/{spot.prefix}{ticket:016d}~{mine.contender:015x}~{mine.proof}"
-            self._create(spot.directory, path)
-            return Entry(ticket, mine.contender, mine.proof, path), line
+            name = _name(spot.prefix, ticket, mine.contender, mine.proof, free)
+            entry = Entry(ticket, mine.contender, mine.proof, free, spot.folder, name)
+            self._create(entry)
+            return entry, line
+
+    def take(self, spot: Spot, mine: Entry, patience: float) -> Entry | None:
+        """Take the lock. None if somebody living is before us, or we were sent away."""
+        with self._locks.writing(spot.shard, patience):
+            for entry in self.entries(spot):
+                if (entry.ticket, entry.contender) == (mine.ticket, mine.contender):
+                    return entry if entry.held else self._mark(spot, entry)
+                if self._locks.alive(entry.contender):
+                    return None
+            return None
+
+    def send_away(self, spot: Spot, head: Entry, patience: float) -> None:
+        """Take *head* out of the line, unless it has taken the lock."""
+        with self._locks.writing(spot.shard, patience):
+            for entry in self.entries(spot):
+                if (entry.ticket, entry.contender) == (head.ticket, head.contender) and not entry.held:
+                    self.leave(entry)
+
+    def there(self, entry: Entry) -> bool:
+        """Whether *entry*, which has the lock, is in line still."""
+        try:
+            os.stat(entry.path, dir_fd=self._tree.queue, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
 
     def leave(self, entry: Entry) -> bool:
         """False if the entry was gone already."""
         try:
-            os.unlink(entry.path)
+            os.unlink(entry.path, dir_fd=self._tree.queue)
         except FileNotFoundError:
             return False
         return True
 
     def lines_of_shards(self) -> Iterator[list[Entry]]:
         """Every entry of every key, a shard at a time, from a random one on."""
-        shards = os.listdir(self._place.queue)
+        shards = self._tree.names(".", self._tree.queue)
         start = random.randrange(len(shards)) if shards else 0  # noqa: S311
         for shard in shards[start:] + shards[:start]:
-            directory = f"{self._place.queue}/{shard}"
             with suppress(FileNotFoundError, NotADirectoryError):
-                yield list(_parsed(directory, os.listdir(directory)))
+                yield list(_parsed(shard, self._tree.names(shard, self._tree.queue)))
 
     def floor(self, spot: Spot) -> int:
         """What fences have to be above. Tickets that were taken before it was raised may not be."""
@@ -157,14 +206,26 @@ class Line:
     def _write(self, offset: int, number: int) -> None:
         os.pwrite(self._locks.descriptor, number.to_bytes(_COUNTER_BYTES, "little"), offset)
 
-    def _create(self, directory: str, path: str) -> None:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    def _create(self, entry: Entry) -> None:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
         try:
-            descriptor = os.open(path, flags, 0o600)
+            descriptor = os.open(entry.path, flags, 0o600, dir_fd=self._tree.queue)
         except FileNotFoundError:
-            self._place.make_directory(directory)
-            descriptor = os.open(path, flags, 0o600)
+            self._tree.make(entry.folder, self._tree.queue)
+            descriptor = os.open(entry.path, flags, 0o600, dir_fd=self._tree.queue)
         os.close(descriptor)
+
+    def _mark(self, spot: Spot, entry: Entry) -> Entry:
+        name = _name(spot.prefix, entry.ticket, entry.contender, entry.proof, held=True)
+        held = entry._replace(held=True, name=name)
+        queue = self._tree.queue
+        os.rename(entry.path, held.path, src_dir_fd=queue, dst_dir_fd=queue)
+        return held
+
+
+def _name(prefix: str, ticket: int, contender: int, proof: str, held: bool) -> str:
+    # Of one length, so that to take the lock needs no more space in the directory.
+    return f"{prefix}{ticket:016d}~{contender:015x}~{proof}~{_HELD if held else _WAITS}"
 
 
 @lru_cache(maxsize=4096)
@@ -175,13 +236,12 @@ def _shard_and_prefix(key: str) -> tuple[int, str]:
     return int(digest[:2], 16) % SHARDS, f"{text}~{digest}~"
 
 
-def _parsed(directory: str, names: list[str], prefix: str = "") -> Iterator[Entry]:
+def _parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[Entry]:
     for name in names:
         if not name.startswith(prefix):
             continue
-        _, _, rest = name.partition("~")
-        fields = rest.split("~")
         # What we did not make is not ours to judge or to delete.
         with suppress(ValueError):
-            _, ticket, contender, proof = fields
-            yield Entry(int(ticket), int(contender, 16), proof, f"{directory}/{name}")
+            _, _, ticket, contender, proof, state = name.split("~")
+            if state in {_WAITS, _HELD}:
+                yield Entry(int(ticket), int(contender, 16), proof, state == _HELD, folder, name)

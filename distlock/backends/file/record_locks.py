@@ -22,9 +22,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from distlock.backends.file.place import Place
+from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 
 SHARDS = 256
+
+_STATE = "state"
 
 #: Locked bytes need not exist. The first bytes serialise writers, one for each shard; a contender's byte lies
 #: this far out plus its own 60 random bits, so that nobody has to hand out bytes or take them back.
@@ -59,7 +62,8 @@ class RecordLocks:
     def current(self) -> bool:
         """Whether the state file in the directory is still ours: somebody may have deleted or replaced it."""
         try:
-            return _identity(os.stat(self._place.state)) == self._identity and self.intact()
+            status = os.stat(self._place.state, follow_symlinks=False)
+            return _identity(status) == self._identity and self.intact()
         except OSError:
             return False
 
@@ -149,18 +153,19 @@ _attached: dict[tuple[int, int], RecordLocks] = {}
 _guard = threading.Lock()
 
 
-def attach(place: Place) -> RecordLocks:
+def attach(place: Place, tree: Tree) -> RecordLocks:
     """This process's locks on the state file of *place*, which is made if it is missing."""
     with _guard:
         try:
             # Look before opening: a second descriptor could never be closed again.
-            locks = _attached.get(_identity(os.stat(place.state)))
+            status = os.stat(_STATE, dir_fd=tree.root, follow_symlinks=False)
+            locks = _attached.get(_identity(status))
         except FileNotFoundError:
             locks = None
         if locks is None or not locks.intact():
             if locks is not None:
                 locks.replaced = True
-            descriptor = _open(place)
+            descriptor = _open(tree)
             locks = RecordLocks(place, descriptor)
             _attached[_identity(os.fstat(descriptor))] = locks
         locks.clients += 1
@@ -183,12 +188,19 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _open(place: Place) -> int:
+def _open(tree: Tree) -> int:
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(place.state, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(_STATE, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=tree.root)
     except FileExistsError:
-        return os.open(place.state, os.O_RDWR)
-    os.fchmod(descriptor, place.file_mode())
+        descriptor = os.open(_STATE, flags, dir_fd=tree.root)
+    else:
+        os.fchmod(descriptor, tree.file_mode())
+    try:
+        tree.require_file(descriptor, _STATE)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,15 @@ from tests.backends.file.peer import Peer
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path / "locks"
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that every user may enter and look at, unlike `tmp_path`."""
+    path = Path(tempfile.mkdtemp(prefix="distlock-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import distlock
 from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.backends.file import FileBackend
 
@@ -90,7 +91,9 @@ class Puppet:
         self.sink = Sink()
         self.backend = FileBackend(url)
         self.backend.open(self.sink)
+        self.url = url
         self.asks: dict[str, Ask] = {}
+        self.grants: list[distlock.Grant] = []
 
     def request(self, key: str, wait: bool = True) -> str:
         ask = self.asks.setdefault(key, Ask(key, secrets.token_hex(16), 10.0, 1, wait))
@@ -206,6 +209,42 @@ class Puppet:
             if not os.path.lexists(f"/proc/self/fd/{number}"):
                 os.dup2(0, number)
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest, highest))
+
+    def become(self, user: int, group: int) -> None:
+        """Another user, for good."""
+        os.setgroups([])
+        os.setgid(group)
+        os.setuid(user)
+
+    def limit_threads(self) -> None:
+        """Have no thread started any more: for any user but root."""
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, resource.getrlimit(resource.RLIMIT_NPROC)[1]))
+
+    def unlimit_threads(self) -> None:
+        most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+    def acquire_within(self, name: str, seconds: float) -> dict[str, Any]:
+        """What a user's own call does: with hints, polls and a time-out."""
+        began = time.monotonic()
+        grant = distlock.connect(self.url, prefix="shop").lock(name).acquire(timeout=seconds)
+        if grant is not None:
+            self.grants.append(grant)
+        return {"fence": grant.fence.number if grant else None, "took": time.monotonic() - began}
+
+    def let_go(self) -> None:
+        self.grants.pop().release()
+
+    def pass_around(self, key: str, rounds: int) -> None:
+        """Take *key* again and again, each time from ourselves: it is never free."""
+        held = ask = self.asks[key]
+        for _ in range(rounds):
+            ask = Ask(key, secrets.token_hex(16), 10.0, 1)
+            assert isinstance(self.backend.request(ask), Queued)
+            assert self.backend.release(held)
+            assert isinstance(self.backend.request(ask), Held)
+            held = ask
+        self.asks[key] = held
 
     def refused(self, key: str) -> list[str]:
         try:

@@ -18,6 +18,7 @@ from distlock.backends.file import FileBackend
 from distlock.backends.file.client import Client
 from distlock.backends.file.hints import Listener
 from distlock.backends.file.place import Place
+from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.protocol import Contender, ask
 from distlock.testing.sink import RecordingSink
@@ -97,7 +98,7 @@ def client_of(contender: Contender) -> Client:
 
 
 def entries(directory: Path) -> int:
-    return len(list(directory.glob("v1/queue/*/*")))
+    return len(list(directory.glob("v2/queue/*/*")))
 
 
 def test_a_request_that_a_close_overtook_writes_into_no_other_file(
@@ -230,11 +231,11 @@ def test_a_directory_that_cannot_be_made_again_is_told_each_time(
 class TestListener:
     @pytest.fixture
     def listener(self, url: str) -> Iterator[Listener]:
-        place = Place(url)
-        place.prepare()
-        listener = Listener(place, 1, RecordingSink())
+        tree = Tree(Place(url))
+        listener = Listener(tree, 1, RecordingSink())
         yield listener
         listener.close()
+        tree.close()
 
     @pytest.fixture
     def neighbour(self, peer: StartPeer) -> Callable[[int], int]:

@@ -16,7 +16,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def queue(tmp_path: Path) -> Path:
     """Where the file backend keeps an entry for each holder and waiter."""
-    return tmp_path / "locks" / "v1" / "queue"
+    return tmp_path / "locks" / "v2" / "queue"
 
 
 class TestProtocol(conformance.ProtocolConformance):

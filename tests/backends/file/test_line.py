@@ -15,6 +15,7 @@ from distlock.backends.file import record_locks
 from distlock.backends.file.line import Line, Newcomer, proof_of
 from distlock.backends.file.place import Place
 from distlock.backends.file.record_locks import RecordLocks
+from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
@@ -24,19 +25,24 @@ StartPeer = Callable[..., Peer]
 
 
 def entries(directory: Path) -> int:
-    return len(list(directory.glob("v1/queue/*/*")))
+    return len(list(directory.glob("v2/queue/*/*")))
 
 
 @pytest.fixture
 def place(url: str) -> Place:
-    place = Place(url)
-    place.prepare()
-    return place
+    return Place(url)
 
 
 @pytest.fixture
-def locks(place: Place) -> Iterator[RecordLocks]:
-    locks = record_locks.attach(place)
+def tree(place: Place) -> Iterator[Tree]:
+    tree = Tree(place)
+    yield tree
+    tree.close()
+
+
+@pytest.fixture
+def locks(place: Place, tree: Tree) -> Iterator[RecordLocks]:
+    locks = record_locks.attach(place, tree)
     yield locks
     record_locks.detach(locks)
 
@@ -53,16 +59,18 @@ def take(line: Line, locks: RecordLocks, key: str, span: int = 1) -> int:
     return entry.ticket
 
 
-def test_fences_grow_when_the_clock_is_set_back(place: Place, locks: RecordLocks, key: str) -> None:
-    first = take(Line(place, locks, lambda: 1_000_000), locks, key, span=50)
-    second = take(Line(place, locks, lambda: 5), locks, key)
+def test_fences_grow_when_the_clock_is_set_back(
+    place: Place, tree: Tree, locks: RecordLocks, key: str
+) -> None:
+    first = take(Line(place, tree, locks, lambda: 1_000_000), locks, key, span=50)
+    second = take(Line(place, tree, locks, lambda: 5), locks, key)
     assert first == 1_000_000
     assert second == 1_000_050
 
 
-def test_fences_follow_the_clock(place: Place, locks: RecordLocks, key: str) -> None:
-    take(Line(place, locks, lambda: 1_000_000), locks, key)
-    assert take(Line(place, locks, lambda: 2_000_000), locks, key) == 2_000_000
+def test_fences_follow_the_clock(place: Place, tree: Tree, locks: RecordLocks, key: str) -> None:
+    take(Line(place, tree, locks, lambda: 1_000_000), locks, key)
+    assert take(Line(place, tree, locks, lambda: 2_000_000), locks, key) == 2_000_000
 
 
 def test_fences_grow_over_a_restart_of_all_processes(peer: StartPeer, key: str) -> None:
@@ -86,7 +94,7 @@ def test_a_corrupt_counter_is_told_with_its_remedy(one: Contender, key: str, dir
     mine = ask(key)
     one.held(mine)
     one.backend.release(mine)
-    (directory / "v1" / "state").write_bytes(b"\xff" * 4096)
+    (directory / "v2" / "state").write_bytes(b"\xff" * 4096)
     with pytest.raises(BackendUnavailable, match=r"corrupt.*delete"):
         one.backend.request(ask(key))
 
@@ -168,10 +176,10 @@ def test_descriptors_threads_and_fifos_are_gone_after_close(
     descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     one.held(ask("shop:product_1"))
     two.queued(ask("shop:product_1"))
-    assert list(directory.glob("v1/wake/*"))
+    assert list(directory.glob("v2/wake/*"))
     one.backend.close()
     two.backend.close()
-    assert not list(directory.glob("v1/wake/*"))
+    assert not list(directory.glob("v2/wake/*"))
     assert entries(directory) == 0
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert threading.active_count() == threads
@@ -187,7 +195,7 @@ def test_what_a_crash_left_is_swept_by_who_comes_next(peer: StartPeer, directory
     def swept() -> bool:
         sweeper.do("request", "shop:basket")
         sweeper.do("release", "shop:basket")
-        return entries(directory) == 0 and not list(directory.glob("v1/wake/*"))
+        return entries(directory) == 0 and not list(directory.glob("v2/wake/*"))
 
     wait_until(swept, "nothing is left")
 
@@ -195,9 +203,9 @@ def test_what_a_crash_left_is_swept_by_who_comes_next(peer: StartPeer, directory
 def test_files_that_are_not_ours_are_left_alone(one: Contender, key: str, directory: Path) -> None:
     mine = ask(key)
     one.held(mine)
-    shard = next(directory.glob("v1/queue/*"))
+    shard = next(directory.glob("v2/queue/*"))
     prefix = next(shard.iterdir()).name.rsplit("~", 3)[0]
-    strange = [shard / "README", shard / f"{prefix}~x~y~z", directory / "v1" / "wake" / "README"]
+    strange = [shard / "README", shard / f"{prefix}~x~y~z", directory / "v2" / "wake" / "README"]
     for path in strange:
         path.touch()
     one.backend.release(mine)
@@ -206,9 +214,9 @@ def test_files_that_are_not_ours_are_left_alone(one: Contender, key: str, direct
 
 
 def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
-    place: Place, locks: RecordLocks, key: str
+    place: Place, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
-    line = Line(place, locks)
+    line = Line(place, tree, locks)
     spot = line.spot(key)
     newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True)
     with (

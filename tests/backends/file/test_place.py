@@ -22,12 +22,12 @@ from tests.backends.file.peer import Peer
 @pytest.mark.parametrize(
     ("url", "directory"),
     [
-        ("file:///var/lock/shop", "/var/lock/shop"),
-        ("file:///var/lock/shop/", "/var/lock/shop"),
-        ("file:///var/lock/my%20shop", "/var/lock/my shop"),
-        ("file://localhost/var/lock/shop", "/var/lock/shop"),
-        ("file:////var/lock/shop", "/var/lock/shop"),
-        ("/var/lock/shop", "/var/lock/shop"),
+        ("file:///var/lib/shop", "/var/lib/shop"),
+        ("file:///var/lib/shop/", "/var/lib/shop"),
+        ("file:///var/lib/my%20shop", "/var/lib/my shop"),
+        ("file://localhost/var/lib/shop", "/var/lib/shop"),
+        ("file:////var/lib/shop", "/var/lib/shop"),
+        ("/var/lib/shop", "/var/lib/shop"),
     ],
 )
 def test_an_absolute_directory_is_named_by_three_slashes(url: str, directory: str) -> None:
@@ -37,18 +37,55 @@ def test_an_absolute_directory_is_named_by_three_slashes(url: str, directory: st
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("file://var/lock/shop", "three slashes"),
+        ("file://var/lib/shop", "Write file:///var/lib/shop$"),
+        ("file://relative/path", "Write file:///relative/path$"),
+        ("file://host/path", "names a host.*three slashes"),
+        ("file://[::1/shop", "cannot be read"),
+        ("file:///var/lib/shop?", "query"),
+        ("file:///var/lib/shop#part", "%23"),
+        ("file:///var/lib/100%", "Write %25"),
+        ("file:///var/lib/%zz", "Write %25"),
+        ("file:///var/lib/%2", "Write %25"),
+        ("file:///var/lib%2Fshop", "Write /, as in file:///"),
+        ("file:///var/lib/sh\nop", "control characters"),
+        ("file:///var/lib/sh\ud800op", "control characters"),
+        ("", "no absolute directory"),
         ("file:shop", "no absolute directory"),
         ("shop", "no absolute directory"),
         ("file:///", "no absolute directory"),
-        ("file:///var/lock/%00", "no absolute directory"),
-        ("file:///var/lock/shop?mode=7", "takes none"),
-        ("redis:///var/lock/shop", "and not redis"),
+        ("file:///var/lib/%00", "no absolute directory"),
+        ("file:///var/lib/shop?mode=7", "takes none"),
+        ("redis:///var/lib/shop", "and not redis"),
     ],
 )
 def test_what_names_no_absolute_directory_is_refused(url: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says):
+    with pytest.raises(ConfigurationError, match=says) as caught:
         place.Place(url)
+    assert "file:///" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file://shop:secret@host/path",
+        "file://shop:secret@host",
+        "file://secret@[::1/path",
+        "file:///var/lib/shop?password=secret",
+        "file:///var/lib/shop#secret",
+        "file:secret",
+    ],
+)
+def test_no_error_quotes_a_url(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        create(url)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "secret" not in str(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def test_a_name_that_is_no_unicode_can_be_written() -> None:
+    assert os.fsencode(place.Place("file:///var/lib/%ff").directory) == b"/var/lib/\xff"
 
 
 @pytest.mark.parametrize("busy_timeout", [0, -1, 61, "2", True, float("nan"), None])
@@ -81,14 +118,14 @@ def test_a_directory_that_a_group_shares_is_shared_inside_too(url: str, director
     try:
         first.held(ask(key))
         second.queued(ask(key))
-        fifos = [path for path in (directory / "v1").rglob("*") if path.is_fifo()]
-        directories = [path for path in (directory / "v1").rglob("*") if path.is_dir()]
-        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (directory / "v1").rglob("*")}
+        fifos = [path for path in (directory / "v2").rglob("*") if path.is_fifo()]
+        directories = [path for path in (directory / "v2").rglob("*") if path.is_dir()]
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (directory / "v2").rglob("*")}
     finally:
         os.umask(before)
         first.backend.close()
         second.backend.close()
-    assert modes[directory / "v1" / "state"] == 0o660
+    assert modes[directory / "v2" / "state"] == 0o660
     assert [modes[path] for path in fifos] == [0o660]
     assert {modes[path] for path in directories} == {0o2770}
     assert all(mode & 0o007 == 0 for mode in modes.values())
@@ -185,3 +222,13 @@ def test_a_network_file_system_behind_a_link_is_refused(
     with pytest.raises(ConfigurationError, match="network file system"):
         one.backend.request(ask("shop:product_1"))
     assert list(network.iterdir()) == []
+
+
+def test_no_example_names_a_place_where_everybody_may_make_a_directory() -> None:
+    root = Path(__file__).parents[3]
+    written = [root / "README.md", *root.glob("docs/**/*.md")]
+    for package in ("distlock", "django_distlock", "flask_distlock", "demo_shop", "loadtest"):
+        written += (root / package).rglob("*.py")
+    assert len(written) > 100
+    named = {path.name for path in written if "file:///var/lock" in path.read_text(encoding="utf-8")}
+    assert named == set()

@@ -1,0 +1,199 @@
+"""The directories of one place, opened and checked from the root down: what was checked is what is used.
+
+Each level is opened in the one above it, never by its whole path again, and no symbolic link is followed but
+root's and our own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import NamedTuple
+
+from distlock.backends.file import trust
+from distlock.backends.file.place import FORMAT, Place
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: An ancestor need not be readable, where the system can do without.
+_ANCESTOR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS = 40
+
+
+class _Opened(NamedTuple):
+    device: int
+    inode: int
+    path: str
+
+
+class Tree:
+    """Open descriptors of a lock directory and of what is in it. It is made where it is missing.
+
+    A directory that we make is this user's alone. One that an administrator made is followed: who may write
+    there (its owner, or its group too) may use the locks.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._opened: dict[int, _Opened] = {}
+        self._base = self._keep(_walk(place.directory), place.directory)
+        try:
+            #: Where the state file is, the lines, and the FIFOs of those who wait.
+            self.root = self._enter(FORMAT, self._base)
+            self.queue = self._enter("queue", self.root)
+            self.wake = self._enter("wake", self.root)
+        except BaseException:
+            self.close()
+            raise
+
+    def intact(self) -> bool:
+        """Whether the descriptors are still ours, and only those who are trusted may write there.
+
+        Who becomes a daemon closes all that it finds.
+        """
+        try:
+            for descriptor, opened in self._opened.items():
+                status = os.fstat(descriptor)
+                if (status.st_dev, status.st_ino) != opened[:2]:
+                    return False
+                self._require(status, opened.path)
+        except (OSError, trust.Distrusted):
+            return False
+        return True
+
+    def close(self) -> None:
+        for descriptor, opened in self._opened.items():
+            with suppress(OSError):
+                status = os.fstat(descriptor)
+                if (status.st_dev, status.st_ino) == opened[:2]:
+                    os.close(descriptor)
+        self._opened.clear()
+
+    def names(self, name: str, parent: int) -> list[str]:
+        """What is in the directory *name* of *parent*."""
+        # Never of a descriptor that is kept: threads would share its position, and miss an entry.
+        descriptor = self._open(name, parent)
+        try:
+            return os.listdir(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def make(self, name: str, parent: int) -> None:
+        """Make the directory *name* in *parent*, with the rights of the lock directory."""
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)
+        except FileExistsError:
+            return
+        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+        try:
+            # setgid keeps the group of what is made in it, which a shared directory depends on.
+            os.fchmod(descriptor, self._rights() & (stat.S_ISGID | 0o770) | 0o700)
+        finally:
+            os.close(descriptor)
+
+    def file_mode(self) -> int:
+        """The rights of our files: whoever may write in the lock directory, but never everybody."""
+        return self._rights() & 0o660 | 0o600
+
+    def require_file(self, descriptor: int, name: str) -> None:
+        """Raise unless the open file *name* is a plain one that only those who are trusted can change."""
+        status = os.fstat(descriptor)
+        self._require(status, f"{self._place.root}/{name}")
+        # A second name is somebody else's way to have us write into a file of another purpose.
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise trust.Distrusted(
+                f"{self._place.root}/{name} is no plain file with one name: somebody put it there. Stop "
+                f"every process that uses the locks, then delete {self._place.root}."
+            )
+
+    def _rights(self) -> int:
+        mode = os.fstat(self._base).st_mode
+        # Where everybody may make something (a sticky directory), what we make is this user's alone.
+        return mode & ~0o070 if mode & stat.S_IWOTH else mode
+
+    def _enter(self, name: str, parent: int) -> int:
+        self.make(name, parent)
+        return self._keep(self._open(name, parent), f"{self._opened[parent].path}/{name}")
+
+    def _open(self, name: str, parent: int) -> int:
+        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+        try:
+            self._require(os.fstat(descriptor), f"{self._opened[parent].path}/{name}")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _keep(self, descriptor: int, path: str) -> int:
+        status = os.fstat(descriptor)
+        self._opened[descriptor] = _Opened(status.st_dev, status.st_ino, path)
+        return descriptor
+
+    def _require(self, status: os.stat_result, path: str) -> None:
+        directory = self._place.directory
+        if path == directory:
+            trust.require(status, path, directory, trust.groups())
+            return
+        base = os.fstat(self._base)
+        # Who owns the lock directory trusts the group that it lets write there.
+        shared = trust.groups() | ({base.st_gid} if base.st_mode & stat.S_IWGRP else set())
+        trust.require(status, path, directory, shared, inside=True)
+
+
+def _walk(directory: str) -> int:
+    """A descriptor of the absolute *directory*, made where it is missing. Raises `trust.Distrusted`."""
+    groups = trust.groups()
+    here, path = os.open("/", _ANCESTOR), "/"
+    ahead = _steps(directory)
+    links = 0
+    try:
+        trust.require(os.fstat(here), path, directory, groups)
+        while ahead:
+            step = ahead.pop()
+            below = os.path.normpath(os.path.join(path, step))
+            try:
+                target = _link(step, here, below, directory)
+                if target is None:
+                    following = _ancestor(step, here, 0o755 if ahead else 0o700)
+                else:
+                    links += 1
+                    if links > _MOST_LINKS:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                    ahead += _steps(target)
+                    if not target.startswith("/"):
+                        continue
+                    following, below = os.open("/", _ANCESTOR), "/"
+            except OSError as error:
+                error.filename = below
+                raise
+            os.close(here)
+            here, path = following, below
+            trust.require(os.fstat(here), path, directory, groups)
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _steps(path: str) -> list[str]:
+    """The names in *path*, the first one last."""
+    return [step for step in reversed(path.split("/")) if step not in {"", "."}]
+
+
+def _link(step: str, here: int, path: str, directory: str) -> str | None:
+    """Where the symbolic link *step* points to; None if it is none. Nobody else can change *here*."""
+    with suppress(FileNotFoundError):
+        status = os.lstat(step, dir_fd=here)
+        if stat.S_ISLNK(status.st_mode):
+            trust.require_link(status, path, directory)
+            return os.readlink(step, dir_fd=here)
+    return None
+
+
+def _ancestor(step: str, here: int, mode: int) -> int:
+    with suppress(FileNotFoundError):
+        return os.open(step, _ANCESTOR, dir_fd=here)
+    with suppress(FileExistsError):
+        os.mkdir(step, mode, dir_fd=here)
+    return os.open(step, _ANCESTOR, dir_fd=here)

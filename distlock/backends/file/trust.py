@@ -1,0 +1,65 @@
+"""Who could put another directory or file in the place of one: only those who are trusted with the locks.
+
+Trusted are root, this user, and the members of a group that may write: whoever owns a directory and gives a
+group the right to write trusts its members. Anybody else could swap the directory, and two would hold a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Collection
+
+from distlock.backends.file.address import make_it
+from distlock.errors import ConfigurationError
+
+
+class Distrusted(ConfigurationError):
+    """Somebody who is not trusted could change what our locks depend on."""
+
+
+def groups() -> set[int]:
+    """The groups that this process is in."""
+    return {os.getegid(), *os.getgroups()}
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Whether it is this user's or root's."""
+    return status.st_uid in {0, os.geteuid()}
+
+
+def require_link(status: os.stat_result, path: str, directory: str) -> None:
+    """Raise `Distrusted` if somebody else can let the symbolic link at *path* point elsewhere."""
+    if not _is_own(status):
+        raise _distrusted(directory, f"{path} is a symbolic link of {_user(status.st_uid)}")
+
+
+def require(
+    status: os.stat_result, path: str, directory: str, shared: Collection[int], *, inside: bool = False
+) -> None:
+    """Raise `Distrusted` if somebody who is not trusted can change what is at *path*.
+
+    *shared* are the groups whose members are trusted. *inside* the lock directory nobody else may write,
+    sticky bit or not.
+    """
+    mode = status.st_mode
+    if not _is_own(status) and not (mode & stat.S_IWGRP and status.st_gid in shared):
+        raise _distrusted(directory, f"{path} belongs to {_user(status.st_uid)}")
+    if mode & stat.S_IWOTH and (inside or not mode & stat.S_ISVTX):
+        raise _distrusted(directory, f"{path} may be written by everybody (mode {stat.S_IMODE(mode):04o})")
+
+
+def _distrusted(directory: str, what: str) -> Distrusted:
+    return Distrusted(
+        f"The lock directory {directory} cannot be trusted: {what}, so that another user could put something "
+        "else in its place, and two would hold one lock. Take its rights away, or name a directory of your "
+        f"own: {make_it(directory)}"
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user {uid}"

@@ -1,0 +1,208 @@
+"""Processes that stand still, or can do less than they want: nobody else waits past a time-out for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distlock.backends.base import Busy, Held, Queued
+from distlock.backends.file import FileBackend
+from distlock.testing.fixtures import wait_until
+from distlock.testing.protocol import Contender, ask
+from tests.backends.file.peer import Peer
+
+StartPeer = Callable[..., Peer]
+
+#: Longer than any of it takes on a busy machine.
+CEILING = 60.0
+#: A user of whom no other process runs, so that its limit of threads is ours alone.
+LONELY = 64_209
+
+
+def queued(directory: Path) -> int:
+    """How many hold or wait."""
+    return len(list(directory.glob("v2/queue/*/*")))
+
+
+def standing_still(each: Peer) -> None:
+    each.signal(signal.SIGSTOP)
+    status = Path(f"/proc/{each.pid}/stat")
+    wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
+
+
+def test_a_first_waiter_that_stands_still_blocks_nobody(
+    peer: StartPeer, one: Contender, key: str, directory: Path
+) -> None:
+    mine = ask(key)
+    one.held(mine)
+    first, second = peer(), peer()
+    stopped = first.begin("acquire", key)
+    wait_until(lambda: queued(directory) == 2, "the first waiter stands in line")
+    waiting = second.begin("acquire_within", "product_1", CEILING)
+    wait_until(lambda: queued(directory) == 3, "the second waiter stands in line")
+    standing_still(first)
+    one.backend.release(mine)
+    fence = waiting.result(CEILING)["fence"]
+    assert fence is not None
+    # It comes back, finds that it was sent away, and stands in line again.
+    first.signal(signal.SIGCONT)
+    wait_until(lambda: queued(directory) == 2, "the first waiter stands in line again")
+    assert not stopped.done()
+    second.do("let_go")
+    assert stopped.result(CEILING)["fence"] > fence
+
+
+def test_a_time_out_behind_one_that_stands_still_is_kept(
+    peer: StartPeer, one: Contender, key: str, directory: Path
+) -> None:
+    mine = ask(key)
+    one.held(mine)
+    first, second = peer(), peer()
+    first.begin("acquire", key)
+    wait_until(lambda: queued(directory) == 2, "the first waiter stands in line")
+    standing_still(first)
+    waiting = second.begin("acquire_within", "product_1", 0.3)
+    assert waiting.result(CEILING)["fence"] is None
+    one.backend.release(mine)
+    # Also when the lock has come to it, and nobody was there to see for how long.
+    assert second.do("acquire_within", "product_1", 0.2)["fence"] is None
+    assert second.do("acquire_within", "product_1", CEILING)["fence"] is not None
+
+
+def test_a_whole_row_of_waiters_that_stand_still_is_passed_over(
+    peer: StartPeer, one: Contender, two: Contender, key: str, directory: Path
+) -> None:
+    mine, last = ask(key), ask(key)
+    one.held(mine)
+    for number in range(3):
+        each = peer()
+        each.begin("acquire", key)
+        wait_until(lambda count=number + 2: queued(directory) == count, "it stands in line")
+        standing_still(each)
+    two.queued(last)
+    one.backend.release(mine)
+    wait_until(lambda: isinstance(two.backend.request(last), Held), "the lock has come to the last one")
+
+
+def test_who_has_taken_the_lock_is_not_sent_away(
+    peer: StartPeer, one: Contender, url: str, key: str, directory: Path
+) -> None:
+    mine = ask(key)
+    one.held(mine)
+    second = peer()
+    acquired = second.begin("acquire", key)
+    wait_until(lambda: queued(directory) == 2, "the waiter stands in line")
+    one.backend.release(mine)
+    acquired.result(CEILING)
+    standing_still(second)
+    impatient = Contender(FileBackend(url, ack_window=0.001))
+    try:
+        late = ask(key)
+        looks = [impatient.backend.request(late) for _ in range(50)]
+        assert {type(answer) for answer in looks} == {Queued}
+    finally:
+        impatient.backend.close()
+    second.signal(signal.SIGCONT)
+    assert second.do("renew", key)
+
+
+def test_a_window_begins_when_the_lock_could_be_taken(
+    one: Contender, two: Contender, url: str, key: str
+) -> None:
+    mine, second, third = ask(key), ask(key), ask(key)
+    one.held(mine)
+    two.queued(second)
+    impatient = Contender(FileBackend(url, ack_window=0.001))
+    try:
+        assert all(isinstance(impatient.backend.request(third), Queued) for _ in range(50))
+        one.backend.release(mine)
+        wait_until(lambda: isinstance(impatient.backend.request(third), Held), "the second was sent away")
+        two.queued(second)
+        assert two.backend.request(ask(key, wait=False)) == Busy()
+        impatient.backend.release(third)
+        two.held(second)
+    finally:
+        impatient.backend.close()
+
+
+def test_who_wants_to_leave_the_queue_and_was_first_has_the_lock_for_good(
+    one: Contender, two: Contender, url: str, key: str
+) -> None:
+    mine, second = ask(key), ask(key)
+    one.held(mine)
+    two.queued(second)
+    one.backend.release(mine)
+    assert two.backend.cancel(second) is True
+    impatient = Contender(FileBackend(url, ack_window=0.001))
+    try:
+        late = ask(key)
+        assert all(isinstance(impatient.backend.request(late), Queued) for _ in range(20))
+    finally:
+        impatient.backend.close()
+    assert two.backend.renew([second]) == [True]
+
+
+def test_a_lock_on_its_way_to_the_next_is_never_free(
+    one: Contender, peer: StartPeer, key: str, directory: Path
+) -> None:
+    """Also in the middle of the step in which the next one takes it."""
+    each = peer()
+    each.do("acquire", key)
+    (line,) = (directory / "v2" / "queue").iterdir()
+    for number in range(1_000):
+        # So many that a look at the directory is more than one step.
+        (line / f"{number:0100d}").touch()
+    turns = each.begin("pass_around", key, 200)
+    looks = []
+    while not turns.done():
+        looks.append(one.backend.locked(key))
+    turns.result(CEILING)
+    assert looks
+    assert all(looks)
+
+
+@pytest.fixture
+def lonely(peer: StartPeer, directory: Path) -> Peer:
+    """A process that can be denied threads, which root can't."""
+    each = peer()
+    if os.geteuid() == 0:
+        directory.mkdir()
+        os.chown(directory, 0, LONELY)
+        directory.chmod(0o2770)
+        each.do("become", LONELY, LONELY)
+    return each
+
+
+@pytest.fixture
+def directory(open_directory: Path) -> Path:
+    return open_directory / "locks"
+
+
+def test_a_thread_that_cannot_be_started_is_told_and_started_later(
+    one: Contender, lonely: Peer, key: str, directory: Path
+) -> None:
+    mine = ask(key)
+    one.held(mine)
+    lonely.do("limit_threads")
+    for _ in range(3):
+        kind, message = lonely.do("refused", key)
+        assert kind == "BackendUnavailable"
+        assert "can start no more threads" in message
+        assert "ulimit -u" in message
+        assert queued(directory) == 1
+        assert not list(directory.glob("v2/wake/*"))
+    lonely.do("unlimit_threads")
+    acquired = lonely.begin("acquire", key)
+    wait_until(lambda: queued(directory) == 2, "it stands in line")
+    one.backend.release(mine)
+    assert acquired.result(CEILING)["fence"]
+
+
+def test_a_free_lock_needs_no_thread(lonely: Peer, key: str) -> None:
+    lonely.do("limit_threads")
+    assert lonely.do("request", key) == "Held"
+    assert lonely.do("release", key)["released"]
