@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from weakref import WeakSet
 
+from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.file.client import Client
 from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
@@ -47,7 +48,7 @@ class FileBackend:
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         with self._call() as client:
-            answer = self._request(client, ask)
+            answer = self._request(client, ask, deadline)
             client.insist(ask.token)
             return answer
 
@@ -61,7 +62,7 @@ class FileBackend:
                 return False
             ours = mine.held
             if not ours and not client.living_before(mine, line):
-                ours = client.take(ask, spot, mine, self._patience) is not None
+                ours = client.take(ask, spot, mine, self._left(deadline)) is not None
             if ours:
                 client.insist(ask.token)
                 return True
@@ -150,7 +151,7 @@ class FileBackend:
             client.begin()
             return client
 
-    def _request(self, client: Client, ask: Ask) -> Held | Queued | Busy:
+    def _request(self, client: Client, ask: Ask, deadline: float) -> Held | Queued | Busy:
         spot = client.line.spot(ask.key)
         listening = False
         while True:
@@ -158,18 +159,18 @@ class FileBackend:
             mine = client.find(ask, line)
             if mine is None:
                 # New, or sent away while we stood still.
-                mine, line = client.join(ask, spot, self._patience)
+                mine, line = client.join(ask, spot, self._left(deadline))
             if mine is None:
                 return Busy()
             before = [] if mine.held else client.living_before(mine, line)
             if not before:
-                taken = mine if mine.held else client.take(ask, spot, mine, self._patience)
+                taken = mine if mine.held else client.take(ask, spot, mine, self._left(deadline))
                 if taken is None:
                     continue
-                return Held(client.hold(ask, spot, taken, self._patience))
+                return Held(client.hold(ask, spot, taken, self._left(deadline)))
             if not ask.wait:
                 return self._leave(client, ask, spot, mine)
-            pause = client.send_away(ask, spot, before[0], self._ack_window, self._patience)
+            pause = client.send_away(ask, spot, before[0], self._ack_window, self._left(deadline))
             if not pause:
                 continue
             try:
@@ -181,6 +182,10 @@ class FileBackend:
                 return Queued(min(pause, POLL if watched else POLL_BLIND))
             # Only who left after we began to listen has told us, so look once more.
             listening = True
+
+    def _left(self, deadline: float) -> float:
+        """How long to wait for a process that writes, seconds."""
+        return min(self._patience, max(0.0, deadline - clock.now()))
 
     def _leave(self, client: Client, ask: Ask, spot: Spot, mine: Entry) -> Busy:
         client.withdraw(ask.token, mine)

@@ -144,8 +144,8 @@ class RecordLocks:
 
     def _stalled(self, patience: float) -> BackendUnavailable:
         return BackendUnavailable(
-            f"Another process has been writing in the lock directory {self._place.directory} "
-            f"for {patience:g} s: it was stopped in the middle. Continue it or kill it."
+            f"Another process has been writing in the lock directory {self._place.directory} for longer than "
+            f"this call could wait ({patience:.3g} s): it was stopped in the middle. Continue it or kill it."
         )
 
 

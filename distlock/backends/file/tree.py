@@ -37,8 +37,10 @@ class Tree:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._opened: dict[int, _Opened] = {}
+        self._group: int | None = None
         self._base = self._keep(_walk(place.directory), place.directory)
         try:
+            self._require(os.fstat(self._base), place.directory)
             #: Where the state file is, the lines, and the FIFOs of those who wait.
             self.root = self._enter(FORMAT, self._base)
             self.queue = self._enter("queue", self.root)
@@ -133,22 +135,20 @@ class Tree:
     def _require(self, status: os.stat_result, path: str) -> None:
         directory = self._place.directory
         if path == directory:
-            trust.require(status, path, directory, trust.groups())
-            return
-        base = os.fstat(self._base)
-        # Who owns the lock directory trusts the group that it lets write there.
-        shared = trust.groups() | ({base.st_gid} if base.st_mode & stat.S_IWGRP else set())
-        trust.require(status, path, directory, shared, inside=True)
+            # Who owns the lock directory trusts the group that it lets write there.
+            self._group = status.st_gid if status.st_mode & stat.S_IWGRP else None
+            trust.require(status, path, directory)
+        else:
+            trust.require(status, path, directory, group=self._group, inside=True)
 
 
 def _walk(directory: str) -> int:
     """A descriptor of the absolute *directory*, made where it is missing. Raises `trust.Distrusted`."""
-    groups = trust.groups()
     here, path = os.open("/", _ANCESTOR), "/"
     ahead = _steps(directory)
     links = 0
     try:
-        trust.require(os.fstat(here), path, directory, groups)
+        trust.require(os.fstat(here), path, directory)
         while ahead:
             step = ahead.pop()
             below = os.path.normpath(os.path.join(path, step))
@@ -169,7 +169,7 @@ def _walk(directory: str) -> int:
                 raise
             os.close(here)
             here, path = following, below
-            trust.require(os.fstat(here), path, directory, groups)
+            trust.require(os.fstat(here), path, directory)
     except BaseException:
         os.close(here)
         raise

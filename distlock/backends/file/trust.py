@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Collection
 
 from distlock.backends.file.address import make_it
 from distlock.errors import ConfigurationError
@@ -19,16 +18,6 @@ class Distrusted(ConfigurationError):
     """Somebody who is not trusted could change what our locks depend on."""
 
 
-def groups() -> set[int]:
-    """The groups that this process is in."""
-    return {os.getegid(), *os.getgroups()}
-
-
-def _is_own(status: os.stat_result) -> bool:
-    """Whether it is this user's or root's."""
-    return status.st_uid in {0, os.geteuid()}
-
-
 def require_link(status: os.stat_result, path: str, directory: str) -> None:
     """Raise `Distrusted` if somebody else can let the symbolic link at *path* point elsewhere."""
     if not _is_own(status):
@@ -36,18 +25,27 @@ def require_link(status: os.stat_result, path: str, directory: str) -> None:
 
 
 def require(
-    status: os.stat_result, path: str, directory: str, shared: Collection[int], *, inside: bool = False
+    status: os.stat_result, path: str, directory: str, *, group: int | None = None, inside: bool = False
 ) -> None:
     """Raise `Distrusted` if somebody who is not trusted can change what is at *path*.
 
-    *shared* are the groups whose members are trusted. *inside* the lock directory nobody else may write,
-    sticky bit or not.
+    The members of *group* are trusted, too. *inside* the lock directory nobody else may write, sticky bit or
+    not.
     """
     mode = status.st_mode
-    if not _is_own(status) and not (mode & stat.S_IWGRP and status.st_gid in shared):
+    if not (_is_own(status) or (mode & stat.S_IWGRP and _is_ours(status.st_gid, group))):
         raise _distrusted(directory, f"{path} belongs to {_user(status.st_uid)}")
     if mode & stat.S_IWOTH and (inside or not mode & stat.S_ISVTX):
         raise _distrusted(directory, f"{path} may be written by everybody (mode {stat.S_IMODE(mode):04o})")
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Whether it is this user's or root's."""
+    return status.st_uid in {0, os.geteuid()}
+
+
+def _is_ours(group: int, trusted: int | None) -> bool:
+    return group == trusted or group == os.getegid() or group in os.getgroups()
 
 
 def _distrusted(directory: str, what: str) -> Distrusted:

@@ -232,6 +232,12 @@ class Puppet:
             self.grants.append(grant)
         return {"fence": grant.fence.number if grant else None, "took": time.monotonic() - began}
 
+    def stop_writing_halfway(self, key: str) -> None:
+        """Be the writer of the shard of *key*, for good."""
+        client = self.backend._connected()
+        self.halfway = client.locks.writing(client.line.spot(key).shard, 2.0)
+        self.halfway.__enter__()
+
     def let_go(self) -> None:
         self.grants.pop().release()
 

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import distlock
+from distlock import clock
 from distlock.backends.base import Busy, Held, Queued
 from distlock.backends.file import FileBackend
+from distlock.errors import BackendUnavailable
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import Peer
@@ -163,6 +166,44 @@ def test_a_lock_on_its_way_to_the_next_is_never_free(
     turns.result(CEILING)
     assert looks
     assert all(looks)
+
+
+def test_no_call_outlasts_its_deadline_behind_a_writer_that_was_stopped(
+    peer: StartPeer, one: Contender, url: str, key: str
+) -> None:
+    patient = Contender(FileBackend(url, busy_timeout=60))
+    try:
+        mine, second = ask(key), ask(key)
+        one.held(mine)
+        patient.queued(second)
+        peer().do("stop_writing_halfway", key)
+        one.backend.release(mine)
+        began = clock.now()
+        for call, it in [
+            (patient.backend.request, second),
+            (patient.backend.request, ask(key)),
+            (patient.backend.cancel, second),
+        ]:
+            with pytest.raises(BackendUnavailable, match="was stopped in the middle"):
+                call(it, clock.now() + 0.1)
+        assert clock.now() - began < 30
+    finally:
+        patient.backend.close()
+
+
+def test_a_wait_behind_a_writer_that_was_stopped_ends_on_time(
+    peer: StartPeer, one: Contender, url: str, key: str
+) -> None:
+    locks = distlock.connect(url, prefix="shop", busy_timeout=60)
+    one.held(ask(key))
+    halfway = peer()
+    halfway.do("stop_writing_halfway", key)
+    began = clock.now()
+    with pytest.raises(BackendUnavailable, match="was stopped in the middle"):
+        locks.lock("product_1").acquire(timeout=0.3)
+    assert clock.now() - began < 30
+    halfway.kill()
+    locks.close()
 
 
 @pytest.fixture
