@@ -31,7 +31,7 @@ def _was_committed(error: LockError) -> bool:
 
 def response_of(answer: Answer, request: HttpRequest) -> HttpResponse:
     """*answer*, as *request* accepts it."""
-    rendered = render(answer, request.headers.get("Accept", ""))
+    rendered = render(answer, request.META.get("HTTP_ACCEPT", ""))
     response = HttpResponse(rendered.body, status=rendered.status, headers=rendered.headers)
     if answer.code == QUEUE_FULL:
         # Django would write a line for each, and mail it to ADMINS. How many they were is logged already.

@@ -6,7 +6,7 @@ import http.client
 import shutil
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +49,8 @@ class Stack:
     """Started by ``with``; ended, with everything that it started, by leaving it.
 
     *shop* configures all instances; its ``instance``, ``database``, ``lock`` and ``goods`` are filled in.
-    *backend* and *database* are what to start, or the URL of what runs already.
+    *backend* and *database* are what to start, or the URL of what runs already. *applications*: what gunicorn
+    is told to serve for each of *frameworks*; *threads*: how many threads each instance has.
     """
 
     def __init__(
@@ -61,9 +62,12 @@ class Stack:
         port: int = 0,
         with_goods: bool = False,
         with_journal: bool = False,
+        applications: Mapping[str, str] = APPLICATIONS,
+        threads: int = THREADS,
     ) -> None:
         self.frameworks, self.backend, self.port = tuple(frameworks), backend, port
         self.with_goods, self.with_journal = with_goods, with_journal
+        self.applications, self.threads = applications, threads
         self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
         self.shop, self.database = shop, database
         self.instances: list[Child] = []
@@ -148,9 +152,9 @@ class Stack:
     def _start_instance(self, cleanup: ExitStack, name: str, framework: str) -> None:
         # The socket is bound here and handed over, so that nobody can take its port in between.
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            command = [sys.executable, "-m", "gunicorn", APPLICATIONS[framework]]
+            command = [sys.executable, "-m", "gunicorn", self.applications[framework]]
             command += ["--bind", f"fd://{listener.fileno()}", "--workers", "1", "--no-control-socket"]
-            command += ["--worker-class", "gthread", "--threads", str(THREADS), "--keep-alive", "75"]
+            command += ["--worker-class", "gthread", "--threads", str(self.threads), "--keep-alive", "75"]
             command += ["--chdir", str(ROOT), "--graceful-timeout", "2", "--log-level", "warning"]
             child = Child(
                 name,

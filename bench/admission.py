@@ -1,0 +1,209 @@
+"""``python -m bench.admission``: who is refused, and what that costs, beside what it shall be.
+
+Two instances of gunicorn with 16 threads each, Redis, PostgreSQL, README's settings; about two minutes. The
+machine should have nothing else to do: buyers, shops and servers share its processors.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import distlock
+from bench.buyers import Answer, Buyer, buy, percentile, together
+from bench.site import told
+from demo_shop.configuration import Configuration
+from demo_shop.ledger import open_sale
+from loadtest.child import Child, StackError
+from loadtest.stack import Stack
+
+THREADS = 16
+BUYERS = 50
+TIMEOUT = 5.0
+#: Units of each product where nothing is to be sold out.
+PLENTY = 1_000_000
+
+APPLICATIONS = {
+    f"{framework}-{kind}": told(framework, **words)
+    for kind, words in {
+        "plain": {},
+        "unlimited": {"TIMEOUT": 3600.0},
+        "slow": {"pause": 1.0},
+        "held": {"pause": 0.1},
+        "capped": {"pause": 0.1, "MAX_WAITERS_TOTAL": 8},
+        "full": {"MAX_WAITERS_TOTAL": 1, "TIMEOUT": 60.0},
+    }.items()
+    for framework in ("django", "flask")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One number and its target."""
+
+    what: str
+    measured: str
+    target: str = ""
+    met: bool | None = None
+
+    def __str__(self) -> str:
+        verdict = {None: "", True: "met", False: "MISSED"}[self.met]
+        return f"{self.what:<58} {self.measured:>16}  {self.target:<18} {verdict}".rstrip()
+
+
+class Bench:
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def port(self, kind: str) -> int:
+        """nginx before the two instances of that *kind*."""
+        return self.stack.front_for([f"django-{kind}", f"flask-{kind}"]).port
+
+    def restock(self, units: int) -> None:
+        open_sale(self.stack.database, units, self.stack.shop.products)
+
+    def burst(self) -> Iterator[Line]:
+        stock, asked = 400, BUYERS * 10
+        self.restock(stock)
+        answers = buy(self.port("plain"), 1, BUYERS, purchases=10)
+        sold, refused = count(answers, "sold"), count(answers, "refused")
+        self.restock(PLENTY)
+        yield Line("50 buyers x 10 at once: sold of 400", f"{sold}", "400", sold == stock)
+        share = refused / asked
+        yield Line("  refused", f"{share:.1%}", "< 2 %", share < 0.02)
+
+    def again_at_once(self) -> Iterator[Line]:
+        rounds, seconds, sold = 4, 2.5, {"plain": 0, "unlimited": 0}
+        for _ in range(rounds):
+            for kind in sold:
+                sold[kind] += count(buy(self.port(kind), 1, BUYERS, seconds=seconds), "sold")
+        rates = {kind: number / (rounds * seconds) for kind, number in sold.items()}
+        yield Line("50 buyers again at once: sales/s, waiting without limit", f"{rates['unlimited']:.0f}")
+        ratio = rates["plain"] / rates["unlimited"]
+        yield Line("  sales/s with admission", f"{rates['plain']:.0f}")
+        yield Line("  ratio", f"{ratio:.2f}", ">= 0.8", ratio >= 0.8)
+
+    def slow_view(self) -> Iterator[Line]:
+        answers = buy(self.port("slow"), 1, BUYERS, seconds=30.0, again_after=0.5)
+        late = [answer for answer in answers if answer.at > TIMEOUT]
+        sold, in_vain = count(late, "sold"), count(late, "in_vain")
+        refused = [answer for answer in late if answer.refused]
+        share = in_vain / max(1, sold + in_vain)
+        yield Line("a view that holds for 1 s: sold, after the first 5 s", f"{sold}")
+        yield Line("  admitted and waited in vain", f"{in_vain} ({share:.1%})", "< 5 %", share < 0.05)
+        yield Line("  refused", f"{len(refused)}")
+        heard = percentile(refused, 0.99)
+        yield Line("  refused hear it: median", f"{percentile(refused, 0.5) * 1000:.0f} ms")
+        yield Line("  refused hear it: p99", f"{heard * 1000:.0f} ms", "< 50 ms", heard < 0.05)
+
+    def others(self) -> Iterator[Line]:
+        for kind in ("capped", "held"):
+            port = self.port(kind)
+            quiet = percentile(buy(port, 2, 1, purchases=20), 0.5)
+            flood: list[Answer] = []
+            others: list[Answer] = []
+
+            def rush(port: int = port, flood: list[Answer] = flood) -> None:
+                flood += buy(port, 1, BUYERS, seconds=10.0, again_after=0.1)
+
+            def look(port: int = port, others: list[Answer] = others) -> None:
+                time.sleep(1.0)
+                others += buy(port, 2, 1, seconds=8.0)
+
+            together([rush, look])
+            slowest = percentile(others, 0.99)
+            ratio = slowest / quiet
+            if kind == "capped":
+                yield Line("another product while one floods, MAX_WAITERS_TOTAL=8: p99", f"{slowest:.2f} s")
+                yield Line("  in quiet holds", f"{ratio:.1f}", "< 5", ratio < 5)
+            else:
+                yield Line("  without a cap, for comparison", f"{ratio:.1f}")
+
+    def processor(self) -> Iterator[Line]:
+        for framework in ("django", "flask"):
+            number = self.stack.frameworks.index(f"{framework}-full")
+            child, port = self.stack.instances[number], self.stack.instance_ports[number]
+            served = self._cost(child, port, product=3, times=300)
+            with self._full(port):
+                refused = self._cost(child, port, product=1, times=1500)
+            ratio = refused / served
+            yield Line(f"{framework}: processor time of a served answer", f"{served * 1000:.2f} ms")
+            yield Line("  of a refused one", f"{refused * 1000:.2f} ms")
+            yield Line("  ratio", f"{ratio:.2f}", "< 0.2", ratio < 0.2)
+
+    def _cost(self, child: Child, port: int, product: int, times: int) -> float:
+        buyer = Buyer(port, product)
+        buyer.buy(0.0)
+        before = processor_seconds(child.process.pid)
+        for _ in range(times):
+            buyer.buy(0.0)
+        spent = processor_seconds(child.process.pid) - before
+        buyer.close()
+        return spent / times
+
+    @contextmanager
+    def _full(self, port: int) -> Iterator[None]:
+        """Product 1 is held by us, and one buyer waits for it: all that may."""
+        locks = distlock.connect(self.stack.shop.lock, prefix="shop")
+        waiting = threading.Thread(target=lambda: Buyer(port, 1).buy(0.0), daemon=True)
+        try:
+            with locks.lock("product_1"):
+                waiting.start()
+                asking = Buyer(port, 1)
+                deadline = time.monotonic() + TIMEOUT
+                while not asking.buy(0.0).refused:
+                    if time.monotonic() > deadline:
+                        raise StackError("Nobody is refused.")
+                yield
+        finally:
+            locks.close()
+        waiting.join()
+
+
+def count(answers: Sequence[Answer], kind: str) -> int:
+    return sum(bool(getattr(answer, kind)) for answer in answers)
+
+
+def processor_seconds(group: int) -> float:
+    """Processor time that a process group has used so far, as Linux tells it."""
+    ticks = 0
+    for process in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = process.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # It has just ended.
+        if int(words[2]) == group:
+            ticks += int(words[11]) + int(words[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> int:
+    shop = Configuration(guard="distributed", stock=PLENTY, products=4)
+    missed = 0
+    with Stack(
+        list(APPLICATIONS),
+        shop,
+        backend="redis",
+        database="postgresql",
+        applications=APPLICATIONS,
+        threads=THREADS,
+    ) as stack:
+        bench = Bench(stack)
+        for scene in (bench.burst, bench.again_at_once, bench.slow_view, bench.others, bench.processor):
+            for line in scene():
+                print(line, flush=True)
+                missed += line.met is False
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except StackError as error:
+        sys.exit(str(error))

@@ -1,0 +1,113 @@
+"""Buyers of the demo's shop, each a thread with a connection of its own; bounded in number and time."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+#: Longer than any time-out of a lock here, seconds.
+PATIENCE = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    #: When it was asked for, seconds since all began.
+    at: float
+    seconds: float
+    status: int
+    code: str | None
+
+    @property
+    def sold(self) -> bool:
+        return self.status == 200
+
+    @property
+    def refused(self) -> bool:
+        return self.code == "lock_queue_full"
+
+    @property
+    def in_vain(self) -> bool:
+        return self.code == "lock_contended"
+
+
+class Buyer:
+    def __init__(self, port: int, product: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        self._path = f"/products/{product}/reduce"
+
+    def buy(self, began: float) -> Answer:
+        asked = time.monotonic()
+        self._connection.request("POST", self._path, headers={"Accept": "application/json"})
+        response = self._connection.getresponse()
+        body = response.read()
+        seconds = time.monotonic() - asked
+        code = json.loads(body).get("code") if response.status >= 400 else None
+        return Answer(asked - began, seconds, response.status, code)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def buy(
+    port: int,
+    product: int,
+    buyers: int,
+    *,
+    purchases: int | None = None,
+    seconds: float | None = None,
+    again_after: float = 0.0,
+) -> list[Answer]:
+    """What *buyers*, who all begin at once, are answered.
+
+    Each buys *purchases* times, or again and again for so many *seconds*; after a refusal it comes again
+    *again_after* seconds later.
+    """
+    answers: list[Answer] = []
+    began = [0.0]
+
+    def begin() -> None:
+        began[0] = time.monotonic()
+
+    ready = threading.Barrier(buyers, begin)
+
+    def come() -> None:
+        buyer, bought = Buyer(port, product), 0
+        ready.wait(PATIENCE)
+        while bought != purchases and (seconds is None or time.monotonic() - began[0] < seconds):
+            answers.append(answer := buyer.buy(began[0]))
+            bought += 1
+            if answer.refused:
+                time.sleep(again_after)
+        buyer.close()
+
+    together([come] * buyers)
+    return answers
+
+
+def together(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run *tasks*, each in a thread. Raises what the first of them raised."""
+    failures: list[BaseException] = []
+
+    def run(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(task,), daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def percentile(answers: Sequence[Answer], share: float) -> float:
+    """The seconds within which that *share* of *answers* came; 0 where there are none."""
+    ordered = sorted(answer.seconds for answer in answers)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
