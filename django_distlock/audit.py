@@ -11,6 +11,7 @@ from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, calls_super, guards_of
+from django_distlock.hidden import hidden
 from django_distlock.remedies import (
     above_the_class,
     async_in_rest,
@@ -69,8 +70,11 @@ def misplaced(route: Route) -> Iterator[str]:
     view = route.pattern.callback
     cls = view_class(view)
     around = [found for found in guards_at(route) if found.method in {"", "dispatch"}]
+    yield from hidden(route)
     if iscoroutinefunction(view):
         for found in around:
+            if found.method == "" and not iscoroutinefunction(found.guarded.wrapper):
+                continue  # sync_to_async() stands around a guard of sync code, which opens its transactions.
             every = EveryAlias(getattr(view, "_non_atomic_requests", ()))
             yield from async_in_transaction(found.guarded, every, cls is not None)
     if cls is None:

@@ -10,6 +10,7 @@ from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
+from distlock.web.sources import where_of
 from django_distlock.calls import Arguments, Keywords, arun, look_over, respond, run
 from django_distlock.placement import Standing, bound_method, is_method
 from django_distlock.remedies import async_in_transaction
@@ -25,6 +26,11 @@ def guard_function(
     when: When | None = None,
 ) -> Callable[..., Any]:
     """*function*, guarded. *methods*: what is locked where *told* does not say; None: every HTTP method."""
+    if hasattr(function, "_ninja_operation"):
+        raise ConfigurationError(
+            f"@{told} stands above the decorator of django-ninja on {where_of(function)}, so that requests "
+            "go past it: write it below."
+        )
     return wrap(Guarded(function, told, methods=methods, when=when), function)
 
 

@@ -161,8 +161,19 @@ def chain(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     while wrapped is not None and id(wrapped) not in seen:
         seen.add(id(wrapped))
         yield wrapped
-        inner = wrapped.func if isinstance(wrapped, functools.partial) else None
-        wrapped = getattr(wrapped, "__wrapped__", inner)
+        wrapped = _behind(wrapped)
+
+
+def _behind(wrapper: Any) -> Any:
+    if (wrapped := getattr(wrapper, "__wrapped__", None)) is not None:
+        return wrapped
+    if isinstance(wrapper, functools.partial):
+        return wrapper.func
+    if type(wrapper).__module__ == "asgiref.sync":
+        return getattr(wrapper, "awaitable", None)
+    # An instance is called by what its class has.
+    call = getattr(type(wrapper), "__call__", None)  # noqa: B004
+    return call if inspect.isfunction(call) else None
 
 
 def guards_of(function: Callable[..., Any]) -> list[Guarded]:
@@ -173,6 +184,13 @@ def guards_of(function: Callable[..., Any]) -> list[Guarded]:
         if isinstance(guard, Guarded) and guard not in found:
             found.append(guard)
     return found
+
+
+def around(function: Callable[..., Any], guarded: Guarded) -> list[Callable[..., Any]]:
+    """What a call of *function* passes through, the outermost first, up to what stands as *guarded* there."""
+    passed = list(chain(function))
+    marked = [index for index, one in enumerate(passed) if getattr(one, _MARK, None) is guarded]
+    return passed[: marked[-1] + 1] if marked else []
 
 
 def calls_super(function: Any, bases: Iterable[type]) -> bool:
