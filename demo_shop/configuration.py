@@ -11,6 +11,9 @@ from demo_shop.guards import GUARDS
 
 VAR = Path(__file__).resolve().parents[1] / "var"
 
+#: distlock's own, seconds.
+TTL = 10.0
+
 #: In the place of the URL of a lock service, and ``BACKEND`` of ``DISTLOCK``.
 IN_THE_DATABASE = "database"
 
@@ -35,7 +38,7 @@ class Configuration:
     #: A dotted path swaps the lock service for another: ``BACKEND`` of ``DISTLOCK``.
     lock_backend: str = ""
     #: Lifetime of the distributed lock without renewal, seconds.
-    lock_ttl: float = 10.0
+    lock_ttl: float = TTL
     #: Whether the distributed lock passes the fence in the database: ``FENCE`` of ``DISTLOCK``.
     fence: bool = False
     #: Django's setting: one transaction around the whole view.
@@ -75,13 +78,17 @@ class Configuration:
         return {f"SHOP_{name.upper()}": str(getattr(self, name)) for name in KINDS}
 
     def distlock(self) -> dict[str, dict[str, object]]:
-        """The setting ``DISTLOCK``, of Django and of Flask."""
-        # All fifty buyers may stand before one instance.
-        alias: dict[str, object] = {"PREFIX": "shop", "TIMEOUT": 20, "MAX_WAITERS": 64}
+        """``DISTLOCK`` of Django and of Flask: the README's keys, and what was asked for besides."""
         if self.lock == IN_THE_DATABASE:
-            return {"default": alias | {"BACKEND": IN_THE_DATABASE}}
-        alias |= {"LOCATION": self.lock, "TTL": self.lock_ttl, "FENCE": self.fence}
-        return {"default": alias | ({"BACKEND": self.lock_backend} if self.lock_backend else {})}
+            return {"default": {"BACKEND": IN_THE_DATABASE, "PREFIX": "shop"}}
+        alias: dict[str, object] = {"LOCATION": self.lock, "PREFIX": "shop"}
+        if self.lock_ttl != TTL:
+            alias["TTL"] = self.lock_ttl
+        if self.fence:
+            alias["FENCE"] = True
+        if self.lock_backend:
+            alias["BACKEND"] = self.lock_backend
+        return {"default": alias}
 
 
 def switch(text: str) -> bool:

@@ -1,8 +1,19 @@
 from __future__ import annotations
 
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from demo_shop.configuration import Configuration
+from demo_shop.configuration import TTL, Configuration
+from distlock.web import settings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_what_one_process_tells_another_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,10 +30,56 @@ def test_the_fence_is_switched_as_people_write_it(
     text: str, fence: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_FENCE", text)
-    assert Configuration.from_environment().distlock()["default"]["FENCE"] is fence
+    assert Configuration.from_environment().distlock()["default"].get("FENCE", False) is fence
 
 
 def test_a_switch_that_is_neither_on_nor_off_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_FENCE", "maybe")
     with pytest.raises(SystemExit, match="'maybe' is neither on nor off: write 1 or 0"):
         Configuration.from_environment()
+
+
+SETTINGS = {
+    "django": "from demo_shop.django_shop.settings import DISTLOCK",
+    "flask": "from demo_shop.flask_shop.app import app; DISTLOCK = app.config['DISTLOCK']",
+}
+
+
+def effective(framework: str, **environment: str) -> dict[str, dict[str, object]]:
+    """What the shop's own process has as ``DISTLOCK``."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{SETTINGS[framework]}; import json; print(json.dumps(DISTLOCK))"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, object]] = json.loads(done.stdout)
+    return found
+
+
+def settings_of_the_readme() -> list[dict[str, dict[str, object]]]:
+    text = (ROOT / "README.md").read_text("utf-8")
+    return [
+        ast.literal_eval(found)
+        for found in re.findall(
+            r"""^(?:app\.config\["DISTLOCK"\]|DISTLOCK) = (\{.*\})$""", text, re.MULTILINE
+        )
+    ]
+
+
+@pytest.mark.parametrize("framework", SETTINGS)
+def test_the_shop_sets_what_the_readme_sets_and_nothing_else(framework: str, tmp_path: Path) -> None:
+    in_django, in_flask = settings_of_the_readme()
+    assert in_django == in_flask
+    # As the load test starts an instance: every field of the configuration is told.
+    shop = Configuration(
+        lock="redis://localhost:6379/0", guard="distributed", database=f"sqlite:///{tmp_path / 'shop'}"
+    )
+    assert effective(framework, **shop.to_environment()) == in_django
+
+
+def test_the_lifetime_of_a_lock_is_that_of_the_readme() -> None:
+    alias = settings.read({"default": {"LOCATION": "redis://localhost"}})["default"]
+    assert (alias.ttl, Configuration().lock_ttl) == (TTL, TTL)

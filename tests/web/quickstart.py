@@ -24,12 +24,16 @@ STOCK = 60
 
 def snippets(page: str) -> list[str]:
     """The Python blocks of a page."""
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return code_blocks((DOCS / page).read_text(), "python")
 
 
 def own_environment() -> dict[str, str]:
     """The environment without what pytest-django has put there for itself."""
     return {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+
+
+def code_blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def without_decorator(snippet: str) -> str:
@@ -40,20 +44,30 @@ def without_decorator(snippet: str) -> str:
 
 
 @contextlib.contextmanager
-def two_instances(folder: Path, application: str) -> Iterator[list[int]]:
+def two_instances(
+    folder: Path, application: str, python: Path = Path(sys.executable), threads: int = 8
+) -> Iterator[list[int]]:
     """Serve *application* twice. Gives the ports."""
     ports = [free_port(), free_port()]
     with contextlib.ExitStack() as stack:
         for port in ports:
-            command = ["-m", "gunicorn", "--threads", "8", "--bind", f"127.0.0.1:{port}", application]
+            command = [
+                "-m",
+                "gunicorn",
+                "--threads",
+                str(threads),
+                "--bind",
+                f"127.0.0.1:{port}",
+                application,
+            ]
             out = stack.enter_context((folder / f"{port}.log").open("wb"))
             server = subprocess.Popen(
-                [sys.executable, *command], cwd=folder, env=own_environment(), stdout=out, stderr=out
+                [python, *command], cwd=folder, env=own_environment(), stdout=out, stderr=out
             )
             stack.callback(server.wait, 30)
             stack.callback(server.terminate)
         for port in ports:
-            eventually(lambda port=port: listens(port), f"gunicorn listens on {port}", 30)  # type: ignore[misc]
+            eventually(lambda port=port: listens(port), f"gunicorn listens on {port}", 60)  # type: ignore[misc]
         yield ports
 
 
@@ -62,24 +76,26 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def buy(ports: list[int], headers: Mapping[str, str]) -> list[int]:
+def buy(
+    ports: list[int], headers: Mapping[str, str], buyers: int = BUYERS, purchases: int = PURCHASES
+) -> list[int]:
     """Everybody buys from both instances in turns. Gives the statuses of the answers."""
     statuses: list[int] = []
-    start = threading.Barrier(BUYERS)
+    start = threading.Barrier(buyers)
 
     def buyer(number: int) -> None:
         start.wait()
-        for turn in range(PURCHASES):
+        for turn in range(purchases):
             url = f"http://127.0.0.1:{ports[(number + turn) % 2]}/products/1/reduce"
             request = urllib.request.Request(url, method="POST", headers=dict(headers))
             try:
-                with urllib.request.urlopen(request, timeout=60) as response:
+                with urllib.request.urlopen(request, timeout=120) as response:
                     statuses.append(response.status)
             except urllib.error.HTTPError as error:
                 with error:
                     statuses.append(error.code)
 
-    threads = [threading.Thread(target=buyer, args=(number,)) for number in range(BUYERS)]
+    threads = [threading.Thread(target=buyer, args=(number,)) for number in range(buyers)]
     for thread in threads:
         thread.start()
     for thread in threads:

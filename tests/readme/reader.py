@@ -1,0 +1,140 @@
+"""A reader who types what the README says into a new project, in an environment where nothing of ours is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import venv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.web.quickstart import code_blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+SETTING, DJANGO_VIEW, FLASK_APP = code_blocks(README, "python")
+#: What the README takes as given: a shop with products, and a way to serve it.
+DJANGO_MODELS = """
+from django.db import models
+
+
+class Product(models.Model):
+    stock = models.IntegerField()
+"""
+DJANGO_URLS = """
+from django.urls import path
+from shop.views import reduce_stock
+
+urlpatterns = [path("products/<int:id>/reduce", reduce_stock)]
+"""
+FLASK_SHOP = """
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+
+app = Flask(__name__)
+app.config["SQLALCHEMY_DATABASE_URI"] = "sqlite:///shop.db"
+db = SQLAlchemy(app)
+
+
+class Product(db.Model):
+    id = db.Column(db.Integer, primary_key=True)
+    stock = db.Column(db.Integer, nullable=False)
+"""
+OWN = ["gunicorn", "Flask-SQLAlchemy"]
+#: Django's own protection of forms asks for both.
+CSRF = {"Cookie": f"csrftoken={'x' * 32}", "X-CSRFToken": "x" * 32}
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A project that is ready to be served."""
+
+    folder: Path
+    application: str
+    database: Path
+    table: str
+    headers: Mapping[str, str]
+
+    def left(self) -> int:
+        with sqlite3.connect(self.database) as connection:
+            ((left,),) = connection.execute(f"SELECT stock FROM {self.table}")
+        connection.close()
+        return int(left)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A virtual environment with what the README says to install."""
+
+    environment: Path
+
+    @property
+    def python(self) -> Path:
+        return self.environment / "bin" / "python"
+
+    def run(self, *command: object, cwd: Path | None = None) -> None:
+        # Nothing of this clone, or of pytest-django's, is in reach.
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("DJANGO_SETTINGS_MODULE", "PYTHONPATH", "VIRTUAL_ENV")
+        }
+        # The newest versions of others are somebody else's test.
+        own["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
+        done = subprocess.run(
+            [self.python, *map(str, command)],
+            cwd=cwd or self.environment,
+            env=own,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+    def install(self, clone: Path, *extras: str) -> None:
+        """Type the line that begins with ``pip install``; *extras* are added to those that it has."""
+        (line,) = re.findall(r"`pip install '/path/to/the/clone\[([^]]*)\]'`", README)
+        venv.create(self.environment, with_pip=True)
+        wanted = f"{clone}[{','.join([line, *extras])}]"
+        self.run("-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted, *OWN)
+
+    def django(self, folder: Path, setting: str, stock: int, view: str = DJANGO_VIEW) -> Shop:
+        """A project by ``django-admin startproject``, with an app ``shop`` and the README's lines in it."""
+        folder.mkdir()
+        self.run("-m", "django", "startproject", "mysite", ".", cwd=folder)
+        self.run("manage.py", "startapp", "shop", cwd=folder)
+        with (folder / "mysite" / "settings.py").open("a") as settings:
+            settings.write(f'\nINSTALLED_APPS += ["shop"]\n{setting}')
+        (folder / "shop" / "models.py").write_text(DJANGO_MODELS)
+        (folder / "shop" / "views.py").write_text(view)
+        (folder / "mysite" / "urls.py").write_text(DJANGO_URLS)
+        self.run("manage.py", "makemigrations", "shop", cwd=folder)
+        self.run("manage.py", "migrate", cwd=folder)
+        self.run("manage.py", "check", "--fail-level", "WARNING", cwd=folder)
+        fill = f"from shop.models import Product; Product.objects.create(stock={stock})"
+        self.run("manage.py", "shell", "-c", fill, cwd=folder)
+        return Shop(folder, "mysite.wsgi", folder / "db.sqlite3", "shop_product", CSRF)
+
+    def flask(self, folder: Path, lines: str, stock: int, prepare: str = "pass") -> Shop:
+        """A new app with a table of products, and the README's lines below it."""
+        folder.mkdir()
+        (folder / "app.py").write_text(f"{FLASK_SHOP}\n{lines}")
+        fill = "from app import *\nwith app.app_context():\n    db.create_all()\n"
+        fill += f"    db.session.add(Product(stock={stock}))\n    db.session.commit()\n    {prepare}\n"
+        self.run("-c", fill, cwd=folder)
+        return Shop(folder, "app:app", folder / "instance" / "shop.db", "product", {})
+
+
+def copy_of_the_clone(folder: Path) -> Path:
+    """What a reader has cloned: no build of it, nor what a build leaves behind."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for file in tracked.stdout.splitlines():
+        if (ROOT / file).is_file():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, folder / file)
+    return folder
