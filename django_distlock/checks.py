@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from django.apps.config import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import CheckMessage, Error, Info, Tags, register
 from django.core.checks import Warning as Caution
 from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
+from distlock.web.capacity import uncapped
 from distlock.web.decorator import unused
 from distlock.web.services import make_client
 from distlock.web.settings import DEFAULT_ALIAS, Kind, contended_status, find_problems, misspelled, read
@@ -42,6 +43,15 @@ def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
     except ConfigurationError as error:
         found.append(Error(str(error), id="distlock.E004"))
     return found or list(_check_services(setting))
+
+
+@register("distlock", deploy=True)
+def check_capacity(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+    """What a rush may take from the other views. For ``check --deploy``: a decision, and no fault."""
+    setting = getattr(settings, "DISTLOCK", None)
+    if setting is None or any(find_problems(setting)):
+        return []
+    return [Info(problem.message, hint=problem.hint, id="distlock.I001") for problem in uncapped(setting)]
 
 
 @register(Tags.urls)

@@ -82,7 +82,7 @@ def read(setting: object, *, name: str = "DISTLOCK") -> dict[str, Service]:
     """
     for problem in find_problems(setting, name=name):
         raise ConfigurationError(str(problem))
-    services = _by_alias(setting)
+    services = by_alias(setting)
     assert services is not None
     return {alias: _service(alias, given) for alias, given in services.items()}
 
@@ -92,7 +92,7 @@ def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Proble
     if (problem := _shape_problem(setting, name)) is not None:
         yield problem
         return
-    for alias, given in (_by_alias(setting) or {}).items():
+    for alias, given in (by_alias(setting) or {}).items():
         where = f"{name}[{alias!r}]"
         if not isinstance(alias, str) or not alias:
             yield Problem("shape", f"{name} has the alias {alias!r}.", "Aliases are text, such as 'default'.")
@@ -127,7 +127,8 @@ def contended_status(value: object) -> int:
     return value
 
 
-def _by_alias(setting: object) -> Mapping[Any, Any] | None:
+def by_alias(setting: object) -> Mapping[Any, Any] | None:
+    """What *setting* gives each alias; None: it has no such shape."""
     if isinstance(setting, str):
         return {DEFAULT_ALIAS: {"LOCATION": setting}}
     return setting if isinstance(setting, Mapping) else None

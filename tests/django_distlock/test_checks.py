@@ -42,6 +42,29 @@ def test_a_site_that_is_set_up_well_passes(serve: Serve, settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        ({}, ["distlock.I001"]),
+        ({"MAX_WAITERS": 4}, ["distlock.I001"]),
+        ({"MAX_WAITERS_TOTAL": 8}, []),
+        ({"MAX_WAITERS_TOTAL": None}, []),
+        ({"BACKEND": "dummy"}, []),
+        ({"TTL": 0}, []),  # What is wrong comes first.
+    ],
+)
+def test_before_deployment_it_says_what_no_cap_costs(
+    given: dict[str, object], ids: list[str], settings: Any
+) -> None:
+    settings.DISTLOCK = {"default": {"LOCATION": "redis://127.0.0.1:1", **given}}
+    said = [
+        message for message in run_checks(include_deployment_checks=True) if message.id == "distlock.I001"
+    ]
+    assert [message.id for message in said] == ids
+    assert all("16 threads" in str(message.hint) for message in said)
+    assert "distlock.I001" not in found()
+
+
+@pytest.mark.parametrize(
     ("setting", "ids"),
     [
         (["redis://"], ["distlock.E001"]),
