@@ -26,6 +26,8 @@ from loadtest.stack import Stack
 THREADS = 16
 BUYERS = 50
 TIMEOUT = 5.0
+#: Where each is bought.
+PRODUCT = {number: f"/products/{number}/reduce" for number in (1, 2, 3)}
 #: Units of each product where nothing is to be sold out.
 PLENTY = 1_000_000
 
@@ -71,7 +73,7 @@ class Bench:
     def burst(self) -> Iterator[Line]:
         stock, asked = 400, BUYERS * 10
         self.restock(stock)
-        answers = buy(self.port("plain"), 1, BUYERS, purchases=10)
+        answers = buy(self.port("plain"), PRODUCT[1], BUYERS, purchases=10)
         sold, refused = count(answers, "sold"), count(answers, "refused")
         self.restock(PLENTY)
         yield Line("50 buyers x 10 at once: sold of 400", f"{sold}", "400", sold == stock)
@@ -82,7 +84,7 @@ class Bench:
         rounds, seconds, sold = 4, 2.5, {"plain": 0, "unlimited": 0}
         for _ in range(rounds):
             for kind in sold:
-                sold[kind] += count(buy(self.port(kind), 1, BUYERS, seconds=seconds), "sold")
+                sold[kind] += count(buy(self.port(kind), PRODUCT[1], BUYERS, seconds=seconds), "sold")
         rates = {kind: number / (rounds * seconds) for kind, number in sold.items()}
         yield Line("50 buyers again at once: sales/s, waiting without limit", f"{rates['unlimited']:.0f}")
         ratio = rates["plain"] / rates["unlimited"]
@@ -90,7 +92,7 @@ class Bench:
         yield Line("  ratio", f"{ratio:.2f}", ">= 0.8", ratio >= 0.8)
 
     def slow_view(self) -> Iterator[Line]:
-        answers = buy(self.port("slow"), 1, BUYERS, seconds=30.0, again_after=0.5)
+        answers = buy(self.port("slow"), PRODUCT[1], BUYERS, seconds=30.0, again_after=0.5)
         late = [answer for answer in answers if answer.at > TIMEOUT]
         sold, in_vain = count(late, "sold"), count(late, "in_vain")
         refused = [answer for answer in late if answer.refused]
@@ -105,16 +107,16 @@ class Bench:
     def others(self) -> Iterator[Line]:
         for kind in ("capped", "held"):
             port = self.port(kind)
-            quiet = percentile(buy(port, 2, 1, purchases=20), 0.5)
+            quiet = percentile(buy(port, PRODUCT[2], 1, purchases=20), 0.5)
             flood: list[Answer] = []
             others: list[Answer] = []
 
             def rush(port: int = port, flood: list[Answer] = flood) -> None:
-                flood += buy(port, 1, BUYERS, seconds=10.0, again_after=0.1)
+                flood += buy(port, PRODUCT[1], BUYERS, seconds=10.0, again_after=0.1)
 
             def look(port: int = port, others: list[Answer] = others) -> None:
                 time.sleep(1.0)
-                others += buy(port, 2, 1, seconds=8.0)
+                others += buy(port, PRODUCT[2], 1, seconds=8.0)
 
             together([rush, look])
             slowest = percentile(others, 0.99)
@@ -138,7 +140,7 @@ class Bench:
             yield Line("  ratio", f"{ratio:.2f}", "< 0.2", ratio < 0.2)
 
     def _cost(self, child: Child, port: int, product: int, times: int) -> float:
-        buyer = Buyer(port, product)
+        buyer = Buyer(port, PRODUCT[product])
         buyer.buy(0.0)
         before = processor_seconds(child.process.pid)
         for _ in range(times):
@@ -151,11 +153,11 @@ class Bench:
     def _full(self, port: int) -> Iterator[None]:
         """Product 1 is held by us, and one buyer waits for it: all that may."""
         locks = distlock.connect(self.stack.shop.lock, prefix="shop")
-        waiting = threading.Thread(target=lambda: Buyer(port, 1).buy(0.0), daemon=True)
+        waiting = threading.Thread(target=lambda: Buyer(port, PRODUCT[1]).buy(0.0), daemon=True)
         try:
             with locks.lock("product_1"):
                 waiting.start()
-                asking = Buyer(port, 1)
+                asking = Buyer(port, PRODUCT[1])
                 deadline = time.monotonic() + TIMEOUT
                 while not asking.buy(0.0).refused:
                     if time.monotonic() > deadline:

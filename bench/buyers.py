@@ -1,4 +1,4 @@
-"""Buyers of the demo's shop, each a thread with a connection of its own; bounded in number and time."""
+"""Buyers of a shop, each a thread with a connection of its own; bounded in number and time."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Answer:
 
 
 class Buyer:
-    def __init__(self, port: int, product: int) -> None:
+    def __init__(self, port: int, path: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-        self._path = f"/products/{product}/reduce"
+        self._path = path
 
     def buy(self, began: float) -> Answer:
         asked = time.monotonic()
@@ -54,14 +54,14 @@ class Buyer:
 
 def buy(
     port: int,
-    product: int,
+    path: str,
     buyers: int,
     *,
     purchases: int | None = None,
     seconds: float | None = None,
     again_after: float = 0.0,
 ) -> list[Answer]:
-    """What *buyers*, who all begin at once, are answered.
+    """What *buyers*, who all begin at once, are answered to their POST requests.
 
     Each buys *purchases* times, or again and again for so many *seconds*; after a refusal it comes again
     *again_after* seconds later.
@@ -75,7 +75,7 @@ def buy(
     ready = threading.Barrier(buyers, begin)
 
     def come() -> None:
-        buyer, bought = Buyer(port, product), 0
+        buyer, bought = Buyer(port, path), 0
         ready.wait(PATIENCE)
         while bought != purchases and (seconds is None or time.monotonic() - began[0] < seconds):
             answers.append(answer := buyer.buy(began[0]))

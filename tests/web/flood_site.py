@@ -1,18 +1,27 @@
-"""A shop in either framework, which notes who comes in and who leaves. Served in test_flood.py."""
+"""A shop in either framework, which notes who comes in and who leaves. `flood_server` serves it."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from distlock import admission
 
 DISTLOCK: dict[str, dict[str, object]] = {
     "default": {
         "LOCATION": os.environ.get("FLOOD_LOCATION", "memory://"),
-        "TIMEOUT": 120,
+        "TIMEOUT": float(os.environ.get("FLOOD_TIMEOUT", "120")),
         **({"MAX_WAITERS_TOTAL": int(os.environ["FLOOD_CAP"])} if "FLOOD_CAP" in os.environ else {}),
     }
 }
+
+#: How long a purchase takes under its lock, seconds.
+HOLD = float(os.environ.get("FLOOD_HOLD", "0"))
+
+if "FLOOD_ADMITS_ALL" in os.environ:
+    admission.expected_wait = lambda room, now: 0.0
 
 Application = Callable[..., Iterable[bytes]]
 
@@ -29,6 +38,11 @@ def noting(application: Application) -> Application:
         return answer
 
     return served
+
+
+def sold() -> str:
+    time.sleep(HOLD)
+    return "sold"
 
 
 def django_site() -> Application:
@@ -48,7 +62,7 @@ def django_site() -> Application:
     application = get_wsgi_application()
     from django_distlock import distributed_lock
 
-    buy = distributed_lock("product_<id>")(lambda request, id: HttpResponse("sold"))
+    buy = distributed_lock("product_<id>")(lambda request, id: HttpResponse(sold()))
     globals()["urlpatterns"] = [path("buy/<int:id>", buy)]
     return noting(application)
 
@@ -61,5 +75,5 @@ def flask_site() -> Application:
     app = Flask(__name__)
     app.config["DISTLOCK"] = DISTLOCK
     DistLock(app)
-    app.post("/buy/<int:id>", endpoint="buy")(distributed_lock("product_<id>")(lambda id: "sold"))
+    app.post("/buy/<int:id>", endpoint="buy")(distributed_lock("product_<id>")(lambda id: sold()))
     return noting(app.wsgi_app)

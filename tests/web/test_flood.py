@@ -6,20 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.redis_server import eventually, free_port
-from tests.web.quickstart import listens, own_environment
+from tests.redis_server import eventually
+from tests.web.flood_server import ROOT, THREADS, Server
 
-ROOT = Path(__file__).parents[2]
-THREADS = 16
 #: Callers that may wait, below the number of threads.
 CAP = 8
 RUSH = 40
@@ -30,59 +25,6 @@ with distlock.connect(sys.argv[1]).lock("product_1"):
     print("held", flush=True)
     sys.stdin.read()
 """
-
-
-class Server:
-    """One gunicorn process with 16 threads, and everything that was asked of it."""
-
-    def __init__(self, framework: str, folder: Path, cap: int | None) -> None:
-        self.location = (folder / "locks").as_uri()
-        self.log = folder / "log"
-        self.answers: list[tuple[int, dict[str, str], str]] = []
-        self._port = free_port()
-        self._command = ["--threads", str(THREADS), "--bind", f"127.0.0.1:{self._port}"]
-        self._command.append(f"tests.web.flood_site:{framework}_site()")
-        self._environment = own_environment() | {"FLOOD_LOCATION": self.location, "FLOOD_LOG": str(self.log)}
-        if cap is not None:
-            self._environment["FLOOD_CAP"] = str(cap)
-        self._out = folder / "gunicorn.log"
-        self._clients: list[threading.Thread] = []
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with self._out.open("wb") as out:
-            command = [sys.executable, "-m", "gunicorn", *self._command]
-            server = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=out, stderr=out)
-            try:
-                eventually(lambda: listens(self._port), "gunicorn listens", 30)
-                yield
-            finally:
-                server.terminate()
-                server.wait(30)
-                for client in self._clients:
-                    client.join(30)
-
-    def post(self, product: int) -> tuple[int, dict[str, str], str]:
-        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/buy/{product}", method="POST")
-        try:
-            with urllib.request.urlopen(request, timeout=120) as response:
-                return response.status, dict(response.headers), response.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, dict(error.headers), error.read().decode()
-
-    def rush(self, product: int, count: int) -> list[threading.Thread]:
-        """*count* clients at once."""
-        clients = [
-            threading.Thread(target=lambda: self.answers.append(self.post(product))) for _ in range(count)
-        ]
-        self._clients += clients
-        for client in clients:
-            client.start()
-        return clients
-
-    def noted(self) -> list[str]:
-        return self.log.read_text().splitlines() if self.log.exists() else []
 
 
 @contextmanager
@@ -132,7 +74,7 @@ def test_a_rush_for_one_product_leaves_threads_for_the_others(framework: str, tm
 
 
 def test_the_control_without_a_cap_serves_nobody_else(framework: str, tmp_path: Path) -> None:
-    server = Server(framework, tmp_path, cap=None)
+    server = Server(framework, tmp_path)
     with server.running():
         with held_elsewhere(server.location) as holder:
             clients = server.rush(1, RUSH)
