@@ -16,6 +16,8 @@ class Fence(models.Model):
     era = models.IntegerField()
     number = models.BigIntegerField()
     token = models.CharField(max_length=32)
+    #: Microseconds since 1970 by the clock of who wrote it. It grows with each passage.
+    passed_at = models.BigIntegerField()
 
     class Meta:
         db_table = TABLE

@@ -13,7 +13,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError
-from distlock.fence.passing import begin_fenced, pass_fence
+from distlock.fence.passing import begin_fenced, made_by, pass_fence
 from distlock.fence.row import TABLE
 from distlock.fence.statements import ends_transaction, statements_for
 from distlock.grant import Grant
@@ -37,6 +37,7 @@ def fence_table(metadata: MetaData) -> Table:
         Column("era", Integer, nullable=False),
         Column("number", BigInteger, nullable=False),
         Column("token", String(32), nullable=False),
+        Column("passed_at", BigInteger, nullable=False),
     )
 
 
@@ -79,7 +80,9 @@ def fence_again(database: Database, grant: Grant, left: Callable[[], float]) -> 
     connection.open = database
     # PostgreSQL takes no more statements after one that has failed.
     with database.begin_nested() if connection.kind == "postgresql" else nullcontext():
-        pass_fence(connection, statements_for(connection.kind), grant, left)
+        # The transaction that has made them may have been rolled back.
+        made = made_by(grant, connection.database)
+        pass_fence(connection, statements_for(connection.kind), grant, left, made)
 
 
 def watch(database: Database, ended: Callable[[BaseException], None]) -> None:
@@ -121,24 +124,17 @@ def refuse_autocommit(database: Database) -> None:
 
 
 class FenceConnection:
-    """The connection that is open just now; else one of its own for each statement."""
+    """The connection whose transaction is open just now."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
         self.kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
         # The same engine with other options has the same pool.
         self.database = engine.pool
         self.open: Database | None = None
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
-        if self.open is None:
-            with self._engine.begin() as connection:
-                return _execute(connection, statement, parameters)
-        return _execute(self.open, statement, parameters)
-
-
-def _execute(database: Database, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
-    if database.dialect.paramstyle == "qmark":
-        statement = statement.replace("%s", "?")
-    result = database.exec_driver_sql(statement, tuple(parameters), execution_options={FENCE: True})
-    return result.fetchall() if result.returns_rows else []
+        assert self.open is not None
+        if self.open.dialect.paramstyle == "qmark":
+            statement = statement.replace("%s", "?")
+        result = self.open.exec_driver_sql(statement, tuple(parameters), execution_options={FENCE: True})
+        return result.fetchall() if result.returns_rows else []

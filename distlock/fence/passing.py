@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
 from weakref import WeakKeyDictionary
 
 from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
 from distlock.fence.issuing import RowGrant
-from distlock.fence.row import Overtaken, Stamp, stamps_of
+from distlock.fence.row import Overtaken, Stamp, floor_of, stamps_of
 from distlock.fence.statements import PAUSE, UPDATE, Connection, Statements, statements_for, trouble
 from distlock.grant import Fence, Grant
-from distlock.names import encode
 
 Begin = Callable[[], AbstractContextManager[object]]
 
 #: Which rows of which databases a grant has written.
 _passed: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
+#: Those of them that the transaction which wrote them has made. They go if it is rolled back.
+_made: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
 
 
 class Again(Exception):
@@ -25,11 +26,16 @@ class Again(Exception):
 
 
 class NoRow(Again):
-    """The name has no row yet."""
+    """The name has no row yet: what begins anew has to insert it first."""
 
-    def __init__(self, stamp: Stamp) -> None:
-        super().__init__(stamp)
-        self.stamp = stamp
+    def __init__(self, row: str) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+def made_by(grant: Grant, database: object) -> list[str]:
+    """The keys of the rows that the latest fenced transaction of *grant* in *database* has made."""
+    return [row for one, row in _made.get(grant, ()) if one == database]
 
 
 def begin_fenced(
@@ -48,23 +54,20 @@ def begin_fenced(
     whether *grant* has committed a transaction before. Raises `Overtaken`; `LockTimeout` where the
     transaction of an earlier grant is not over in time.
     """
-    missing: Stamp | None = None
+    missing: set[str] = set()
     while True:
         if isinstance(grant, RowGrant) and not again:
             grant.begin_anew()
         try:
-            # The kind of some databases is known only when they were asked, and they may be away.
-            statements = statements_for(connection.kind)
-            if missing is not None:
-                _insert(connection, statements, missing)
             with ExitStack() as stack:
                 _open(stack, begin)
-                pass_fence(connection, statements, grant, left)
+                # The kind of some databases is known only when they were asked, and they may be away.
+                pass_fence(connection, statements_for(connection.kind), grant, left, missing)
                 return stack.pop_all()
-        except NoRow as error:
-            missing = error.stamp
         except Again as error:
-            if left() <= 0:
+            if isinstance(error, NoRow) and error.row not in missing:
+                missing.add(error.row)
+            elif left() <= 0:
                 names = ", ".join(map(repr, grant.names))
                 raise LockTimeout(
                     f"The lock {names} was granted, but the database let no transaction of it in. Try again."
@@ -94,42 +97,32 @@ def _open(stack: ExitStack, begin: Begin) -> None:
         raise
 
 
-def _insert(connection: Connection, statements: Statements, stamp: Stamp) -> None:
-    # By itself: two that insert at once, each in its transaction, would wait for each other:
-    # https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
-    try:
-        connection.execute(statements.insert, [stamp.row, stamp.domain, encode(stamp.name)])
-    except Exception as error:
-        # Where any writer locks the whole database, it waits for all of them.
-        if trouble(error) in {"busy", "again"}:
-            raise Again from error
-        raise
-
-
 def pass_fence(
-    connection: Connection, statements: Statements, grant: Grant, left: Callable[[], float]
+    connection: Connection,
+    statements: Statements,
+    grant: Grant,
+    left: Callable[[], float],
+    missing: Collection[str] = (),
 ) -> None:
     """Lock the rows of *grant*'s names, refuse what is overtaken, and write the newer fences.
 
-    On every error the transaction has to be rolled back. Raises what `begin_fenced` raises, and `Again`.
+    *missing*: keys of rows that may have to be made. On every error the transaction has to be rolled back.
+    Raises what `begin_fenced` raises, and `Again`.
     """
-    for stamp in stamps_of(grant):
-        seconds = max(0.0, left())
-        try:
-            rows = statements.lock(connection, stamp.row, seconds)
-        except Exception as error:
-            match trouble(error):
-                case "busy":
-                    raise LockTimeout(stamp.kept_out(seconds)) from error
-                case "again":
-                    raise Again from error
-            raise
-        if not rows:
-            raise NoRow(stamp)
-        [(era, number, seal)] = rows
-        stored = Fence(era, number)
-        passed = _passed.setdefault(grant, set())
+    # All are locked before anything is read without a lock: on MariaDB and MySQL the first such SELECT under
+    # REPEATABLE READ decides what the transaction sees, and so does the floor's.
+    found = [(stamp, _locked(connection, statements, stamp, left, missing)) for stamp in stamps_of(grant)]
+    passed, made = _passed.setdefault(grant, set()), _made.setdefault(grant, set())
+    floor: Fence | None = None
+    for stamp, (stored, seal, passed_at) in found:
         row = (connection.database, stamp.row)
+        if passed_at:
+            made.discard(row)
+        else:
+            made.add(row)
+            if floor is None:
+                floor = _floor(connection, statements, stamp, left)
+            stored = floor
         try:
             fence = stamp.next(stored, seal)
         except Overtaken as overtaken:
@@ -139,8 +132,52 @@ def pass_fence(
             fence = _lifted(grant, stamp, stored, overtaken)
         # Even if it stands there already: who waits under PostgreSQL's REPEATABLE READ learns only from a
         # change of the row that its snapshot, which is older than the wait, does not show what we commit.
-        connection.execute(UPDATE, [*fence, stamp.seal, stamp.row])
+        when = max(passed_at + 1, time.time_ns() // 1000)
+        connection.execute(UPDATE, [*fence, stamp.seal, when, stamp.row])
         passed.add(row)
+
+
+def _locked(
+    connection: Connection,
+    statements: Statements,
+    stamp: Stamp,
+    left: Callable[[], float],
+    missing: Collection[str],
+) -> tuple[Fence, str, int]:
+    """The row of *stamp*, which is locked from now on. The last is 0 in one that was made just now."""
+    seconds = max(0.0, left())
+    try:
+        if stamp.row in missing:
+            # In the transaction that it is for: what is rolled back leaves none.
+            statements.insert(connection, stamp.values, seconds)
+        rows = statements.lock(connection, stamp.row, max(0.0, left()))
+    except Exception as error:
+        _raise_meant(error, stamp, seconds)
+        raise
+    if not rows:
+        raise NoRow(stamp.row)
+    [(era, number, seal, passed_at)] = rows
+    return Fence(era, number), seal, passed_at
+
+
+def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: Callable[[], float]) -> Fence:
+    """Where a new row starts: above those that were pruned, which may have been its own."""
+    seconds = max(0.0, left())
+    try:
+        rows = statements.floor(connection, floor_of(stamp.domain), seconds)
+    except Exception as error:
+        _raise_meant(error, stamp, seconds)
+        raise
+    return Fence(*rows[0]) if rows else Fence(0, 0)
+
+
+def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
+    """Raise what *error* means for the fence, if it is a wait that was too long or a conflict."""
+    match trouble(error):
+        case "busy":
+            raise LockTimeout(stamp.kept_out(seconds)) from error
+        case "again":
+            raise Again from error
 
 
 def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:

@@ -15,8 +15,19 @@ from dataclasses import dataclass
 
 from distlock.errors import LockLost
 from distlock.grant import Fence, Grant
+from distlock.names import encode
 
 TABLE = "distlock_fence"
+
+
+def key_of(domain: str, name: str) -> str:
+    """The row's key. A digest: no collation, padding or length makes one row of two names."""
+    return hashlib.sha256(f"{domain}:{name}".encode()).hexdigest()
+
+
+def floor_of(domain: str) -> list[object]:
+    """Key, domain and name of the row from which new rows of *domain* start. No lock has an empty name."""
+    return [key_of(domain, ""), domain, ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +42,13 @@ class Stamp:
 
     @property
     def row(self) -> str:
-        """The row's key. A digest: no collation, padding or length makes one row of two names."""
-        return hashlib.sha256(f"{self.domain}:{self.name}".encode()).hexdigest()
+        """The row's key."""
+        return key_of(self.domain, self.name)
+
+    @property
+    def values(self) -> list[object]:
+        """Key, domain and name of a row that is made for it."""
+        return [self.row, self.domain, encode(self.name)]
 
     def next(self, stored: Fence, seal: str) -> Fence:
         """What to write into the row, which has *stored* and *seal*.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 from distlock.clock import now
@@ -29,43 +30,82 @@ class Connection(Protocol):
 
 
 class Statements(Protocol):
-    """One kind of database."""
-
-    #: Makes a row where there is none. Its fence is older than every grant's.
-    insert: str
+    """One kind of database. A wait that is too long raises what `trouble` calls busy."""
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        """Lock *row* until the transaction ends, waiting *seconds* at most. Empty: there is no such row."""
+        """Lock *row* until the transaction ends, waiting *seconds* at most, and give its `COLUMNS`.
+
+        Empty: there is no such row, and the transaction has to be rolled back.
+        """
+
+    def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
+        """Make a row with *values*, unless there is one: after *seconds* at most nobody else is making it."""
+
+    def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
+        """Era and number of the floor, as it is while the rows are locked that were inserted before.
+
+        *values*: those of a floor's row. Empty: there is none.
+        """
 
 
-# Nothing but the name of the table is put in.
-_SELECT = f"SELECT era, number, token FROM {TABLE} WHERE id = %s"  # noqa: S608
+COLUMNS = "era, number, token, passed_at"
+
+# Nothing but the names of the table and its columns is put in.
+_SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE id = %s"  # noqa: S608
+_FLOOR = f"SELECT era, number FROM {TABLE} WHERE id = %s"  # noqa: S608
 _TOUCH = f"UPDATE {TABLE} SET token = token WHERE id = %s"  # noqa: S608
-_VALUES = "(id, domain, name, era, number, token) VALUES (%s, %s, %s, 0, 0, '')"
+_VALUES = f"(id, domain, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
 
 #: Seconds in which SQLite asks four times.
 PAUSE = 0.018
 
-UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, token = %s WHERE id = %s"  # noqa: S608
+UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, token = %s, passed_at = %s WHERE id = %s"  # noqa: S608
+DELETE = f"DELETE FROM {TABLE} WHERE id = %s"  # noqa: S608
 
 
 class _PostgreSQL:
-    insert = f"INSERT INTO {TABLE} {_VALUES} ON CONFLICT DO NOTHING"
-
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         # The lock service lets one in at a time: the row is free, but for rare cases.
         if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
             return rows
-        set_timeout = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
-        [(before, _)] = connection.execute(set_timeout, [f"{_milliseconds(seconds)}ms"])
-        rows = connection.execute(f"{_SELECT} FOR UPDATE", [row])
-        # How long the user's own statements wait is the user's to say.
-        connection.execute(set_timeout, [before])
-        return rows
+        with _within(connection, seconds):
+            return connection.execute(f"{_SELECT} FOR UPDATE", [row])
+
+    def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
+        # What somebody has inserted and not committed is waited for.
+        with _within(connection, seconds):
+            connection.execute(f"INSERT INTO {TABLE} {_VALUES} ON CONFLICT DO NOTHING", values)
+
+    def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
+        [(level,)] = connection.execute("SELECT current_setting('transaction_isolation')")
+        if level in {"repeatable read", "serializable"}:
+            # Its snapshot may be older than a prune, and show neither the floor nor what came before it.
+            # To write the floor is refused then; and nobody is to wait for what is only tried.
+            with _within(connection, seconds):
+                connection.execute("SAVEPOINT distlock_floor")
+                connection.execute(
+                    f"INSERT INTO {TABLE} {_VALUES} ON CONFLICT (id) DO UPDATE SET token = excluded.token",
+                    values,
+                )
+                connection.execute("ROLLBACK TO SAVEPOINT distlock_floor")
+                connection.execute("RELEASE SAVEPOINT distlock_floor")
+        return connection.execute(_FLOOR, values[:1])
+
+
+@contextmanager
+def _within(connection: Connection, seconds: float) -> Iterator[None]:
+    """The block's statements wait *seconds* at most. Where one fails, PostgreSQL takes no more of them."""
+    set_timeout = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
+    [(before, _)] = connection.execute(set_timeout, [f"{_milliseconds(seconds)}ms"])
+    yield
+    # How long the user's own statements wait is the user's to say.
+    connection.execute(set_timeout, [before])
 
 
 class _MariaDB:
-    insert = f"INSERT IGNORE INTO {TABLE} {_VALUES}"
+    # Two that insert one row at once, and a third: INSERT IGNORE asks for a shared lock first, and then for
+    # an exclusive one: https://mariadb.com/kb/en/innodb-lock-modes/
+    _insert = f"INSERT INTO {TABLE} {_VALUES} ON DUPLICATE KEY UPDATE token = token"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
@@ -73,44 +113,71 @@ class _MariaDB:
         # It counts whole seconds.
         return connection.execute(f"{_SELECT} FOR UPDATE WAIT {_whole(seconds)}", [row])
 
+    def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
+        wait = f"SET STATEMENT innodb_lock_wait_timeout = {_whole(seconds)} FOR"
+        connection.execute(f"{wait} {self._insert}", values)
+
+    def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
+        # A plain read: where there is none, a locking one would lock the gap in which others insert.
+        return connection.execute(_FLOOR, values[:1])
+
 
 class _MySQL(_MariaDB):
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
             return rows
+        with self._waiting(connection, seconds):
+            return connection.execute(f"{_SELECT} FOR UPDATE", [row])
+
+    def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
+        with self._waiting(connection, seconds):
+            connection.execute(self._insert, values)
+
+    @contextmanager
+    def _waiting(self, connection: Connection, seconds: float) -> Iterator[None]:
         [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
         connection.execute("SET innodb_lock_wait_timeout = %s", [_whole(seconds)])
         try:
-            return connection.execute(f"{_SELECT} FOR UPDATE", [row])
+            yield
         finally:
             connection.execute("SET innodb_lock_wait_timeout = %s", [before])
 
 
 class _SQLite:
-    insert = f"INSERT OR IGNORE INTO {TABLE} {_VALUES}"
+    """It locks the whole database, and for writers only."""
+
+    _insert = f"INSERT OR IGNORE INTO {TABLE} {_VALUES}"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        [(before,)] = connection.execute("PRAGMA busy_timeout")
-        try:
-            self._lock_all(connection, row, now() + seconds)
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {int(before)}")
+        # A transaction that begins with a SELECT reads what another one is about to change.
+        self._write(connection, _TOUCH, [row], seconds)
         return connection.execute(_SELECT, [row])
 
-    def _lock_all(self, connection: Connection, row: str, deadline: float) -> None:
-        """SQLite locks the whole database, and for writers only."""
-        while True:
-            # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
-            # process would hardly ever meet the moment in which another one, with a queue of its own, is out.
-            pause = min(PAUSE, deadline - now())
-            connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
-            try:
-                # A transaction that begins with a SELECT reads what another one is about to change.
-                connection.execute(_TOUCH, [row])
-                return
-            except Exception as error:
-                if trouble(error) != "busy" or now() >= deadline:
-                    raise
+    def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
+        self._write(connection, self._insert, values, seconds)
+
+    def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
+        return connection.execute(_FLOOR, values[:1])
+
+    def _write(
+        self, connection: Connection, statement: str, values: Sequence[object], seconds: float
+    ) -> None:
+        deadline = now() + seconds
+        [(before,)] = connection.execute("PRAGMA busy_timeout")
+        try:
+            while True:
+                # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
+                # process would hardly ever meet the moment in which another one, with a queue, is out.
+                pause = min(PAUSE, deadline - now())
+                connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
+                try:
+                    connection.execute(statement, values)
+                    return
+                except Exception as error:
+                    if trouble(error) != "busy" or now() >= deadline:
+                        raise
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(before)}")
 
 
 _KINDS: dict[str, Statements] = {

@@ -21,6 +21,7 @@ class Migration(migrations.Migration):
                 ("era", models.IntegerField()),
                 ("number", models.BigIntegerField()),
                 ("token", models.CharField(max_length=32)),
+                ("passed_at", models.BigIntegerField()),
             ],
             options={
                 "db_table": "distlock_fence",

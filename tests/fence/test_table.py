@@ -72,7 +72,15 @@ def columns(engine: Engine) -> list[tuple[str, str, bool]]:
 @pytest.mark.parametrize("make", [with_django, with_the_command, with_alembic])
 def test_the_table_is_the_same(make: Make, engine: Engine, using: str) -> None:
     expected = columns(engine)
-    assert [name for name, _, _ in expected] == ["id", "domain", "name", "era", "number", "token"]
+    assert [name for name, _, _ in expected] == [
+        "id",
+        "domain",
+        "name",
+        "era",
+        "number",
+        "token",
+        "passed_at",
+    ]
     with engine.begin() as connection:
         Table("distlock_fence", MetaData()).drop(connection)
         connection.execute(text("DROP TABLE IF EXISTS django_migrations"))
