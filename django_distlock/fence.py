@@ -14,6 +14,7 @@ from distlock.errors import ConfigurationError
 from distlock.fence.passing import Begin, begin_fenced
 from distlock.fence.row import RolledBack
 from distlock.fence.statements import ends_transaction
+from distlock.fence.unused import unless_unused
 from distlock.grant import Grant
 from django_distlock.later import Later
 
@@ -41,6 +42,19 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
     ):
         yield
         later.watch()
+
+
+@contextmanager
+def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
+    """In the last transaction of *grant*: if the block writes nothing, its names get no row by it."""
+    connection = connections[using]
+
+    def goes_on() -> bool:
+        # A hook's own transaction may rely on what was read in this one.
+        return bool(connection.needs_rollback or connection.run_on_commit)
+
+    with unless_unused(_Connection(using), grant, goes_on):
+        yield
 
 
 @contextmanager

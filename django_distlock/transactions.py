@@ -21,7 +21,7 @@ from django.db import connections, transaction
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.steps import TaskGate
-from django_distlock.fence import fenced
+from django_distlock.fence import fenced, leaving_no_unused_row
 from django_distlock.pooled import give_back
 from django_distlock.waits import waits_for_us, watched
 
@@ -178,6 +178,7 @@ def _begun(aliases: list[str], grant: Grant, fence: str | None, left: Callable[[
         if fence is not None:
             # The outermost one: what the others write is committed before the next grant passes the fence.
             stack.enter_context(fenced(grant, fence, left))
+            stack.enter_context(leaving_no_unused_row(grant, fence))
         for alias in aliases:
             if alias != fence:
                 stack.enter_context(transaction.atomic(using=alias, durable=True))

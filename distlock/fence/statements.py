@@ -222,6 +222,13 @@ def ends_transaction(error: BaseException) -> bool:
     return any(one.args[:1] in [(1020,), (1213,)] for one in _causes(error))
 
 
+def has_failed(error: BaseException) -> bool:
+    """Whether PostgreSQL takes no more statements in this transaction, because an earlier one has failed."""
+    return any(
+        "25P02" in (getattr(one, "sqlstate", None), getattr(one, "pgcode", None)) for one in _causes(error)
+    )
+
+
 def trouble(error: BaseException) -> Trouble | None:
     """What *error* of a database means for the fence; frameworks wrap the driver's."""
     for one in _causes(error):

@@ -1,0 +1,54 @@
+"""A transaction that has written nothing leaves no new row: not for each name that somebody makes up.
+
+Nobody needs the mark of what has done nothing. The database says whether it has, and not the words of its
+statements, behind which triggers and functions write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from distlock.fence.issuing import RowGrant
+from distlock.fence.passing import made_by
+from distlock.fence.statements import DELETE, Connection, Rows, has_failed
+from distlock.grant import Grant
+
+#: What is another answer once the transaction has written something.
+_WRITTEN = {
+    # The tables that it has locked as a writer does: those locks last until it ends.
+    "postgresql": "SELECT DISTINCT relation FROM pg_locks WHERE pid = pg_backend_pid() "
+    "AND locktype = 'relation' AND mode NOT IN ('AccessShareLock', 'RowShareLock') ORDER BY 1",
+    # How often this connection has asked its tables to write.
+    "mariadb": "SHOW SESSION STATUS WHERE Variable_name "
+    "IN ('Handler_write', 'Handler_update', 'Handler_delete')",
+    # How many rows this connection has changed.
+    "sqlite": "SELECT total_changes()",
+}
+_WRITTEN["mysql"] = _WRITTEN["mariadb"]
+
+
+@contextmanager
+def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bool]) -> Iterator[None]:
+    """Take away the rows that *grant* has made in this transaction, if the block writes nothing.
+
+    *goes_on*: whether a later transaction of the grant may rely on what this one has read.
+    """
+    rows = made_by(grant, connection.database)
+    before = _written(connection) if rows else ()
+    yield
+    # A number that somebody was told is not given out again.
+    if not rows or goes_on() or (isinstance(grant, RowGrant) and grant.told):
+        return
+    try:
+        if _written(connection) == before:
+            for row in rows:
+                connection.execute(DELETE, [row])
+    except Exception as error:
+        # It will be rolled back, whoever has caught the error that ended it.
+        if not has_failed(error):
+            raise
+
+
+def _written(connection: Connection) -> Rows:
+    return [tuple(row) for row in connection.execute(_WRITTEN[connection.kind])]
