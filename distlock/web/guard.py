@@ -17,6 +17,7 @@ from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.owner import current_owner
+from distlock.web.nesting import patience, waiting
 from distlock.web.observer import Observer, Watch, watching
 from distlock.web.standby import LockOrRow
 
@@ -76,7 +77,10 @@ def run(
     with ExitStack() as rest:
         watch = rest.enter_context(watching(observer, wanted))
         with ExitStack() as lock:
-            grant = lock.enter_context(_lock(client, wanted, timeout, ttl, standby if fence else None, left))
+            with waiting(client, wanted):
+                grant = lock.enter_context(
+                    _lock(client, wanted, timeout, ttl, standby if fence else None, left)
+                )
             with _held(client, grant, transactions, fence, watch, left) as finish:
                 result = finish(body())
             if later := _later(keep, client, grant, fence):
@@ -108,9 +112,10 @@ async def arun(
     with ExitStack() as rest:
         watch = rest.enter_context(watching(observer, wanted))
         async with AsyncExitStack() as lock:
-            grant = await lock.enter_async_context(
-                _lock(client, wanted, timeout, ttl, standby if fence else None, left)
-            )
+            with waiting(client, wanted):
+                grant = await lock.enter_async_context(
+                    _lock(client, wanted, timeout, ttl, standby if fence else None, left)
+                )
             with _held(client, grant, transactions, fence, watch, left) as finish:
                 result = finish(await body())
             if later := _later(keep, client, grant, fence):
@@ -136,6 +141,7 @@ def _lock(
     standby: Locks | None,
     left: Callable[[], float],
 ) -> Lock | LockOrRow:
+    timeout = patience(client, names, timeout)
     if standby is None:
         return client.lock(*names, timeout=timeout, ttl=ttl)
     return LockOrRow(client, standby, names, timeout, ttl, left)

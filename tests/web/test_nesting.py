@@ -1,0 +1,210 @@
+"""Guards inside guards that take names in opposite orders: nobody waits in a ring."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client, override_settings
+from django.urls import path
+from flask import Flask
+
+import distlock
+import django_distlock
+import flask_distlock
+from distlock.errors import LockTimeout
+from distlock.web import guard, nesting
+
+numbers = itertools.count()
+
+#: Seconds; on a ring that nobody ends, all four requests below take it, or twice as long.
+TIMEOUT = 30.0
+
+LINE = '@distributed_lock("a", "b")'
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nesting, "_told", set())
+
+
+def nested(decorate: Any, answer: Any, meet: Callable[[], None]) -> Iterator[tuple[str, Any]]:
+    """Two views that take ``a`` and ``b``, each in its order."""
+    for outer, inner in ("ab", "ba"):
+
+        @decorate(inner)
+        def second() -> None: ...
+
+        @decorate(outer)
+        def view(*request: Any, second: Any = second) -> Any:
+            meet()
+            second()
+            return answer()
+
+        yield outer + inner, view
+
+
+@contextmanager
+def django_site(meet: Callable[[], None]) -> Iterator[Callable[[str], int]]:
+    views = nested(django_distlock.distributed_lock, HttpResponse, meet)
+    urls = type("Urls", (), {"urlpatterns": [path(order, view) for order, view in views]})
+    setting = {"LOCATION": f"memory://nesting{next(numbers)}", "TIMEOUT": TIMEOUT}
+    with override_settings(DISTLOCK={"default": setting}, ROOT_URLCONF=urls):
+        yield lambda order: Client().get(f"/{order}").status_code
+        django_distlock.locks.close_all()
+
+
+@contextmanager
+def flask_site(meet: Callable[[], None]) -> Iterator[Callable[[str], int]]:
+    app = Flask(__name__)
+    setting = {"LOCATION": f"memory://nesting{next(numbers)}", "TIMEOUT": TIMEOUT}
+    app.config["DISTLOCK"] = {"default": setting}
+    locks = flask_distlock.DistLock(app)
+    for order, view in nested(locks.distributed_lock, lambda: "done", meet):
+        app.add_url_rule(f"/{order}", order, view)
+    yield lambda order: app.test_client().get(f"/{order}").status_code
+    with app.app_context():
+        locks.close()
+
+
+class Meeting:
+    """The first two to come go on together: each holds its first lock then."""
+
+    def __init__(self) -> None:
+        self._barrier = threading.Barrier(2, timeout=60)
+        self._first = threading.Semaphore(2)
+
+    def __call__(self) -> None:
+        if self._first.acquire(blocking=False):
+            self._barrier.wait()
+
+
+@pytest.mark.parametrize("site", [django_site, flask_site])
+def test_of_requests_in_opposite_orders_some_get_through_and_the_others_hear_at_once(
+    site: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with site(Meeting()) as get, ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(get, ["ab", "ba", "ab", "ba"]))
+        assert set(answers) <= {200, 423}
+        assert 200 in answers
+        # There is no lock behind: all orders can be had, one after the other.
+        assert [get("ab"), get("ba")] == [200, 200]
+    [warning] = [one.getMessage() for one in caplog.records if "stands inside one on" in one.getMessage()]
+    assert LINE in warning
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[distlock.Locks, distlock.Locks]]:
+    """Two clients of one service, as two processes have them: neither knows what the other one waits for."""
+    url = f"memory://nesting{next(numbers)}"
+    clients = distlock.connect(url, timeout=4), distlock.connect(url, timeout=4)
+    yield clients
+    for client in clients:
+        client.close()
+
+
+class NoTransactions:
+    def refuse_open(self, names: Any, nested: bool) -> None: ...
+
+    @contextmanager
+    def begin(self, grant: Any, fence: Any, left: Any) -> Iterator[bool]:
+        yield False
+
+
+def run(client: distlock.Locks, name: str, body: Callable[[], Any]) -> Any:
+    return guard.run(client, [name], body, NoTransactions())
+
+
+def test_between_processes_who_asks_against_the_order_gives_way(
+    two: tuple[distlock.Locks, distlock.Locks], caplog: pytest.LogCaptureFixture
+) -> None:
+    meet = Meeting()
+
+    def call(client: distlock.Locks, outer: str, inner: str) -> str:
+        def body() -> Any:
+            meet()
+            return run(client, inner, lambda: "done")
+
+        try:
+            return str(run(client, outer, body))
+        except LockTimeout as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        in_order, against = pool.map(call, two, "ab", "ba")
+    assert in_order == "done"
+    assert LINE in against
+    assert LINE in caplog.text
+
+
+def test_who_closes_a_ring_of_three_is_refused(two: tuple[distlock.Locks, distlock.Locks]) -> None:
+    client, _ = two
+    meet = threading.Barrier(3, timeout=60)
+
+    def call(outer: str, inner: str) -> str:
+        def body() -> Any:
+            meet.wait()
+            return run(client, inner, lambda: "done")
+
+        try:
+            return str(run(client, outer, body))
+        except LockTimeout as error:
+            return str(error)
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(call, "abc", "bca"))
+    assert sorted(answers)[-2:] == ["done", "done"]
+    assert [answer for answer in answers if "both would wait" in answer]
+
+
+def test_guards_in_the_order_are_told_nothing(
+    two: tuple[distlock.Locks, distlock.Locks], caplog: pytest.LogCaptureFixture
+) -> None:
+    client, _ = two
+    assert run(client, "a", lambda: run(client, "b", lambda: run(client, "c", lambda: "done"))) == "done"
+    assert not caplog.records
+
+
+def test_names_that_differ_in_their_numbers_are_told_once(
+    two: tuple[distlock.Locks, distlock.Locks], caplog: pytest.LogCaptureFixture
+) -> None:
+    client, _ = two
+    for number in range(5):
+        run(client, f"user_{number}", lambda number=number: run(client, f"product_{number}", lambda: None))
+    assert len(caplog.records) == 1
+    assert '@distributed_lock("product_0", "user_0")' in caplog.text
+
+
+def test_tasks_in_opposite_orders_do_not_wait_for_each_other(
+    two: tuple[distlock.Locks, distlock.Locks],
+) -> None:
+    client, _ = two
+
+    async def main() -> list[str]:
+        meet = asyncio.Barrier(2)
+
+        async def call(outer: str, inner: str) -> str:
+            async def done() -> str:
+                return "done"
+
+            async def body() -> str:
+                await meet.wait()
+                return await guard.arun(client, [inner], done, NoTransactions())
+
+            try:
+                return await guard.arun(client, [outer], body, NoTransactions())
+            except LockTimeout as error:
+                return str(error)
+
+        return list(await asyncio.gather(call("a", "b"), call("b", "a")))
+
+    answers = asyncio.run(main())
+    assert "done" in answers
+    assert any("both would wait" in answer for answer in answers)
