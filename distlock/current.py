@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from distlock.errors import NotHeld
 from distlock.grant import Grant
@@ -71,6 +72,9 @@ _held: ContextVar[tuple[Held, ...]] = ContextVar("distlock_held", default=())
 _keeper: ContextVar[Keeper | None] = ContextVar("distlock_keeper", default=None)
 
 
+_asked_for: WeakSet[Grant] = WeakSet()
+
+
 def current_grant() -> Grant:
     """The grant of the innermost guard around the running code: the decorator's, or the rule's.
 
@@ -83,7 +87,13 @@ def current_grant() -> Grant:
             "No guard is around the running code, so there is no current grant: call current_grant() inside "
             "a function under @distributed_lock, or use the grant that 'with locks.lock(...) as grant' gives."
         )
+    _asked_for.add(mine[-1].grant)
     return mine[-1].grant
+
+
+def was_asked_for(grant: Grant) -> bool:
+    """Whether the guarded code has called `current_grant`: it may have told others its fence."""
+    return grant in _asked_for
 
 
 def held() -> tuple[Held, ...]:

@@ -12,6 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from distlock.errors import ConfigurationError
 from distlock.fence.passing import Begin, begin_fenced
+from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import RolledBack
 from distlock.fence.statements import ends_transaction
 from distlock.fence.unused import unless_unused
@@ -83,6 +84,17 @@ def _undivided(grant: Grant, using: str) -> Iterator[None]:
         yield
     if ended:
         raise RolledBack(grant.names) from ended[0]
+
+
+def prune(using: str, days: float, dry_run: bool) -> int:
+    """See `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
+    database_of(using)
+    check_database(using)
+
+    def begin() -> AbstractContextManager[object]:
+        return transaction.atomic(using=using, durable=True)
+
+    return prune_rows(begin, _Connection(using), days, _make_table(using), dry_run)
 
 
 def database_of(fence: bool | str) -> str | None:

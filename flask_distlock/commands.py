@@ -1,4 +1,4 @@
-"""``flask distlock create-table``."""
+"""``flask distlock create-table`` and ``flask distlock prune``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,56 @@ import click
 from flask import current_app
 from flask.cli import AppGroup
 
+from distlock.errors import LockError
+from distlock.fence.prune import DAYS, told
 from flask_distlock.sessions import DEFAULT_BIND
 
 commands = AppGroup("distlock", help="Look after what distlock keeps in the database.")
 
 
-@commands.command("create-table")
-@click.option(
+_bind = click.option(
     "--bind", default=DEFAULT_BIND, show_default=True, help="A key of SQLALCHEMY_BINDS, as in fence=."
 )
+
+
+@commands.command("create-table")
+@_bind
 def create_table(bind: str) -> None:
     """Make the table of the fence, unless it is there."""
+    engine = _engine_of(bind)
+    from sqlalchemy import MetaData
+
+    from flask_distlock.fence import fence_table
+
+    table = fence_table(MetaData())
+    table.create(engine, checkfirst=True)
+    click.echo(f"The table {table.name} is there.")
+
+
+@commands.command("prune")
+@click.option(
+    "--older-than",
+    metavar="DAYS",
+    type=float,
+    default=DAYS,
+    show_default=True,
+    help="Leave names that were locked in so many days.",
+)
+@_bind
+@click.option("--dry-run", is_flag=True, help="Only count them.")
+def prune(older_than: float, bind: str, dry_run: bool) -> None:
+    """Take away the fence's rows of names that nobody locks any more."""
+    engine = _engine_of(bind)
+    from flask_distlock import fence
+
+    try:
+        rows = fence.prune(engine, bind, older_than, dry_run)
+    except LockError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(told(rows, older_than, dry_run))
+
+
+def _engine_of(bind: str) -> Any:
     db: Any = current_app.extensions.get("sqlalchemy")
     if db is None:
         raise click.ClickException(
@@ -28,10 +67,4 @@ def create_table(bind: str) -> None:
     if engine is None:
         known = ", ".join(repr(key or DEFAULT_BIND) for key in db.engines) or "none"
         raise click.ClickException(f"There is no bind {bind!r}: the app has {known}.")
-    from sqlalchemy import MetaData
-
-    from flask_distlock.fence import fence_table
-
-    table = fence_table(MetaData())
-    table.create(engine, checkfirst=True)
-    click.echo(f"The table {table.name} is there.")
+    return engine

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError
 from distlock.fence.passing import begin_fenced, made_by, pass_fence
+from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import TABLE
 from distlock.fence.statements import ends_transaction, statements_for
 from distlock.grant import Grant
@@ -83,6 +84,19 @@ def fence_again(database: Database, grant: Grant, left: Callable[[], float]) -> 
         # The transaction that has made them may have been rolled back.
         made = made_by(grant, connection.database)
         pass_fence(connection, statements_for(connection.kind), grant, left, made)
+
+
+def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
+    """See `distlock.fence.prune`. *bind*: what *engine* is called in the settings."""
+    connection = FenceConnection(engine)
+
+    @contextmanager
+    def begin() -> Iterator[None]:
+        with engine.begin() as connection.open:
+            refuse_autocommit(connection.open)
+            yield
+
+    return prune_rows(begin, connection, days, make_table(bind), dry_run)
 
 
 def watch(database: Database, ended: Callable[[BaseException], None]) -> None:

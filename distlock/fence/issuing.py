@@ -52,14 +52,12 @@ class RowGrant(Grant):
     *local*: what keeps this process's other callers out. *domain*: the prefix. *era*: the least one.
     """
 
-    __slots__ = ("_domain", "_issued", "_local", "stamps", "told")
+    __slots__ = ("_domain", "_issued", "_local", "stamps")
 
     def __init__(self, local: Grant, domain: str, era: int) -> None:
         self._local = local
         self._domain = domain
         self._issued: dict[str, Fence] = {}
-        #: Whether anybody has asked for the fences: others must never be given the same.
-        self.told = False
         seal, least = secrets.token_hex(16), Fence(era, 0)
         #: In the order in which everybody locks rows.
         self.stamps: list[Stamp] = [
@@ -76,14 +74,10 @@ class RowGrant(Grant):
     @property
     def fences(self) -> Mapping[str, Fence]:
         """Raises `NotHeld` before the transaction has begun: the row tells the number."""
-        self._check_issued()
-        self.told = True
-        return dict(self._issued)
-
-    def _check_issued(self) -> None:
         if len(self._issued) < len(self.stamps):
             names = ", ".join(map(repr, self.names))
             raise NotHeld(f"The fence of {names} is not known before the transaction that locks its row.")
+        return dict(self._issued)
 
     @property
     def domain(self) -> str:
@@ -111,7 +105,7 @@ class RowGrant(Grant):
     def check(self) -> None:
         self._local.check()
         # Without its row it would keep out nobody but this process: what does so must not be committed.
-        self._check_issued()
+        _ = self.fences
 
     def atomic(self, using: str | None = None) -> Never:
         raise ConfigurationError(self._is_one("grant.atomic()"))

@@ -38,6 +38,9 @@ class Statements(Protocol):
         Empty: there is no such row, and the transaction has to be rolled back.
         """
 
+    def lock_free(self, connection: Connection, row: str) -> Rows:
+        """`lock`, of a row that nobody else has locked. Empty otherwise, too."""
+
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
         """Make a row with *values*, unless there is one: after *seconds* at most nobody else is making it."""
 
@@ -63,10 +66,15 @@ UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, token = %s, passed_at = %s 
 DELETE = f"DELETE FROM {TABLE} WHERE id = %s"  # noqa: S608
 
 
-class _PostgreSQL:
+class _SkipsLocked:
+    def lock_free(self, connection: Connection, row: str) -> Rows:
+        return connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row])
+
+
+class _PostgreSQL(_SkipsLocked):
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         # The lock service lets one in at a time: the row is free, but for rare cases.
-        if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
+        if rows := self.lock_free(connection, row):
             return rows
         with _within(connection, seconds):
             return connection.execute(f"{_SELECT} FOR UPDATE", [row])
@@ -102,13 +110,13 @@ def _within(connection: Connection, seconds: float) -> Iterator[None]:
     connection.execute(set_timeout, [before])
 
 
-class _MariaDB:
+class _MariaDB(_SkipsLocked):
     # Two that insert one row at once, and a third: INSERT IGNORE asks for a shared lock first, and then for
     # an exclusive one: https://mariadb.com/kb/en/innodb-lock-modes/
     _insert = f"INSERT INTO {TABLE} {_VALUES} ON DUPLICATE KEY UPDATE token = token"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
+        if rows := self.lock_free(connection, row):
             return rows
         # It counts whole seconds.
         return connection.execute(f"{_SELECT} FOR UPDATE WAIT {_whole(seconds)}", [row])
@@ -124,7 +132,7 @@ class _MariaDB:
 
 class _MySQL(_MariaDB):
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        if rows := connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row]):
+        if rows := self.lock_free(connection, row):
             return rows
         with self._waiting(connection, seconds):
             return connection.execute(f"{_SELECT} FOR UPDATE", [row])
@@ -151,6 +159,10 @@ class _SQLite:
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         # A transaction that begins with a SELECT reads what another one is about to change.
         self._write(connection, _TOUCH, [row], seconds)
+        return connection.execute(_SELECT, [row])
+
+    def lock_free(self, connection: Connection, row: str) -> Rows:
+        # Where it is asked for, something was written before.
         return connection.execute(_SELECT, [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from distlock.fence.issuing import RowGrant
+from distlock.current import was_asked_for
 from distlock.fence.passing import made_by
 from distlock.fence.statements import DELETE, Connection, Rows, has_failed
 from distlock.grant import Grant
@@ -37,8 +37,8 @@ def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bo
     rows = made_by(grant, connection.database)
     before = _written(connection) if rows else ()
     yield
-    # A number that somebody was told is not given out again.
-    if not rows or goes_on() or (isinstance(grant, RowGrant) and grant.told):
+    # A number that somebody was told is remembered: later ones have to be larger.
+    if not rows or was_asked_for(grant) or goes_on():
         return
     try:
         if _written(connection) == before:

@@ -54,9 +54,10 @@ def test_a_view_is_one_transaction_and_its_row_tells_the_fence(serve: Serve) -> 
 
 def test_location_names_another_database(serve: Serve) -> None:
     def inside() -> object:
-        return connections["other"].in_atomic_block, connection.in_atomic_block
+        number = current_grant().fence.number
+        return connections["other"].in_atomic_block, connection.in_atomic_block, number
 
-    assert serve(guarded(inside, alias="other")).post("/product/1").content == b"(True, False)"
+    assert serve(guarded(inside, alias="other")).post("/product/1").content == b"(True, False, 1)"
     assert Fence.objects.using("other").count() == 1
     assert not Fence.objects.exists()
 

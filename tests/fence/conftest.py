@@ -12,6 +12,8 @@ from django.db import connections
 from sqlalchemy import Engine, MetaData, create_engine, event, make_url, text
 
 from demo_shop import ledger
+from distlock.fence.row import Stamp
+from distlock.grant import Fence
 from flask_distlock.fence import fence_table
 from tests.databases import Databases
 from tests.redis_server import redis_server
@@ -87,3 +89,16 @@ def migrated(engine: Engine, using: str) -> str:
         connection.execute(text("DROP TABLE IF EXISTS django_migrations"))
     call_command("migrate", "distlock", database=using, verbosity=0)
     return using
+
+
+def write_row(engine: Engine, number: int, seal: str = "other", *statements: str) -> None:
+    """Somebody else has passed with *number* for ``product_1``, and done *statements* in that transaction."""
+    [key, domain, name] = Stamp("shop", "product_1", Fence(1, number), seal).values
+    values = {"id": key, "domain": domain, "name": name, "number": number, "token": seal}
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM distlock_fence WHERE id = :id"), values)
+        columns = "(id, domain, name, era, number, token, passed_at)"
+        row = f"INSERT INTO distlock_fence {columns} VALUES (:id, :domain, :name, 1, :number, :token, 1)"
+        connection.execute(text(row), values)
+        for statement in statements:
+            connection.execute(text(statement))

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 import flask_distlock
-from tests.fence.conftest import STOCK
+from tests.fence.conftest import STOCK, write_row
 from tests.fence.shops import Answered, FlaskShop, open_shop
 
 
@@ -41,10 +41,8 @@ def test_a_rollback_in_the_view_lets_the_row_go_and_who_takes_it_is_not_overwrit
 
 
 def sell_elsewhere(engine: Engine) -> None:
-    """What a guard on another server does."""
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE distlock_fence SET era = 1, number = number + 1, token = 'other'"))
-        connection.execute(text("UPDATE stock SET qty = qty - 1"))
+    """What a guard on another server does, which begins with the same number."""
+    write_row(engine, 1, "other", "UPDATE stock SET qty = qty - 1")
 
 
 def test_if_nobody_takes_it_the_view_goes_on(row_shop: FlaskShop, engine: Engine) -> None:
@@ -65,9 +63,7 @@ def shop(engine: Engine, using: str) -> Iterator[Any]:
 
 
 def overtake(engine: Engine) -> None:
-    with engine.begin() as connection:
-        later = "UPDATE distlock_fence SET era = 1, number = :n, token = 'other' WHERE name = 'product_1'"
-        connection.execute(text(later), {"n": 2**60})
+    write_row(engine, 2**60)
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback", "close", "remove"])

@@ -51,7 +51,7 @@ def test_a_view_without_a_fence_is_refused(shop: Shop) -> None:
 
 
 def test_a_row_that_stays_locked_ends_the_wait(shop: Shop, engine: Engine) -> None:
-    shop.serve(lambda: None, timeout=0.3)
+    shop.serve(lambda: shop.write(7), timeout=0.3)
     assert shop.post() == Answered(200)
     with engine.connect() as connection:
         connection.execute(text("UPDATE distlock_fence SET token = token"))

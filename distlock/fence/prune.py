@@ -1,0 +1,117 @@
+"""Pruning: the rows of names that nobody locks any more go.
+
+Somebody who stopped with a grant of such a name may come back, and is older than its row was. So each prune
+leaves a floor: new rows start from the largest fence that was ever taken away under their prefix.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import groupby
+
+from distlock.clock import now
+from distlock.errors import ConfigurationError, LockTimeout
+from distlock.fence.row import TABLE, floor_of
+from distlock.fence.statements import DELETE, UPDATE, Connection, statements_for, trouble
+from distlock.grant import Fence
+
+Begin = Callable[[], AbstractContextManager[object]]
+
+#: What is left at least, unless one says otherwise.
+DAYS = 30.0
+
+#: How many rows one transaction looks at: those whose rows it takes away wait for it.
+BATCH = 100
+
+#: Seconds that a batch may wait for another prune.
+PATIENCE = 30.0
+
+# Nothing but the name of the table is put in. No lock has an empty name: that row is a floor.
+_OLD = (
+    f"SELECT id, domain, era FROM {TABLE} WHERE id > %s AND passed_at < %s AND name <> '' "  # noqa: S608
+    "ORDER BY id LIMIT %s"
+)
+_LIVING = f"SELECT MIN(era) FROM {TABLE} WHERE domain = %s AND passed_at >= %s AND name <> ''"  # noqa: S608
+
+
+def told(rows: int, days: float, dry_run: bool) -> str:
+    """What a command says of it."""
+    which = f"{rows} {'row' if rows == 1 else 'rows'} of names that nobody has locked for {days:g} days"
+    return f"{which} would be taken away." if dry_run else f"{which} taken away."
+
+
+def prune(begin: Begin, connection: Connection, days: float, make_table: str, dry_run: bool = False) -> int:
+    """Take away the rows that nobody has passed for *days*, a few in each transaction. Returns how many.
+
+    *begin*: opens a transaction of *connection*, and commits it. *make_table*: what to do where the table is
+    missing. *dry_run*: only count them. Rows that somebody has locked stay, and so do those of a later era
+    than that of living rows of their prefix: its floor would shut those out. Raises `ConfigurationError`;
+    `LockTimeout` if the database does not let it in.
+    """
+    if not 0 <= days < math.inf:
+        raise ConfigurationError(f"--older-than {days} has to be a number of days, 0 or more.")
+    before = time.time_ns() // 1000 - int(days * 86_400_000_000)
+    pruned = 0
+    try:
+        for domain, rows in _old(begin, connection, before):
+            pruned += len(rows) if dry_run else _patiently(begin, connection, domain, rows, before)
+    except Exception as error:
+        if trouble(error) == "no table":
+            raise ConfigurationError(f"The fence's table is missing in the database. {make_table}") from error
+        raise
+    return pruned
+
+
+def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[str, list[str]]]:
+    """What may be pruned, a batch at a time: a prefix, and keys of its rows."""
+    last = ""
+    while True:
+        living: dict[str, int | None] = {}
+        with begin():
+            rows = connection.execute(_OLD, [last, before, BATCH])
+            for domain in {domain for _, domain, _ in rows}:
+                [(living[domain],)] = connection.execute(_LIVING, [domain, before])
+        if not rows:
+            return
+        last = rows[-1][0]
+        found = sorted((domain, key) for key, domain, era in rows if era <= (living[domain] or era))
+        for domain, group in groupby(found, key=lambda one: one[0]):
+            yield domain, [key for _, key in group]
+
+
+def _patiently(begin: Begin, connection: Connection, domain: str, rows: Sequence[str], before: int) -> int:
+    deadline = now() + PATIENCE
+    while True:
+        try:
+            with begin():
+                return _prune(connection, domain, rows, before, max(0.0, deadline - now()))
+        except Exception as error:
+            if trouble(error) not in {"busy", "again"}:
+                raise
+            if now() >= deadline:
+                raise LockTimeout(
+                    f"The database let nobody prune for {PATIENCE:g} seconds: another prune, or on SQLite "
+                    "another writer, is at it. Try again later."
+                ) from error
+
+
+def _prune(connection: Connection, domain: str, rows: Sequence[str], before: int, seconds: float) -> int:
+    statements = statements_for(connection.kind)
+    [floor_row, *_] = values = floor_of(domain)
+    # First: its change is what an older snapshot runs into, and on SQLite it locks all of the table.
+    statements.insert(connection, values, seconds)
+    [(era, number, _, passed_at)] = statements.lock(connection, str(floor_row), seconds)
+    floor, pruned = Fence(era, number), 0
+    for row in rows:
+        # Who has it is not waited for: it is in use.
+        for era, number, _, passed in statements.lock_free(connection, row):
+            if passed < before:
+                floor = max(floor, Fence(era, number))
+                connection.execute(DELETE, [row])
+                pruned += 1
+    when = max(passed_at + 1, time.time_ns() // 1000)
+    connection.execute(UPDATE, [*floor, "", when, floor_row])
+    return pruned

@@ -1,0 +1,3 @@
+"""``manage.py`` commands."""
+
+from __future__ import annotations
