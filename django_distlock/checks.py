@@ -12,7 +12,8 @@ from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.web.capacity import uncapped
-from distlock.web.decorator import unused
+from distlock.web.decorator import Told, unused
+from distlock.web.joined import joined
 from distlock.web.services import make_client
 from distlock.web.settings import DEFAULT_ALIAS, Kind, contended_status, find_problems, misspelled, read
 from django_distlock.audit import Found, guards_at, misplaced, passed_by, reads_early
@@ -85,6 +86,8 @@ def check_rules(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
         found.append(Error(str(error), id="distlock.E010"))
     if (plan := make_plan()) is not None:
         found += [Error(str(problem), id="distlock.E009") for problem in plan.problems]
+        for told in plan.told():
+            found += _check_joined(told)
     return found
 
 
@@ -122,6 +125,12 @@ def _check_names(route: Route, guards: Sequence[Found]) -> Iterator[CheckMessage
             else:
                 # A decorator in between may add the argument.
                 yield Caution(misfit.message, hint=misfit.hint, id="distlock.W003")
+        yield from _check_joined(found.guarded.told)
+
+
+def _check_joined(told: Told) -> Iterator[CheckMessage]:
+    for problem in joined(told.names.templates):
+        yield Caution(problem, id="distlock.W005")
 
 
 def _check_placement(route: Route) -> Iterator[CheckMessage]:

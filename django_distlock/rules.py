@@ -20,7 +20,7 @@ from django.http import HttpRequest
 from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS
+from distlock.web.decorator import UNSAFE_METHODS, Told
 from distlock.web.rules import Rule, read_rules
 from django_distlock.observers import BEHIND_RULE
 from django_distlock.routes import Route, routes
@@ -64,6 +64,12 @@ class Plan:
         """Raise the first problem."""
         for problem in self.problems:
             raise problem
+
+    def told(self) -> Iterator[Told]:
+        """What each rule says of its lock."""
+        for rules in self._rules.values():
+            for rule in rules:
+                yield rule.told
 
     def refuse_passed(self, request: HttpRequest, view: Callable[..., Any]) -> None:
         """Raise `ConfigurationError` if *view* answers for a route with rules, and they were passed by."""

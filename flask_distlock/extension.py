@@ -14,6 +14,7 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.database_setting import fence_for
+from distlock.web.joined import joined
 from distlock.web.services import Services, make_client, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, misspelled, read
 from flask_distlock.bridge import pass_on
@@ -131,6 +132,8 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
     views = with_rules(app)
     for guarded in check_placement(app, views):
+        for shared in joined(guarded.told.names.templates):
+            logger.warning("%s: %s", guarded.where, shared)
         fence_for(state.services.service(guarded.told.alias), guarded.told)
     return views
 
