@@ -17,6 +17,7 @@ from distlock.web.database_setting import fence_for
 from distlock.web.joined import joined
 from distlock.web.services import Services, make_client, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, misspelled, read
+from flask_distlock.blocks import BLOCK, SessionClient
 from flask_distlock.bridge import pass_on
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
@@ -32,9 +33,6 @@ from flask_distlock.signals import fence_lifted, lock_lost, send
 from flask_distlock.state import KEY, State, current_state
 
 logger = logging.getLogger("distlock")
-
-#: What messages call it.
-BLOCK = "The block of locks.lock(…)"
 
 
 class DistLock:
@@ -87,12 +85,12 @@ class DistLock:
         """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""
         state = current_state()
         client, service = state.services[alias], state.services.service(alias)
-        if service.scheme != "database":
-            return client
         state.sessions.watch(current_app)
-        # The block is a transaction, and its end is that of the row's lock.
-        transactions = state.sessions.transactions(BLOCK, is_view=False, outlives=False)
-        return RowClient(client, transactions, bind_of(service.fence))
+        if service.scheme == "database":
+            # The block is a transaction, and its end is that of the row's lock.
+            transactions = state.sessions.transactions(BLOCK, is_view=False, outlives=False)
+            return RowClient(client, transactions, bind_of(service.fence))
+        return SessionClient(client, state.sessions) if state.sessions.found else client
 
     def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:
         """A lock of the default alias; see `distlock.Locks.lock`."""

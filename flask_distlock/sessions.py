@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from flask import Flask, appcontext_pushed, current_app
+from flask import Flask, appcontext_pushed, current_app, has_app_context
 
 from distlock.current import Held, keeper
 from distlock.errors import ConfigurationError, LockLost
@@ -69,9 +69,14 @@ class Sessions:
     def transactions(self, where: str, is_view: bool, outlives: bool = True) -> SessionTransactions:
         return SessionTransactions(self, where, is_view, outlives)
 
+    @property
+    def found(self) -> bool:
+        """Whether the app has one."""
+        return self._session is not None
+
     def current(self) -> Session | None:
         """The session of this request, if it was used already."""
-        if self._session is None or not self._session.registry.has():
+        if self._session is None or not has_app_context() or not self._session.registry.has():
             return None
         return self._session()
 
@@ -208,6 +213,12 @@ class SessionTransactions:
             if self._may_be_committed_later():
                 self._open = stack.pop_all()
 
+    def leave(self, held: Held, failed: bool) -> ExitStack | None:
+        """A block ends, without a transaction of its own. *failed*: because of an error. See `keep`."""
+        if self._may_be_committed_later(failed):
+            self._open = ExitStack()
+        return self.keep(held)
+
     def keep(self, held: Held) -> ExitStack | None:
         """See `distlock.web.guard.Keep`."""
         session, request = self._sessions.current(), keeper()
@@ -218,19 +229,22 @@ class SessionTransactions:
         request.kept.append(replace(held, kept=kept))
         return kept.rest
 
-    def _may_be_committed_later(self) -> bool:
-        """Whether a hook may still commit what the view has left. Else it's rolled back."""
+    def _may_be_committed_later(self, failed: bool = False) -> bool:
+        """Whether somebody may still commit what the call has left. Else it is rolled back.
+
+        Changes that nobody will commit are an error, unless the call has *failed*.
+        """
         session = self._sessions.current()
         if session is None or not session.in_transaction():
             return False
         # What a view leaves behind when it refuses was not meant to stay.
         refuses = self.is_view and _status(self.result) >= 400
         changed = False if refuses else self._sessions.changes.of(session)
-        self._changed = changed is True
+        self._changed = changed is True and not failed
         if changed is not False and self._outlives and keeper() is not None:
             return True
         session.rollback()
-        if changed:
+        if self._changed:
             raise ConfigurationError(
                 f"{self._where} returned with uncommitted changes in db.session, and a commit after its lock "
                 "is released would be seen too late by the next. They are rolled back: call "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flask import Flask
+from flask import Flask, Response
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import event
 
@@ -38,6 +38,11 @@ class Shop:
     def product(self) -> Any:
         return self.db.session.get(self.Product, 1)
 
+    def sell(self) -> str:
+        """Sells, and leaves the commit to others."""
+        self.product().stock -= 1
+        return "sold"
+
     def serve(self, view: Callable[[], Any]) -> None:
         """Serve *view*, locked, at ``/``."""
         self.app.add_url_rule("/", "view", distributed_lock("product_1")(view), methods=["POST"])
@@ -53,3 +58,25 @@ class Shop:
     def close(self) -> None:
         with self.app.app_context():
             self.db.engine.dispose()
+
+
+Call = Callable[[], Any]
+
+
+def after(shop: Shop, what: Call) -> None:
+    """Do *what* in an ``after_request`` hook."""
+
+    @shop.app.after_request
+    def hook(response: Response) -> Response:
+        what()
+        return response
+
+
+def commit_and_note(shop: Shop) -> None:
+    shop.db.session.commit()
+    shop.note("after")
+
+
+def held(shop: Shop) -> bool:
+    with shop.app.app_context():
+        return shop.locks.lock("product_1").locked()

@@ -35,6 +35,8 @@ class Arrangement:
     asgi: bool = False
     #: Every request comes twice: first with ``?trouble``, or from a client that goes away during the sale.
     trouble: bool = False
+    #: The view takes the lock by ``with``: the guard is the maker of its locks.
+    block: bool = False
     #: The guard is a rule of the settings.
     rule: bool = False
     #: Django: with the middleware, which rules need, and lock errors that no guard of a view answers.

@@ -200,3 +200,59 @@ def a_session_of_its_own(app: Flask, guard: Guard) -> None:
             return answer(sold)
 
     route(app, guard(view))
+
+
+def block(app: Flask, lock: Guard, commit_inside: bool) -> None:
+    """A view that takes the lock by itself."""
+
+    def view(id: int) -> Any:
+        with lock(f"product_{id}"), BOOK.selling():
+            sold = sell(id)
+            if commit_inside:
+                db.session.commit()
+        db.session.commit()
+        return answer(sold)
+
+    route(app, view)
+
+
+@FLASK.add("`with locks.lock(…)`, and a commit inside the block", plain=SELLS, fence=None, block=True)
+def a_block_commits(app: Flask, lock: Guard) -> None:
+    block(app, lock, commit_inside=True)
+
+
+@FLASK.add("`with locks.lock(…)`, and a commit after the block", fence=None, block=True)
+def a_commit_after_the_block(app: Flask, lock: Guard) -> None:
+    block(app, lock, commit_inside=False)
+
+
+@FLASK.add("`with locks.lock(…)`, and an `after_request` hook commits", fence=None, block=True)
+def a_hook_commits_after_the_block(app: Flask, lock: Guard) -> None:
+    @app.after_request
+    def commit(response: Response) -> Response:
+        db.session.commit()
+        return response
+
+    def view(id: int) -> Any:
+        with lock(f"product_{id}"), BOOK.selling():
+            return answer(sell(id))
+
+    route(app, view)
+
+
+@FLASK.add("`with locks.lock(…)`, and the row was loaded before", fence=None, block=True)
+def the_row_is_read_before_the_block(app: Flask, lock: Guard) -> None:
+    app.before_request(loads_the_product)
+    block(app, lock, commit_inside=True)
+
+
+@FLASK.add(
+    "`with locks.lock(…)`, and something was changed before",
+    plain=None,
+    lock=CHANGED,
+    fence=None,
+    block=True,
+)
+def something_is_changed_before_the_block(app: Flask, lock: Guard) -> None:
+    app.before_request(lambda: db.session.add(Customer()))
+    block(app, lock, commit_inside=True)

@@ -6,6 +6,7 @@ for each cell. ISOLATION is ``default`` or a level such as ``SERIALIZABLE``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -20,8 +21,10 @@ from sqlalchemy.orm import Session
 
 from demo_shop.ledger import database_url
 from distlock.errors import ConfigurationError
+from distlock.lock import Lock
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
+from flask_distlock.state import current_state
 from tests.transactions.arrangement import OURS, Arrangement
 from tests.transactions.flask_arrangements import BOOK, FLASK, Customer, Product, Sale, db
 from tests.transactions.till import (
@@ -51,13 +54,18 @@ def take_long_to_commit() -> None:
     event.listen(Session, "after_soft_rollback", lambda session, transaction: BOOK.rolled_back())
 
 
+def bare(name: str) -> Lock:
+    """The same lock, which knows nothing of sessions."""
+    return current_state().services["default"].lock(name)
+
+
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     """The control: the same lock, let go when the decorator returns."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def wrapper(**kwargs: Any) -> Any:
-            async with locks.lock("product_1") as grant:
+            async with bare("product_1") as grant:
                 told_fence.set(tuple(grant.fence))
                 return await function(**kwargs)
 
@@ -65,7 +73,7 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         def wrapper(**kwargs: Any) -> Any:
-            with locks.lock("product_1") as grant:
+            with bare("product_1") as grant:
                 told_fence.set(tuple(grant.fence))
                 return function(**kwargs)
 
@@ -73,6 +81,8 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def guard_of(arrangement: Arrangement, guard: str) -> Callable[..., Any]:
+    if arrangement.block:
+        return {"plain": bare, "lock": locks.lock, "nothing": lambda name: contextlib.nullcontext()}[guard]
     if guard == "plain":
         return plain
     if guard == "nothing" or arrangement.rule:

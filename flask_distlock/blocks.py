@@ -1,0 +1,122 @@
+"""``with locks.lock("product_1"):`` in an app with Flask-SQLAlchemy, with a guard's care for the session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from distlock.current import Held, Kept
+from distlock.grant import Fence, Grant
+from distlock.locks import Locks
+from distlock.owner import current_owner
+from distlock.steps import Gate, Steps
+from distlock.web.guard import kept_for
+from flask_distlock.sessions import Sessions, SessionTransactions
+
+#: What messages call it.
+BLOCK = "The block of locks.lock(…)"
+
+
+class SessionClient(Locks):
+    """What ``locks["alias"]`` gives: *client*, whose locks end what the session has read before them."""
+
+    def __init__(self, client: Locks, sessions: Sessions) -> None:
+        super().__init__(client._engine, client.prefix, client.timeout)
+        self.place = client.place
+        self._client = client
+        self._sessions = sessions
+
+    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        if (again := kept_for(self, names)) is not None and again.kept is not None:
+            return EnteredGrant(again.grant, again.kept)
+        transactions = self._sessions.transactions(BLOCK, is_view=False)
+        transactions.refuse_open(names, nested=False)
+        grant = yield from self._client._acquire(names, gate, seconds, ttl)
+        return None if grant is None else SessionGrant(grant, self._client, transactions)
+
+
+class _Around(Grant):
+    """*grant*, but for its end."""
+
+    __slots__ = ("_ended", "_grant")
+
+    def __init__(self, grant: Grant) -> None:
+        self._grant = grant
+        self._ended = False
+
+    def __repr__(self) -> str:
+        return repr(self._grant)
+
+    @property
+    def fences(self) -> Mapping[str, Fence]:
+        return self._grant.fences
+
+    @property
+    def domain(self) -> str:
+        return self._grant.domain
+
+    @property
+    def seals(self) -> Mapping[str, str]:
+        return self._grant.seals
+
+    @property
+    def released(self) -> bool:
+        return self._ended or self._grant.released
+
+    @property
+    def lost(self) -> bool:
+        return self._grant.lost
+
+    def remaining(self) -> float:
+        return 0.0 if self._ended else self._grant.remaining()
+
+    def check(self) -> None:
+        self._grant.check()
+
+    def lift(self, name: str, number: int) -> bool:
+        return self._grant.lift(name, number)
+
+    def _release(self) -> Steps[None]:
+        if not self._ended:
+            self._ended = True
+            yield from self._end()
+
+    def _end(self) -> Steps[None]:
+        raise NotImplementedError
+
+
+class SessionGrant(_Around):
+    """What is open in the session at its end keeps it: whoever commits that does so under the lock."""
+
+    __slots__ = ("_client", "_transactions")
+
+    def __init__(self, grant: Grant, client: Locks, transactions: SessionTransactions) -> None:
+        super().__init__(grant)
+        self._client = client
+        self._transactions = transactions
+
+    def _end(self) -> Steps[None]:
+        later = None
+        try:
+            held = Held(self._client, self._grant, current_owner())
+            later = self._transactions.leave(held, failed=sys.exc_info()[0] is not None)
+        finally:
+            if later is None:
+                yield from self._grant._release()
+        if later is not None:
+            later.callback(self._grant.release)
+
+
+class EnteredGrant(_Around):
+    """A lock that the request keeps, entered again."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, grant: Grant, kept: Kept) -> None:
+        super().__init__(grant)
+        self._kept = kept
+        kept.__enter__()
+
+    def _end(self) -> Steps[None]:
+        self._kept.__exit__()
+        yield from ()

@@ -1,0 +1,272 @@
+"""A lock that a request keeps: what enters it again, and what ends it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Blueprint, Flask, Response, stream_with_context
+from flask.views import MethodView
+
+from distlock import current_grant
+from distlock.errors import ConfigurationError, NotHeld
+from flask_distlock import DistLock, distributed_lock
+from flask_distlock.signals import lock_refused
+from tests.flask_distlock.session_shop import Call, Shop, after, commit_and_note, held
+
+
+@pytest.fixture
+def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
+    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
+    yield shop
+    shop.close()
+
+
+@pytest.fixture
+def sell(shop: Shop) -> Call:
+    return shop.sell
+
+
+def test_a_read_that_is_left_open_keeps_no_lock(shop: Shop) -> None:
+    after(shop, lambda: shop.note("hook"))
+    shop.serve(lambda: str(shop.product().stock))
+    assert shop.post().text == "10"
+    assert shop.log == ["hook-"]
+
+
+def test_the_lock_goes_with_the_transaction_and_not_with_the_request(shop: Shop, sell: Call) -> None:
+    after(shop, lambda: commit_and_note(shop))
+    after(shop, lambda: shop.note("before"))
+    shop.serve(sell)
+    assert shop.post().text == "sold"
+    assert shop.log == ["before+", "commit+", "after-"]
+
+
+def test_a_transaction_that_the_view_began_after_its_commit_keeps_the_lock(shop: Shop) -> None:
+    def view() -> str:
+        for _ in range(2):
+            shop.product().stock -= 1
+            if shop.stock_now() == 9:
+                shop.db.session.commit()
+        return "sold"
+
+    shop.stock_now = lambda: shop.product().stock  # type: ignore[attr-defined]
+    after(shop, lambda: commit_and_note(shop))
+    shop.serve(view)
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["commit+", "commit+", "after-"], 8)
+
+
+def test_the_grant_is_current_in_hooks_and_only_as_long_as_it_is_kept(shop: Shop, sell: Call) -> None:
+    seen: list[Any] = []
+
+    def look() -> None:
+        seen.append(current_grant().names)
+        shop.db.session.commit()
+        with pytest.raises(NotHeld):
+            current_grant()
+
+    after(shop, look)
+    shop.serve(sell)
+    assert shop.post().text == "sold"
+    assert seen == [("product_1",)]
+
+
+@pytest.mark.parametrize("again", ["guard", "block", "rlock"])
+def test_a_hook_enters_the_kept_lock_again(shop: Shop, sell: Call, again: str) -> None:
+    def inside() -> None:
+        shop.db.session.commit()
+        # The commit has ended the transaction, and the lock goes on until the block has ended.
+        shop.note("inside")
+
+    @distributed_lock("product_1", timeout=0)
+    def guarded() -> None:
+        inside()
+
+    def hook() -> None:
+        if again == "guard":
+            guarded()
+        else:
+            with getattr(shop.locks, "rlock" if again == "rlock" else "lock")("product_1", timeout=0):
+                inside()
+        shop.note("after")
+
+    after(shop, hook)
+    shop.serve(sell)
+    assert shop.post().text == "sold"
+    assert shop.log == ["commit+", "inside+", "after-"]
+
+
+def test_what_is_entered_again_may_begin_the_next_transaction(shop: Shop, sell: Call) -> None:
+    def hook() -> None:
+        with shop.locks.lock("product_1", timeout=0):
+            shop.db.session.commit()
+            shop.product().stock -= 1
+        shop.note("between")
+        shop.db.session.commit()
+        shop.note("after")
+
+    after(shop, hook)
+    shop.serve(sell)
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["commit+", "between+", "commit+", "after-"], 8)
+
+
+def test_a_function_in_a_view_keeps_its_lock_until_the_view_commits(shop: Shop, sell: Call) -> None:
+    guarded = distributed_lock("product_1", timeout=0)(sell)
+
+    def view() -> str:
+        guarded()
+        guarded()
+        shop.note("between")
+        commit_and_note(shop)
+        guarded()
+        shop.db.session.commit()
+        return "sold"
+
+    shop.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["between+", "commit+", "after-", "commit+"], 7)
+
+
+def test_a_function_in_an_async_view_is_the_same(shop: Shop, sell: Call) -> None:
+    guarded = distributed_lock("product_1", timeout=0)(sell)
+
+    async def view() -> str:
+        guarded()
+        guarded()
+        return "sold"
+
+    after(shop, lambda: commit_and_note(shop))
+    shop.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["commit+", "after-"], 8)
+
+
+def test_a_context_around_the_request_does_not_prolong_it(shop: Shop, sell: Call) -> None:
+    after(shop, lambda: shop.note("hook"))
+    shop.serve(sell)
+    with shop.app.app_context():
+        with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
+            shop.post()
+        assert not shop.db.session().in_transaction()
+        assert not shop.locks.lock("product_1").locked()
+    assert (shop.log, shop.stock()) == (["hook+"], 10)
+
+
+def test_a_client_that_preserves_the_context_does_not_prolong_it(shop: Shop, sell: Call) -> None:
+    after(shop, lambda: commit_and_note(shop))
+    shop.serve(sell)
+    with shop.app.test_client() as client:
+        assert client.post("/").text == "sold"
+        assert not held(shop)
+    assert shop.log == ["commit+", "after-"]
+
+
+def test_where_there_is_no_request_of_a_server_the_call_is_the_limit(shop: Shop, sell: Call) -> None:
+    shop.serve(sell)
+    with (
+        shop.app.test_request_context("/", method="POST"),
+        pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"),
+    ):
+        shop.app.view_functions["view"]()
+    assert (shop.stock(), held(shop)) == (10, False)
+
+
+@pytest.mark.parametrize("wrap", [iter, stream_with_context])
+def test_a_stream_begins_when_the_lock_is_released(shop: Shop, sell: Call, wrap: Any) -> None:
+    def view() -> Response:
+        sell()
+
+        def content() -> Any:
+            yield "locked" if held(shop) else "free"
+
+        return Response(wrap(content()))
+
+    shop.app.teardown_request(lambda error: shop.db.session.commit())
+    shop.serve(view)
+    assert shop.post().text == "free"
+    assert (shop.log, shop.stock()) == (["commit+"], 9)
+
+
+def test_a_hook_of_a_blueprint_and_of_a_class_are_inside(shop: Shop, sell: Call) -> None:
+    class View(MethodView):
+        decorators = [distributed_lock("product_1")]
+
+        def post(self) -> Any:
+            return sell()
+
+    blueprint = Blueprint("shop", __name__)
+    blueprint.add_url_rule("/", view_func=View.as_view("sell"))
+    blueprint.after_request(lambda response: (commit_and_note(shop), response)[1])
+    shop.app.register_blueprint(blueprint)
+    assert shop.post().text == "sold"
+    assert shop.log == ["commit+", "after-"]
+
+
+def test_an_error_handler_commits_what_it_writes_by_itself(shop: Shop, sell: Call) -> None:
+    def fail() -> str:
+        sell()
+        raise ZeroDivisionError
+
+    @shop.app.errorhandler(ZeroDivisionError)
+    def mend(error: ZeroDivisionError) -> str:
+        shop.note("handler")
+        shop.db.session.commit()
+        return "mended"
+
+    shop.serve(fail)
+    assert shop.post().text == "mended"
+    assert (shop.log[0], shop.stock()) == ("handler-", 10)
+
+
+def test_two_guards_of_one_request_end_with_one_transaction(shop: Shop, sell: Call) -> None:
+    inner = distributed_lock("product_2", timeout=0)(sell)
+
+    def look() -> None:
+        shop.note(f"names {current_grant().names}")
+        commit_and_note(shop)
+        assert not shop.locks.lock("product_2").locked()
+
+    after(shop, look)
+    shop.serve(inner)
+    assert shop.post().text == "sold"
+    assert shop.log == ["names ('product_1',)+", "commit+", "after-"]
+
+
+def test_no_waiter_keeps_a_connection(shop: Shop) -> None:
+    checked_out: list[int] = []
+    with shop.app.app_context():
+        pool: Any = shop.db.engine.pool
+        holder = shop.locks.lock("product_1")
+        holder.acquire()
+
+    def name(request: object) -> str:
+        checked_out.append(pool.checkedout())
+        return "product_1"
+
+    def refused(sender: Flask, **what: Any) -> None:
+        checked_out.append(pool.checkedout())
+
+    @shop.app.before_request
+    def login() -> None:
+        shop.product()
+
+    shop.app.add_url_rule("/", "view", distributed_lock(name, timeout=0.1)(lambda: "sold"), methods=["POST"])
+    with lock_refused.connected_to(refused, shop.app):
+        assert shop.post().status_code == 423
+    holder.release()
+    assert checked_out == [1, 0]
+
+
+def test_nothing_is_logged_where_all_goes_well(
+    shop: Shop, sell: Call, caplog: pytest.LogCaptureFixture
+) -> None:
+    after(shop, lambda: commit_and_note(shop))
+    shop.serve(sell)
+    with caplog.at_level(logging.WARNING):
+        assert shop.post().text == "sold"
+    assert caplog.text == ""
