@@ -10,7 +10,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from distlock import clock
@@ -160,8 +160,28 @@ class _Threads:
 _threads = _Threads()
 
 
+def _begin(call: Call) -> Future[Any]:
+    """Have a thread of ours carry *call* out."""
+    begun: Future[Any] = Future()
+
+    def carry_out() -> None:
+        if begun.set_running_or_notify_cancel():
+            try:
+                begun.set_result(call.function(*call.arguments))
+            except BaseException as error:
+                begun.set_exception(error)
+
+    try:
+        _threads.executor.submit(carry_out)
+    except RuntimeError as error:
+        # It stays in the executor's queue, and must not be carried out when nobody knows of it any more.
+        if begun.cancel():
+            raise BackendUnavailable(f"No thread could be started for it: {error}.") from error
+    return begun
+
+
 async def _in_thread(call: Call) -> Any:
-    begun = _threads.executor.submit(call.function, *call.arguments)
+    begun = _begin(call)
     future = asyncio.wrap_future(begun)
     try:
         if call.until != math.inf:

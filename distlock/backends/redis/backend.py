@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from redis.exceptions import NoScriptError, ResponseError
-
+from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
-from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.failures import foreign, is_foreign, unavailable, unending
 from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.pool import Pool, Stale
+from distlock.backends.redis.resolver import Resolver
 from distlock.backends.redis.scripts import Script, bulk, command, hold_key, terms
 from distlock.errors import BackendUnavailable, ConfigurationError
 
 #: What the scripts answer.
-_HELD, _BUSY = 1, 3
+_HELD, _BUSY, _UNENDING, _FOREIGN = 1, 3, 4, 5
 _TOO_HIGH = 2
 
 #: The net under a lost hint, seconds. The scripts take for dead who did not ask for four times as long.
@@ -37,10 +40,10 @@ _UNDECIDED = 0.01
 class RedisBackend:
     """One process's locks in the Redis server at *url*: ``redis://``, ``rediss://`` or ``unix://``.
 
-    *io_timeout* bounds each connect, write and read. *max_connections* bounds the connections for requests;
-    one more listens. *ack_window* is what a hand-over is worth until it is acknowledged. *fence_ttl* is how
-    far the server's clock may be set back without a fence being given out twice. *client_name* is what
-    ``CLIENT LIST`` shows. Times are in seconds.
+    *io_timeout* bounds each call as a whole, connecting included. *max_connections* bounds the connections
+    for requests; one more listens. *ack_window* is what a hand-over is worth until it is acknowledged.
+    *fence_ttl* is how far the server's clock may be set back without a fence being given out twice.
+    *client_name* is what ``CLIENT LIST`` shows. Times are in seconds.
     """
 
     capabilities = Capabilities(
@@ -66,7 +69,8 @@ class RedisBackend:
         self._ack_window = _seconds("ack_window", ack_window)
         self._fence_ttl = _seconds("fence_ttl", fence_ttl)
         self._max_connections = _count("max_connections", max_connections)
-        self._address = Address(url, self._io_timeout, client_name)
+        self._address = Address(url)
+        self._client_name = client_name
         self._sink: Sink | None = None
         self._begin()
 
@@ -78,13 +82,14 @@ class RedisBackend:
         self._begin()
 
     def close(self) -> None:
+        deadline = self._by(math.inf)
         if self._listener is not None:
             self._listener.close(self._io_timeout)
         for ask in list(self._queued.values()):
             try:
                 # Whoever was handed the lock while he left is not there any more to give it back.
-                if self.cancel(ask):
-                    self.release(ask)
+                if self.cancel(ask, deadline):
+                    self.release(ask, deadline)
             except BackendUnavailable:
                 # Waiters that do not ask are forgotten by themselves.
                 break
@@ -94,50 +99,56 @@ class RedisBackend:
     def after_fork(self) -> None:
         self._begin()
 
-    def request(self, ask: Ask) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+        deadline = self._by(deadline)
         listener = self._listener
         queue = ask.wait and listener is not None and listener.started
-        (reply,) = self._call(scripts.REQUEST, [ask], queue)
+        (reply,) = self._call(scripts.REQUEST, [ask], deadline, queue)
         if ask.wait and not queue and reply[1] == _BUSY:
             # Who cannot hear yet does not queue: he would be passed over.
             if listener is not None:
-                listener.start(self._io_timeout)
-            (reply,) = self._call(scripts.REQUEST, [ask], True)
+                listener.start(deadline)
+            (reply,) = self._call(scripts.REQUEST, [ask], deadline, True)
         answer = reply[1]
         if answer == _HELD:
             self._unqueue(ask)
             return Held(int(reply[2]), ask.ttl)
         if answer == _BUSY:
             return Busy()
+        if answer == _UNENDING:
+            raise unending(self._address, hold_key(ask.key), ask.ttl)
+        if answer == _FOREIGN:
+            raise self._foreign(ask, deadline)
         self._queued[ask.key] = ask
         return Queued(_poll(int(reply[2]), listener is not None and listener.subscribed))
 
-    def cancel(self, ask: Ask) -> bool:
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         self._unqueue(ask)
-        (reply,) = self._call(scripts.CANCEL, [ask])
+        (reply,) = self._call(scripts.CANCEL, [ask], self._by(deadline))
         return bool(reply[1])
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         answers: list[bool] = []
         # A script that runs keeps everybody else waiting, and so does a batch of them.
         for start in range(0, len(asks), _BATCH):
-            replies = self._call(scripts.RENEW, asks[start : start + _BATCH])
+            replies = self._call(scripts.RENEW, asks[start : start + _BATCH], self._by(math.inf))
             answers += [bool(reply[1]) for reply in replies]
         return answers
 
-    def release(self, ask: Ask) -> bool:
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+        deadline = self._by(deadline)
         self._unqueue(ask)
         try:
-            (reply,) = self._attempt(scripts.RELEASE, [ask])
+            (reply,) = self._attempt(scripts.RELEASE, [ask], deadline)
         except Stale:
-            (reply,) = self._attempt(scripts.RELEASE, [ask])
+            (reply,) = self._attempt(scripts.RELEASE, [ask], deadline)
             if not reply[1]:
                 # Whether the first attempt did it, or the hold had been lost before, nobody knows.
                 raise
         return bool(reply[1])
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        (reply,) = self._call(scripts.RAISE_FLOOR, [ask], more=bulk(number))
+        (reply,) = self._call(scripts.RAISE_FLOOR, [ask], self._by(math.inf), more=bulk(number))
         if reply[1] == _TOO_HIGH:
             raise ConfigurationError(
                 f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service "
@@ -146,11 +157,11 @@ class RedisBackend:
         return Held(int(reply[2]), ask.ttl) if reply[1] else None
 
     def locked(self, key: str) -> bool:
-        question = [command("EXISTS", hold_key(key))]
+        question, deadline = [command("EXISTS", hold_key(key))], self._by(math.inf)
         try:
-            (reply,) = self._pool.exchange(question)
+            (reply,) = self._pool.exchange(question, deadline)
         except Stale:
-            (reply,) = self._pool.exchange(question)
+            (reply,) = self._pool.exchange(question, deadline)
         if isinstance(reply, Exception):
             raise unavailable(self._address, reply)
         return bool(reply)
@@ -158,11 +169,18 @@ class RedisBackend:
     def _begin(self) -> None:
         """Start from nothing: a new contender, without connections, thread or queue."""
         self._process = secrets.token_hex(8)
-        self._pool = Pool(self._address, self._max_connections, self._io_timeout)
+        resolver = Resolver(self._address.host, self._address.port)
+        make = partial(Connection, self._address, resolver, self._client_name)
+        self._pool = Pool(self._address, make, self._max_connections)
         self._queued: dict[str, Ask] = {}
         self._listener = None
         if self._sink is not None:
-            self._listener = Listener(self._address, f"dl:1:ch:{self._process}", self._sink)
+            channel = f"dl:1:ch:{self._process}"
+            self._listener = Listener(self._address, make, self._io_timeout, channel, self._sink)
+
+    def _by(self, deadline: float) -> float:
+        """The end of a call that begins now and may last until *deadline*."""
+        return min(deadline, clock.now() + self._io_timeout)
 
     def _unqueue(self, ask: Ask) -> None:
         queued = self._queued.get(ask.key)
@@ -171,16 +189,16 @@ class RedisBackend:
             self._queued.pop(ask.key, None)
 
     def _call(
-        self, script: Script, asks: Sequence[Ask], queue: bool = False, more: bytes = b""
+        self, script: Script, asks: Sequence[Ask], deadline: float, queue: bool = False, more: bytes = b""
     ) -> list[list[Any]]:
         """As `_attempt`, and a second attempt if a connection was dead: no answer changes by repetition."""
         try:
-            return self._attempt(script, asks, queue, more)
+            return self._attempt(script, asks, deadline, queue, more)
         except Stale:
-            return self._attempt(script, asks, queue, more)
+            return self._attempt(script, asks, deadline, queue, more)
 
     def _attempt(
-        self, script: Script, asks: Sequence[Ask], queue: bool = False, more: bytes = b""
+        self, script: Script, asks: Sequence[Ask], deadline: float, queue: bool = False, more: bytes = b""
     ) -> list[list[Any]]:
         """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token.
 
@@ -193,15 +211,23 @@ class RedisBackend:
             + more
             for ask, token in zip(asks, tokens, strict=True)
         ]
-        replies = self._pool.exchange([script.by_digest + call for call in calls])
-        if NoScriptError in map(type, replies):
+        replies = self._pool.exchange([script.by_digest + call for call in calls], deadline)
+        if any(isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT") for reply in replies):
             # The server was restarted, failed over or told to forget its scripts. What did run may run again.
-            replies = self._pool.exchange([script.by_source + call for call in calls])
-        return [self._checked(reply, token) for reply, token in zip(replies, tokens, strict=True)]
+            replies = self._pool.exchange([script.by_source + call for call in calls], deadline)
+        for ask, reply in zip(asks, replies, strict=True):
+            if script is not scripts.FOREIGN and isinstance(reply, ReplyError) and is_foreign(reply):
+                raise self._foreign(ask, deadline)
+        return [self._checked(script, reply, token) for reply, token in zip(replies, tokens, strict=True)]
 
-    def _checked(self, reply: object, token: bytes) -> list[Any]:
-        if isinstance(reply, ResponseError):
-            raise unavailable(self._address, reply)
+    def _foreign(self, ask: Ask, deadline: float) -> BackendUnavailable:
+        """Which of the lock's keys are somebody else's."""
+        (reply,) = self._call(scripts.FOREIGN, [ask], deadline)
+        return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
+
+    def _checked(self, script: Script, reply: object, token: bytes) -> list[Any]:
+        if isinstance(reply, ReplyError):
+            raise unavailable(self._address, reply, script.command_at(str(reply)))
         if not isinstance(reply, list) or not reply or reply[0] != token:
             self._pool.clear()
             raise BackendUnavailable(

@@ -2,55 +2,115 @@
 
 from __future__ import annotations
 
-from redis import exceptions
+import errno
+import ssl
+from collections.abc import Callable
+from socket import gaierror
 
 from distlock.backends.redis.address import Address
 from distlock.errors import BackendUnavailable
 
-#: What the error is or how the server's text starts -> what to do about it. The first that fits is taken.
-_REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
+_PERMISSIONS = "Let the user run the commands that docs/redis.md lists, on ~dl:* and &dl:*."
+_NO_TLS = "See whether that port speaks TLS; where it does not, write redis://."
+_CLUSTER = "It is a node of a cluster, and can't be used for locks: give them a server of their own."
+_SLOW = (
+    "See whether it is overloaded or the network drops packets; io_timeout and the time-out of the lock "
+    "bound the wait."
+)
+
+
+def _out_of(*numbers: int) -> Callable[[BaseException], bool]:
+    return lambda error: isinstance(error, OSError) and error.errno in numbers
+
+
+#: What the error is or what the server's text says -> what to do about it. The first that fits is taken.
+_REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], str], ...] = (
     ("Authentication required", "Put the password in the URL: redis://:password@host."),
-    (exceptions.AuthenticationError, "Check the user and the password in the URL."),
     ("WRONGPASS", "Check the user and the password in the URL."),
-    ("NOPERM", "Let the user run the commands that docs/redis.md lists, on ~dl:* and &dl:*."),
-    (
-        exceptions.NoPermissionError,
-        "Let the user run the commands that docs/redis.md lists, on ~dl:* and &dl:*.",
-    ),
-    (exceptions.OutOfMemoryError, "Raise maxmemory, or keep the locks in a server of their own."),
-    (exceptions.ReadOnlyError, "It is a replica: put the primary in the URL."),
+    ("invalid password", "Check the user and the password in the URL."),
+    ("without any password configured", "Take the password out of the URL, or set one on the server."),
+    ("NOPERM", _PERMISSIONS),
+    ("ACL failure in script", _PERMISSIONS),
+    ("executing the script can't", _PERMISSIONS),
+    ("OOM command not allowed", "Raise maxmemory, or keep the locks in a server of their own."),
+    ("READONLY", "It is a replica: put the primary in the URL."),
     ("DB index is out of range", "Put another number in the URL, or raise 'databases' on the server."),
     ("MISCONF", "It cannot save its data: free its disk, or see its log."),
-    (exceptions.BusyLoadingError, "It is loading its data: try again when it is done."),
+    ("NOREPLICAS", "It misses replicas (min-replicas-to-write): see what became of them."),
+    ("MASTERDOWN", "It is a replica that lost its primary: put the primary in the URL."),
+    ("CLUSTERDOWN", _CLUSTER),
+    ("MOVED", _CLUSTER),
+    ("LOADING", "It is loading its data: try again when it is done."),
     ("BUSY", "A script or function of somebody else blocks it: see SCRIPT KILL."),
-    (
-        "WRONGTYPE",
-        "Something else writes keys that begin with dl:1: there: give the locks a database of their own.",
-    ),
-    (exceptions.MaxConnectionsError, "Raise maxclients on the server."),
     ("max number of clients", "Raise maxclients on the server."),
+    ("Protocol error", "It does not speak as Redis does: check host and port in the URL."),
+    ("more than was asked", "It does not speak as Redis does: check host and port in the URL."),
+    ("handshake operation timed out", _NO_TLS),
+    (TimeoutError, _SLOW),
+    (_out_of(errno.EMFILE), "This process has no descriptors left: close files, or raise 'ulimit -n'."),
+    (_out_of(errno.ENFILE, errno.ENOBUFS, errno.ENOMEM), "This host has run out of descriptors or memory."),
+    (_out_of(errno.EACCES, errno.EPERM), "Let this process's user connect: see the rights of the socket."),
+    (gaierror, "Check the name of the host in the URL, and the resolver."),
     (
-        exceptions.TimeoutError,
-        "See whether it is overloaded or the network drops packets; io_timeout bounds the wait.",
+        ssl.SSLCertVerificationError,
+        "Name the authority in the URL: ?ssl_ca_certs=/path/ca.pem; the certificate has to name that host.",
     ),
-    (exceptions.ConnectionError, "See whether it runs and can be reached from here."),
+    (ssl.SSLError, _NO_TLS),
+    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
+    (ValueError, "Check the URL."),
     (OSError, "See whether it runs and can be reached from here."),
 )
 
 
-def unavailable(address: Address, error: BaseException) -> BackendUnavailable:
-    """What the user is told about *error*, ready to be raised ``from`` its cause."""
+def unavailable(address: Address, error: BaseException, command: str | None = None) -> BackendUnavailable:
+    """What the user is told about *error*, ready to be raised ``from`` its cause.
+
+    *command*: which one of a script the server refused.
+    """
     text = str(error) or type(error).__name__
     shown = address.redact(text)
     remedy = "See the server's log."
     for what, advice in _REMEDIES:
-        if what in text if isinstance(what, str) else isinstance(error, what):
+        if _fits(what, text, error):
             remedy = advice
             break
+    which = f" (the command {command})" if command else ""
     told = BackendUnavailable(
-        f"The Redis server at {address.shown} can't be used: {shown.rstrip('.')}. {remedy}"
+        f"The Redis server at {address.shown} can't be used: {shown.rstrip('.')}{which}. {remedy}"
     )
     # A cause is printed with the traceback. One that quotes a secret is left out.
     told.__cause__ = error if shown == text else None
     told.__suppress_context__ = True
     return told
+
+
+def is_foreign(error: Exception) -> bool:
+    """Whether a script has stumbled over something that is not ours."""
+    return "WRONGTYPE" in str(error) or "FOREIGN" in str(error)
+
+
+def foreign(address: Address, keys: list[str]) -> BackendUnavailable:
+    """*keys* hold something that is not ours, or not any more."""
+    named = " ".join(f"'{key}'" for key in keys)
+    return BackendUnavailable(
+        f"In the Redis server at {address.shown} {named or 'a key of this lock'} is something that distlock "
+        "did not write, or that would stay for ever: nobody gets this lock while it is there. If nothing "
+        f"needs it, run: redis-cli -n {address.db} DEL {named}. Give the locks a database of their own."
+    )
+
+
+def unending(address: Address, key: str, ttl: float) -> BackendUnavailable:
+    """The hold at *key* had lost its lifetime, and was given one of *ttl* seconds."""
+    return BackendUnavailable(
+        f"In the Redis server at {address.shown} the hold '{key}' had no lifetime: somebody took it away "
+        f"(PERSIST). It ends in {ttl:g} s now, unless its holder lives. If the holder is gone, it can be "
+        f"freed at once: redis-cli -n {address.db} DEL '{key}'."
+    )
+
+
+def _fits(
+    what: type[Exception] | str | Callable[[BaseException], bool], text: str, error: BaseException
+) -> bool:
+    if isinstance(what, str):
+        return what in text
+    return isinstance(error, what) if isinstance(what, type) else what(error)

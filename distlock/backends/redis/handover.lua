@@ -7,7 +7,10 @@
 -- ARGV  1 process    2 key, as the hint tells it    3 window, ms    4 fence_ttl, ms    5 ttl, ms    6 span
 --       7 '1' to queue, '0' to leave no trace    8 token
 
-local HELD, QUEUED, BUSY = 1, 2, 3
+local HELD, QUEUED, BUSY, UNENDING, FOREIGN = 1, 2, 3, 4, 5
+
+-- What a hold looks like.
+local HOLD = '^(%d+) (.+)$'
 
 -- A waiter asks at least once a second. One that did not for this long is dead.
 local STALE_MS = 4000
@@ -39,10 +42,14 @@ end
 -- the clock has passed it. Hence the counter lives for as long as it is ahead of the clock, plus fence_ttl, which
 -- is how far the clock may be set back without harm. *least* is for a counter that was forgotten too early.
 local function grant(owner, reserve, lifetime, now, least)
-  local fence = math.max(tonumber(redis.call('GET', KEYS[2]) or 0), now, least or 0)
+  local counter = tonumber(redis.call('GET', KEYS[2]) or 0)
+  if not counter then
+    error('FOREIGN')
+  end
+  local fence = math.max(counter, now, least or 0)
   local following = fence + reserve
   if following > MAX_FENCE then
-    error('the fences are used up: is the clock of the server right?')
+    error('the fences of ' .. KEYS[2] .. ' are used up: is the clock of the server right?')
   end
   -- The first write is one that a full server refuses, so that an acquire fails before it changed anything.
   redis.call('SET', KEYS[1], digits(fence) .. ' ' .. owner, 'PX', digits(lifetime))
@@ -85,12 +92,18 @@ local function pass_on(now, mine, lifetime)
   return nil, false
 end
 
+-- The token and the first fence of the hold; nothing where it is free. What we did not write is nobody's: ''.
 local function holder()
-  local hold = redis.call('GET', KEYS[1])
+  local hold = redis.pcall('GET', KEYS[1])
   if not hold then
     return nil, nil
   end
-  local fence, owner = string.match(hold, '^(%d+) (.*)$')
-  -- What we did not write is held by somebody whom we don't know.
+  if type(hold) == 'table' then
+    if not string.find(hold.err, 'WRONGTYPE') then
+      redis.call('GET', KEYS[1])
+    end
+    return '', nil
+  end
+  local fence, owner = string.match(hold, HOLD)
   return owner or '', fence
 end

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Callable
 
-from redis.exceptions import RedisError
-
+from distlock import clock
 from distlock.backends.base import Sink
-from distlock.backends.redis.address import Address, Connection
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.scripts import command
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +29,18 @@ class Listener:
     somebody who asked before may have missed his.
     """
 
-    def __init__(self, address: Address, channel: str, sink: Sink) -> None:
+    def __init__(
+        self,
+        address: Address,
+        make: Callable[[], Connection],
+        io_timeout: float,
+        channel: str,
+        sink: Sink,
+    ) -> None:
         self.subscribed = False
         self._address = address
+        self._make = make
+        self._io_timeout = io_timeout
         self._channel = channel
         self._sink = sink
         self._guard = threading.Lock()
@@ -42,14 +54,17 @@ class Listener:
         """Whether the first attempt to subscribe has succeeded or failed."""
         return self._tried.is_set()
 
-    def start(self, timeout: float) -> None:
-        """Begin to listen, and wait up to *timeout* seconds for the first attempt."""
+    def start(self, deadline: float) -> None:
+        """Begin to listen, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
         with self._guard:
             if not self._closing.is_set() and self._thread is None:
                 thread = threading.Thread(target=self._run, name="distlock-redis-listener", daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise unavailable(self._address, error) from error
                 self._thread = thread
-        self._tried.wait(timeout)
+        self._tried.wait(max(0.0, deadline - clock.now()))
 
     def close(self, timeout: float) -> None:
         """End the thread and its connection."""
@@ -70,7 +85,7 @@ class Listener:
                 backoff, told = _BACKOFF[0], ""
                 self._turn(True)
                 self._listen(connection)
-            except (RedisError, OSError) as error:
+            except (OSError, ReplyError, ValueError, RuntimeError) as error:
                 text = self._address.redact(str(error))
                 if text != told and not self._closing.is_set():
                     told = text
@@ -91,30 +106,35 @@ class Listener:
             backoff = min(2 * backoff, _BACKOFF[1])
 
     def _subscribe(self) -> Connection:
-        connection = self._address.connection()
+        connection = self._make()
         with self._guard:
             if self._closing.is_set():
                 raise OSError("closed")
             self._connection = connection
-        connection.connect()
-        connection.send_command("SUBSCRIBE", self._channel)
-        connection.read_response()
+        deadline = self._deadline()
+        connection.connect(deadline)
+        (reply,) = connection.ask([command("SUBSCRIBE", self._channel)], deadline)
+        if isinstance(reply, ReplyError):
+            raise reply
         return connection
 
     def _listen(self, connection: Connection) -> None:
         asked = False
         while not self._closing.is_set():
-            if not connection.can_read(timeout=_QUIET):
+            if not connection.heard(clock.now() + _QUIET):
                 if asked:
                     raise OSError(f"it has not answered for {_QUIET:g} s")
                 # A network can lose a connection without telling either end.
-                connection.send_command("PING")
+                connection.send(command("PING"), self._deadline())
                 asked = True
                 continue
             asked = False
-            reply = connection.read_response()
-            if reply[0] == b"message":
+            reply = connection.read(self._deadline())
+            if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
                 self._sink.hint(reply[2].decode("utf-8", "replace"))
+
+    def _deadline(self) -> float:
+        return clock.now() + self._io_timeout
 
     def _turn(self, subscribed: bool) -> None:
         if self.subscribed is not subscribed:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
-
-from distlock.backends.redis.address import Address, Connection
+from distlock import clock
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.scripts import command
 from distlock.errors import BackendUnavailable
 
 logger = logging.getLogger(__name__)
+
+
+#: Servers before 7.0 can't say, and are not asked for more.
+_MAY_LOOK = (
+    "local may = redis.acl_check_cmd return may and may('CONFIG', 'GET', 'maxmemory-policy') and 1 or 0"
+)
 
 
 class Stale(BackendUnavailable):
@@ -25,10 +31,10 @@ class Stale(BackendUnavailable):
 class Pool:
     """At most *size* connections, the one used last first. Belongs to one process."""
 
-    def __init__(self, address: Address, size: int, io_timeout: float) -> None:
+    def __init__(self, address: Address, make: Callable[[], Connection], size: int) -> None:
         self._address = address
+        self._make = make
         self._size = size
-        self._io_timeout = io_timeout
         #: Appending and popping are atomic; only waiting for a connection needs the condition.
         self._idle: list[Connection] = []
         #: Weak, so that a connection which an interrupt tore out of our hands is not counted for ever.
@@ -37,22 +43,23 @@ class Pool:
         self._waiting = 0
         self._policy_known = False
 
-    def exchange(self, commands: Sequence[bytes]) -> list[object]:
-        """Send *commands* in one go and return their replies; what the server refused is a `ResponseError`.
+    def exchange(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+        """Send *commands* in one go and return their replies; what the server refused is a `ReplyError`.
 
-        Raises `BackendUnavailable` when the exchange was not completed, and `Stale` where a second attempt
-        is worth it.
+        It ends by *deadline*, connecting included. Raises `BackendUnavailable` when the exchange was not
+        completed, and `Stale` where a second attempt is worth it.
         """
-        connection, fresh = self._borrow()
+        connection, fresh = self._borrow(deadline)
         try:
-            return self._converse(connection, commands, fresh)
-        except (RedisError, OSError) as error:
+            return self._converse(connection, commands, fresh, deadline)
+        # Threads and descriptors run out, names cannot be resolved or encoded, certificates not be read.
+        except (OSError, ReplyError, ValueError, RuntimeError) as error:
             failure = error
         told = unavailable(self._address, failure)
         if not fresh:
             # The others have been idle for longer and are most likely dead as well.
             self.clear()
-        if isinstance(failure, RedisConnectionError) and not fresh:
+        if isinstance(failure, OSError) and not isinstance(failure, TimeoutError) and not fresh:
             raise Stale(str(told)) from told.__cause__
         raise told
 
@@ -65,18 +72,14 @@ class Pool:
                 return
             self._discard(connection)
 
-    def _converse(self, connection: Connection, commands: Sequence[bytes], fresh: bool) -> list[object]:
-        replies: list[object] = []
+    def _converse(
+        self, connection: Connection, commands: Sequence[bytes], fresh: bool, deadline: float
+    ) -> list[Any]:
         try:
             if fresh:
-                connection.connect()
-                self._look_at_policy(connection)
-            connection.send_packed_command([b"".join(commands)], check_health=False)
-            for _ in commands:
-                try:
-                    replies.append(connection.read_response())
-                except ResponseError as error:
-                    replies.append(error)
+                connection.connect(deadline)
+                self._look_at_policy(connection, deadline)
+            replies = connection.ask(commands, deadline)
         except BaseException:
             # Part of a reply may still be on its way. Whoever came next would take it for his.
             # https://github.com/redis/redis-py/issues/2624
@@ -88,26 +91,25 @@ class Pool:
                 self._freed.notify()
         return replies
 
-    def _borrow(self) -> tuple[Connection, bool]:
+    def _borrow(self, deadline: float) -> tuple[Connection, bool]:
         """A connection, and whether it still has to connect."""
         try:
             return self._idle.pop(), False
         except IndexError:
             pass
-        deadline = time.monotonic() + self._io_timeout
         with self._freed:
             # Announced before the second look, so that who gives one back after it sees us.
             self._waiting += 1
             try:
                 while not self._idle:
                     if len(self._all) < self._size:
-                        connection = self._address.connection()
+                        connection = self._make()
                         self._all.add(connection)
                         return connection, True
-                    if not self._freed.wait(deadline - time.monotonic()):
+                    if not self._freed.wait(max(0.0, deadline - clock.now())):
                         raise BackendUnavailable(
                             f"All {self._size} connections to the Redis server at {self._address.shown} were "
-                            f"busy for {self._io_timeout:g} s. Raise max_connections."
+                            "busy for too long. Raise max_connections."
                         )
                 return self._idle.pop(), False
             finally:
@@ -119,16 +121,18 @@ class Pool:
             self._all.discard(connection)
             self._freed.notify()
 
-    def _look_at_policy(self, connection: Connection) -> None:
+    def _look_at_policy(self, connection: Connection, deadline: float) -> None:
         """Warn once if the server may throw locks away when its memory is full."""
         if self._policy_known:
             return
-        self._policy_known = True
-        connection.send_command("CONFIG", "GET", "maxmemory-policy")
-        try:
-            reply = connection.read_response()
-        except ResponseError:
-            return  # Hosted servers and careful users don't let us look.
+        # Asked first whether we may ask: what is denied stands in the server's ACL LOG.
+        (allowed,) = connection.ask([command("EVAL", _MAY_LOOK, 0)], deadline)
+        self._policy_known = not isinstance(allowed, ReplyError)
+        if allowed != 1:
+            return
+        (reply,) = connection.ask([command("CONFIG", "GET", "maxmemory-policy")], deadline)
+        if isinstance(reply, ReplyError):
+            return  # Hosted servers don't let us look.
         if reply and reply[1] != b"noeviction":
             logger.warning(
                 "The Redis server at %s has maxmemory-policy %s: when its memory is full it may throw locks "

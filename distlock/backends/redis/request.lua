@@ -5,14 +5,22 @@
 -- Returns  {token, 1, fence}  held: the lifetime starts anew, which is also the acknowledgement
 --          {token, 2, pttl}   queued behind a hold that lives that many ms (-2: behind a free lock)
 --          {token, 3}         somebody else's
+--          {token, 4}         somebody else's, and would have been for ever: it has a lifetime now
+--          {token, 5}         not one of our holds
 
 local wait = ARGV[7] == '1'
 
 -- Keeps the place of a process that is in the queue already. Its entry takes the newest token, because a
 -- process has one ask under way: the older one was given up.
 local function queue(now)
+  local placed = redis.call('LPOS', KEYS[3], process)
+  if placed then
+    -- First a write that no server refuses: after it, a server out of memory lets the rest of the script pass
+    -- too. Who is new there is refused before anything is changed.
+    redis.call('PEXPIRE', KEYS[3], QUEUE_TTL_MS)
+  end
   redis.call('HSET', KEYS[4], process, digits(now / 1000) .. ' ' .. digits(span) .. ' ' .. token)
-  if not redis.call('LPOS', KEYS[3], process) then
+  if not placed then
     redis.call('RPUSH', KEYS[3], process)
   end
   redis.call('PEXPIRE', KEYS[3], QUEUE_TTL_MS)
@@ -24,12 +32,24 @@ if owner == token then
   redis.call('PEXPIRE', KEYS[1], digits(ttl))
   return {token, HELD, fence}
 end
+if owner == '' then
+  return {token, FOREIGN}
+end
 if owner then
+  local left = redis.call('PTTL', KEYS[1])
+  if left == -1 then
+    -- Somebody took its lifetime away. A holder that lives renews it; what no process of ours wrote is left alone.
+    if not string.match(owner, '^%x+$') or #owner ~= 32 then
+      return {token, FOREIGN}
+    end
+    redis.call('PEXPIRE', KEYS[1], digits(ttl))
+    return {token, UNENDING}
+  end
   if not wait then
     return {token, BUSY}
   end
   queue(clock())
-  return {token, QUEUED, redis.call('PTTL', KEYS[1])}
+  return {token, QUEUED, left}
 end
 
 local now = clock()

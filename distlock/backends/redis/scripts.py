@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from functools import lru_cache
 from importlib import resources
 
@@ -34,17 +35,28 @@ class Script:
 
     def __init__(self, *files: str, arguments: int = _ARGUMENTS) -> None:
         folder = resources.files(__package__)
-        source = "\n".join((folder / file).read_text("utf-8") for file in files).encode()
+        text = "\n".join((folder / file).read_text("utf-8") for file in files)
+        self._lines = text.splitlines()
+        source = text.encode()
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
         begin = b"*%d\r\n" % (2 + 1 + _KEYS + arguments)
         self.by_digest = begin + bulk("EVALSHA", digest)
         self.by_source = begin + bulk("EVAL", source)
+
+    def command_at(self, error: str) -> str | None:
+        """Which command the server's *error* is about: it tells the line, and seldom the command."""
+        line = re.search(r"user_script: ?(\d+)", error)
+        if line is None or not 0 < int(line[1]) <= len(self._lines):
+            return None
+        called = re.search(r"redis\.call\('(\w+)'", self._lines[int(line[1]) - 1])
+        return called and called[1]
 
 
 REQUEST = Script("handover.lua", "request.lua")
 RELEASE = Script("handover.lua", "release.lua")
 CANCEL = Script("handover.lua", "cancel.lua")
 RENEW = Script("handover.lua", "renew.lua")
+FOREIGN = Script("handover.lua", "foreign.lua")
 RAISE_FLOOR = Script("handover.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1)
 
 

@@ -13,12 +13,19 @@ from tests.redis_server import RedisServer
 
 
 class Proxy:
-    """Forwards every connection to *port*. `lose_reply` swallows one reply, and breaks its connection."""
+    """Forwards every connection to *port*.
+
+    `lose_reply` swallows one reply, and breaks its connection. While `drips` is set, replies come byte by
+    byte.
+    """
 
     def __init__(self, port: int) -> None:
         self._target = port
         self._losing = threading.Event()
+        self._pause = threading.Event()
         self.lost = threading.Event()
+        #: Seconds between two bytes.
+        self.drips = 0.0
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -33,6 +40,7 @@ class Proxy:
         self._losing.set()
 
     def close(self) -> None:
+        self._pause.set()
         for one in [self._listener, *self._sockets]:
             # A thread that is blocked in it wakes up by shutdown only.
             with contextlib.suppress(OSError):
@@ -55,7 +63,12 @@ class Proxy:
                     self._losing.clear()
                     self.lost.set()
                     break
-                target.sendall(data)
+                if replies and self.drips:
+                    for byte in data:
+                        self._pause.wait(self.drips)
+                        target.sendall(bytes([byte]))
+                else:
+                    target.sendall(data)
         for one in (source, target):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

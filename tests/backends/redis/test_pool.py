@@ -10,9 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from distlock import clock
+from distlock.backends.redis.scripts import command
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
-from tests.redis_server import RedisServer, eventually
+from tests.redis_server import PATIENCE, RedisServer, eventually
 
 
 class Interrupt(BaseException):
@@ -80,7 +82,7 @@ def test_a_reply_that_answers_another_is_not_believed(
     first, second = ask(), ask()
     one.hold(first)
     stray = one._pool._idle[-1]
-    stray.send_command("EVAL", "return {'a token of somebody else', 1, '5'}", 0)
+    stray.send(command("EVAL", "return {'a token of somebody else', 1, '5'}", 0), clock.now() + PATIENCE)
     with pytest.raises(BackendUnavailable, match="not asked"):
         one.request(second)
     one.hold(second)
@@ -129,7 +131,7 @@ def test_who_gets_no_connection_in_time_is_told_the_option(
 ) -> None:
     one = contender(own_server.url, max_connections=1, io_timeout=0.2)
     one.hold(ask())
-    borrowed, _ = one._pool._borrow()
+    borrowed, _ = one._pool._borrow(clock.now() + PATIENCE)
     with pytest.raises(BackendUnavailable, match="max_connections"):
         one.request(ask())
     one._pool._discard(borrowed)

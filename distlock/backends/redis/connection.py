@@ -1,0 +1,148 @@
+"""One connection to the server. Whatever it waits for, it waits until a deadline and no longer."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+import hiredis
+
+from distlock import clock
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.resolver import Resolver
+from distlock.backends.redis.scripts import command
+
+_MORE = object()
+_CHUNK = 65536
+#: Nothing that we ask is answered by more bytes.
+_LONGEST_REPLY = 1 << 20
+
+
+class ReplyError(Exception):
+    """What the server answered is an error."""
+
+
+class Connection:
+    """Connects when told to. Not for two threads at once, but for `disconnect`.
+
+    What goes wrong is an OSError (TimeoutError: the deadline), a ValueError, a RuntimeError (no thread) or a
+    `ReplyError`. Then it is good for nothing but `disconnect`.
+    """
+
+    def __init__(self, address: Address, resolver: Resolver, client_name: str) -> None:
+        self._address = address
+        self._resolver = resolver
+        self._client_name = client_name
+        self._socket: socket.socket | None = None
+        self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
+
+    def connect(self, deadline: float) -> None:
+        """Connect, speak TLS, say who we are: all of it until *deadline*."""
+        self._socket = self._reach(deadline)
+        if self._address.tls:
+            self._socket.settimeout(_left(deadline))
+            # A handshake is bounded as a whole.
+            self._socket = self._address.context.wrap_socket(self._socket, server_hostname=self._address.host)
+        address, greeting = self._address, []
+        if address.username or address.password:
+            who = [address.username] if address.username else []
+            greeting.append(command("AUTH", *who, address.password))
+        if self._client_name:
+            greeting.append(command("CLIENT", "SETNAME", self._client_name))
+        if address.db:
+            greeting.append(command("SELECT", address.db))
+        if greeting:
+            for answer in self.ask(greeting, deadline):
+                if isinstance(answer, ReplyError):
+                    raise answer
+
+    def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+        """Send *commands* in one go and return their replies."""
+        self.send(b"".join(commands), deadline)
+        return [self.read(deadline) for _ in commands]
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Send all of *data*."""
+        assert self._socket is not None
+        view = memoryview(data)
+        while view:
+            self._socket.settimeout(_left(deadline))
+            view = view[self._socket.send(view) :]
+
+    def read(self, deadline: float) -> Any:
+        """The next reply; one that is an error is returned, too."""
+        received = 0
+        while (reply := self._reader.gets()) is _MORE:
+            received += self._receive(deadline)
+            if received > _LONGEST_REPLY:
+                raise OSError("it answered more than was asked")
+        return reply
+
+    def heard(self, deadline: float) -> bool:
+        """Whether there is something to `read`, waiting for it until *deadline*."""
+        if self._reader.has_data():
+            return True
+        try:
+            self._receive(deadline)
+        except TimeoutError:
+            return False
+        return True
+
+    def disconnect(self) -> None:
+        """Any thread may call it: one that reads wakes up."""
+        if self._socket is not None:
+            try:
+                # The plain one's: that of TLS would begin to talk.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            except OSError:
+                pass
+            self._socket.close()
+
+    def _receive(self, deadline: float) -> int:
+        assert self._socket is not None
+        # What is there already is taken, however late it is.
+        self._socket.settimeout(max(0.0, deadline - clock.now()))
+        try:
+            data = self._socket.recv(_CHUNK)
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            raise TimeoutError("it did not answer in time") from None
+        if not data:
+            raise ConnectionError("it closed the connection")
+        self._reader.feed(data)
+        return len(data)
+
+    def _reach(self, deadline: float) -> socket.socket:
+        address = self._address
+        if address.path is not None:
+            return _open(socket.AF_UNIX, address.path, deadline)
+        failure = OSError("its name has no address")
+        for family, place in self._resolver.resolve(deadline):
+            try:
+                made = _open(family, place, deadline)
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            except OSError as error:
+                failure = error
+            else:
+                return made
+        raise failure
+
+
+def _open(family: int, place: Any, deadline: float) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.settimeout(_left(deadline))
+        made.connect(place)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _left(deadline: float) -> float:
+    left = deadline - clock.now()
+    if left <= 0:
+        raise TimeoutError("no time was left")
+    return left
