@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
 from distlock.fence.issuing import RowGrant
 from distlock.fence.row import Overtaken, Stamp, floor_of, stamps_of
-from distlock.fence.statements import PAUSE, UPDATE, Connection, Statements, statements_for, trouble
+from distlock.fence.statements import PAUSE, UPDATE, Connection, Statements, limit, statements_for, trouble
 from distlock.grant import Fence, Grant
 
 Begin = Callable[[], AbstractContextManager[object]]
@@ -174,6 +174,11 @@ def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: C
 def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
     """Raise what *error* means for the fence, if it is a wait that was too long or a conflict."""
     match trouble(error):
+        case "busy" if (setting := limit(error)) is not None:
+            raise LockTimeout(
+                f"The database ended the wait for the row of the lock {stamp.name!r} early, as a {setting} "
+                f"shorter than TIMEOUT does. Try again later, or raise {setting}."
+            ) from error
         case "busy":
             raise LockTimeout(stamp.kept_out(seconds)) from error
         case "again":

@@ -214,15 +214,23 @@ Trouble = Literal["busy", "again", "no table", "away"]
 #: SQLSTATEs of PostgreSQL, and numbers of MySQL and MariaDB.
 _TROUBLES: dict[object, Trouble] = {
     "55P03": "busy",
-    # The site's own statement_timeout, where it is shorter.
     "57014": "busy",
     1205: "busy",
+    1969: "busy",
+    3024: "busy",
     "40001": "again",
     "40P01": "again",
     1020: "again",
     1213: "again",
     "42P01": "no table",
     1146: "no table",
+}
+
+#: What of the site's own ends a wait before we do, where it is shorter: the same codes.
+_LIMITS: dict[object, str] = {
+    "57014": "statement_timeout",
+    1969: "max_statement_time",
+    3024: "max_execution_time",
 }
 
 
@@ -244,8 +252,8 @@ def has_failed(error: BaseException) -> bool:
 def trouble(error: BaseException) -> Trouble | None:
     """What *error* of a database means for the fence; frameworks wrap the driver's."""
     for one in _causes(error):
-        for code in (getattr(one, "sqlstate", None), getattr(one, "pgcode", None), *one.args[:1]):
-            if isinstance(code, str | int) and code in _TROUBLES:
+        for code in _codes(one):
+            if code in _TROUBLES:
                 return _TROUBLES[code]
         # SQLite's errors have words only, where its driver does not add a name.
         text = str(one)
@@ -256,6 +264,17 @@ def trouble(error: BaseException) -> Trouble | None:
     # What PEP 249 calls so has nothing to do with the statement: no connection, none free, a full disk.
     names = {type(one).__name__ for one in _causes(error)}
     return "away" if names & {"OperationalError", "InterfaceError"} else None
+
+
+def limit(error: BaseException) -> str | None:
+    """The setting of the database that ends a statement as *error* says; None: another error."""
+    return next((_LIMITS[code] for one in _causes(error) for code in _codes(one) if code in _LIMITS), None)
+
+
+def _codes(error: BaseException) -> Iterator[str | int]:
+    for code in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None), *error.args[:1]):
+        if isinstance(code, str | int):
+            yield code
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
