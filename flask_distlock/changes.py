@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 FENCE = "distlock_fence"
 
 # Who changes rows has a number for the transaction, and locks the table in a mode that readers don't take;
-# SELECT … FOR UPDATE has the number only. Both stay until the transaction ends:
+# SELECT … FOR UPDATE has the number only, as nextval(). Both stay until the transaction ends:
 # https://www.postgresql.org/docs/current/explicit-locking.html
 _POSTGRESQL = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL,
   CASE WHEN pg_current_xact_id_if_assigned() IS NULL THEN 0 ELSE (
     SELECT count(*) FROM pg_catalog.pg_locks AS held JOIN pg_catalog.pg_class AS it ON it.oid = held.relation
-    WHERE held.pid = pg_backend_pid() AND held.locktype = 'relation' AND it.relkind <> 'S'
+    WHERE held.pid = pg_backend_pid() AND held.locktype = 'relation' AND it.relkind NOT IN ('S', 'i', 'I')
       AND held.mode NOT IN ('AccessShareLock', 'RowShareLock') AND it.relname <> '{TABLE}'
   ) END
 """  # noqa: S608 - nothing but the name of the table is put in.

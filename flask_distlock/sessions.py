@@ -241,6 +241,9 @@ class SessionTransactions:
         refuses = self.is_view and _status(self.result) >= 400
         changed = False if refuses else self._sessions.changes.of(session)
         self._changed = changed is True and not failed
+        if not changed and _joins(session):
+            # The transaction is that of a test, around the whole request. No COMMIT of the site ends it.
+            return False
         if changed is not False and self._outlives and keeper() is not None:
             return True
         session.rollback()
@@ -250,6 +253,17 @@ class SessionTransactions:
                 "is released would be seen too late by the next. They are rolled back: call "
                 "db.session.commit() inside it."
             )
+        return False
+
+
+def _joins(session: Session) -> bool:
+    """Whether *session* takes part in a transaction that somebody else has begun."""
+    from sqlalchemy import Connection
+    from sqlalchemy.exc import UnboundExecutionError
+
+    try:
+        return isinstance(session.get_bind(), Connection)
+    except UnboundExecutionError:
         return False
 
 
