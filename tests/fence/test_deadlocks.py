@@ -17,11 +17,17 @@ from sqlalchemy.orm import Session
 from distlock import LockLost
 from distlock.web.dummy import DummyLocks
 from tests.databases import on
-from tests.fence.conftest import STOCK
+from tests.fence.conftest import STOCK, write_row
 from tests.fence.shops import Answered, Shop, open_shop
 from tests.fence.test_passing import until_it_waits
 
 pytestmark = on("mariadb")
+
+
+@pytest.fixture(autouse=True)
+def sold_before(engine: Engine) -> None:
+    """There is a row, which a ROLLBACK does not take away."""
+    write_row(engine, 0)
 
 
 def stock(engine: Engine) -> int:
