@@ -10,6 +10,7 @@ from distlock.errors import (
     LockError,
     LockLost,
     LockTimeout,
+    LostInside,
     NotHeld,
     TooManyWaiters,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "LockLost",
     "LockTimeout",
     "Locks",
+    "LostInside",
     "NotHeld",
     "RLock",
     "TooManyWaiters",

@@ -105,8 +105,8 @@ def held() -> tuple[Held, ...]:
     owner = current_owner()
     if keeper is not None and owner != keeper.owner:
         kept = tuple(one for one in kept if one.owner == owner)
-    # What was passed on to a coroutine may have been let go in it.
-    running = (one for one in mine if one.owner == owner and not (one.kept and one.grant.released))
+    # What was passed on to a coroutine may have been let go in it, and a guard may have been interrupted.
+    running = (one for one in mine if one.owner == owner and not one.grant.released)
     return (*kept, *running)
 
 

@@ -9,24 +9,25 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from distlock import clock, leading, loss
 from distlock.admission import Admission
 from distlock.backends.base import Backend, Busy, Queued
-from distlock.errors import BackendUnavailable, TooManyWaiters
+from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
 from distlock.fork import forget_in_children
 from distlock.grant import NameGrant
 from distlock.hold import Hold
 from distlock.keeper import Keeper
 from distlock.lifting import OnLifted
 from distlock.news import News
+from distlock.owner import Owner
 from distlock.rlock import Inside
-from distlock.room import Room, Rooms, Waiter
+from distlock.room import Room, Rooms
 from distlock.steps import Call, Gate, Park, Steps
 from distlock.turns import Turns
+from distlock.undoing import Undoing
 
 logger = logging.getLogger("distlock")
 
@@ -57,12 +58,11 @@ class Engine:
         self.mutex = threading.Lock()
         self.rooms = Rooms(Admission(max_waiters, max_waiters_total))
         self.closing = False
-        #: What is left to undo for steps that were thrown away: see `_undo`.
-        self.undone: deque[Callable[[], None]] = deque()
         #: For `Lock` and `RLock`: it is renewed in a forked child, as the mutex is.
         self.books = threading.Lock()
         self.inside: Inside = {}
         self.keeper = Keeper(self, max_hold, threads)
+        self.undoing = Undoing(self.keeper.wake)
         self.turns = Turns(self)
         self.news = News(self)
         backend.open(self.news)
@@ -76,18 +76,18 @@ class Engine:
         deadline = asked_at + timeout
         # Who does not wait asks once. The backend bounds that.
         until = deadline + leading.LAST_WORDS if timeout > 0 else math.inf
-        with self.mutex:
-            self.catch_up()
-            if self.closing:
-                raise BackendUnavailable(CLOSED)
-            try:
-                waiter = self.rooms.enter(key, name, gate, timeout, asked_at)
-            except TooManyWaiters as refusal:
-                self.keeper.count(refusal)
-                raise
-        if waiter is None:
-            return None
         try:
+            with self.mutex:
+                self.undoing.catch_up()
+                if self.closing:
+                    raise BackendUnavailable(CLOSED)
+                try:
+                    waiter = self.rooms.enter(key, name, gate, timeout, asked_at)
+                except TooManyWaiters as refusal:
+                    self.keeper.count(refusal)
+                    raise
+            if waiter is None:
+                return None
             asked = False
             while waiter.grant is None:
                 if waiter.failure is not None:
@@ -107,8 +107,10 @@ class Engine:
                         continue
                 waiter.waited = True
                 yield Park(gate, pause)
+        except TooManyWaiters:
+            raise
         except BaseException as error:
-            self._undo(error, partial(self._abandon, waiter, error))
+            self.forsake([key], gate, error)
             raise
         if waiter.grant is None or not waiter.grant.lost:
             return waiter.grant
@@ -117,13 +119,24 @@ class Engine:
         left = max(0.0, deadline - self.now())
         return (yield from self.acquire(key, name, gate, left, ttl)) if left else None
 
-    def _abandon(self, waiter: Waiter, error: BaseException) -> None:
-        """Interrupted, or the service failed: leave nothing behind. No I/O, for we may be torn down."""
-        room = waiter.room
-        if waiter.grant is not None:
-            self.turns.drop(waiter.grant)
+    def forsake(self, keys: Iterable[str], gate: Gate, error: BaseException) -> None:
+        """Whoever came with *gate* was interrupted, or the service failed: leave nothing of it behind.
+
+        No I/O, for we may be torn down.
+        """
+        for key in keys:
+            self.undoing.undo(self.mutex, error, partial(self._abandon, key, gate, error))
+
+    def _abandon(self, key: str, gate: Gate, error: BaseException) -> None:
+        if (room := self.rooms.by_key.get(key)) is None:
             return
-        if waiter not in room.queue:
+        if not isinstance(error, LockError):
+            self.turns.mend(room)
+        hold = room.hold
+        if hold and hold.grant and hold.waiter and hold.waiter.gate is gate:
+            self.turns.drop(hold.grant)
+        waiter = next((one for one in room.queue if one.gate is gate), None)
+        if waiter is None:
             return
         if waiter.leads and room.ask is not None:
             # What became of the request is unknown. The token dies with it.
@@ -142,29 +155,28 @@ class Engine:
 
         *until*: the moment after which the caller leaves that to the keeper.
         """
-        with self.mutex:
-            self.catch_up()
-            if not grant.end():
-                return
-            hold = grant._hold
-            room = hold.room
-            if room.hold is not hold or self.turns.pass_on(hold):
-                return
-            # The room stays busy until the service knows, or we would queue behind ourselves.
-            room.hold = None
-            self.keeper.discard(hold)
+        hold = grant._hold
+        room = hold.room
+        ours: bool | None = None
         try:
-            ours = yield Call(self.backend.release, hold.ask, until=until)
-        except BackendUnavailable as error:
-            logger.warning(
-                "The lock %r will be released as soon as its service answers: %s", room.name, error
-            )
-            ours = None
+            with self.mutex:
+                self.undoing.catch_up()
+                if not grant.end():
+                    return
+                if room.hold is not hold or self.turns.pass_on(hold):
+                    return
+                self.turns.send_back(hold)
+            try:
+                ours = yield Call(self.backend.release, hold.ask, until=until)
+            except BackendUnavailable as error:
+                logger.warning(
+                    "The lock %r will be released as soon as its service answers: %s", room.name, error
+                )
+            with self.mutex:
+                self.turns.returned(hold, ours)
         except BaseException as error:
-            self._undo(error, partial(self.turns.returned, hold, None))
+            self.let_go(grant, error)
             raise
-        with self.mutex:
-            self.turns.returned(hold, ours)
         if ours is False:
             hold.lost = "the service had given it up before it was released"
             grant._lost_at_end = True
@@ -172,7 +184,14 @@ class Engine:
 
     def let_go(self, grant: NameGrant, error: BaseException) -> None:
         """Release without I/O here: the keeper does it. For those who are being torn down by *error*."""
-        self._undo(error, partial(self.turns.drop, grant))
+        self.undoing.undo(self.mutex, error, partial(self.turns.drop, grant))
+
+    def holder(self, key: str) -> Owner | None:
+        """Who of this process was granted *key*; None: nobody, as far as is known."""
+        with self.mutex:
+            room = self.rooms.by_key.get(key)
+            hold = room.hold if room is not None else None
+            return hold.waiter.owner if hold is not None and hold.waiter is not None else None
 
     def locked(self, key: str) -> bool:
         with self.mutex:
@@ -199,31 +218,12 @@ class Engine:
         if grant is not None:
             loss.tell(grant, why, self.on_lost)
 
-    # -- undoing ---------------------------------------------------------------------------------
-
-    def _undo(self, error: BaseException, undo: Callable[[], None]) -> None:
-        """Undo under the mutex.
-
-        Steps that are collected as garbage get their GeneratorExit anywhere: in a thread that has the mutex
-        just now, or when the interpreter ends. For them whoever takes the mutex next catches up.
-        """
-        self.undone.append(undo)
-        if isinstance(error, GeneratorExit):
-            self.keeper.wake()
-            return
-        with self.mutex:
-            self.catch_up()
-
-    def catch_up(self) -> None:
-        while self.undone:
-            self.undone.popleft()()
-
     # -- life cycle ------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Give back what can be given back, and stop. Waiters fail, and grants that are out become lost."""
         with self.mutex:
-            self.catch_up()
+            self.undoing.catch_up()
             self.closing = True
             rooms = list(self.rooms.by_key.values())
             holds = [room.hold for room in rooms if room.hold is not None]
@@ -248,7 +248,7 @@ class Engine:
                 room.hold.room = Room(room.key, room.name)
         self.mutex = threading.Lock()
         self.books = threading.Lock()
-        self.undone.clear()
+        self.undoing.clear()
         self.closing = False
         self.rooms.clear()
         self.inside.clear()

@@ -15,6 +15,10 @@ class LockLost(LockError):
     """The lock was ours and is not any more: its lease ended, or the service gave it to another."""
 
 
+class LostInside(LockLost):
+    """The lock of a ``with`` block was lost while the block ran. It ran to its end: what it did may stand."""
+
+
 class NotHeld(LockError, RuntimeError):
     """Something was released, or checked, that the caller does not hold."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from distlock.errors import LockLost, NotHeld
 from distlock.faces import face
@@ -59,6 +60,21 @@ class Grant(ABC):
     def lost(self) -> bool:
         """Whether the lock stopped being yours before it was released. Asks nobody: it is known here."""
 
+    @property
+    @abstractmethod
+    def why_lost(self) -> str | None:
+        """What is known here of how it was lost; None if it was not."""
+
+    @property
+    def parts(self) -> Mapping[str, Grant]:
+        """The grant of each name by itself."""
+        return dict.fromkeys(self.names, self)
+
+    @property
+    def committed(self) -> bool:
+        """Whether a fenced transaction was committed under it, which vouches for what was done."""
+        return self in _committed
+
     @abstractmethod
     def remaining(self) -> float:
         """Seconds that the lock is yours for certain, if nothing renews it; ``inf`` where there is no lease.
@@ -85,10 +101,7 @@ class Grant(ABC):
         one. It waits for the transactions of earlier grants as long as the lock may be waited for. Raises
         `LockLost`, `LockTimeout`; `ConfigurationError` in an open transaction and in async code.
         """
-        transaction: AbstractContextManager[None] = face("django_distlock.own").atomic(
-            self, using, self.timeout
-        )
-        return transaction
+        return self._committing(face("django_distlock.own").atomic(self, using, self.timeout))
 
     def transaction(self, session: Any, engine: Any = None) -> AbstractContextManager[None]:
         """A transaction of SQLAlchemy that is committed only if no later grant's was: see `atomic`.
@@ -97,13 +110,21 @@ class Grant(ABC):
         end of the block, and what it knew before is read anew. *engine*: whose database has the fence; None:
         the session's.
         """
-        transaction: AbstractContextManager[None] = face("flask_distlock.own").transaction(
-            self, session, engine, self.timeout
-        )
-        return transaction
+        return self._committing(face("flask_distlock.own").transaction(self, session, engine, self.timeout))
+
+    @contextmanager
+    def _committing(self, transaction: AbstractContextManager[None]) -> Iterator[None]:
+        with transaction:
+            yield
+        _committed.add(self)
 
     @abstractmethod
-    def _release(self) -> Steps[None]: ...
+    def _release(self, until: float = math.inf) -> Steps[None]:
+        """Give it back. *until*: the moment after which the keeper does so."""
+
+    @abstractmethod
+    def _let_go(self, error: BaseException) -> None:
+        """Give it back without I/O here: the keeper does it. For those who are interrupted by *error*."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,11 +140,23 @@ class Grant(ABC):
 
     def release(self) -> None:
         """Give the lock back. Any thread may; a second time does nothing. Never raises for a lost lock."""
-        run(self._release())
+        try:
+            run(self._release())
+        except BaseException as error:
+            self._let_go(error)
+            raise
 
     async def arelease(self) -> None:
         """`release`, for asyncio."""
-        await arun(self._release())
+        try:
+            await arun(self._release())
+        except BaseException as error:
+            self._let_go(error)
+            raise
+
+
+#: Those whose fence vouches for what was committed under them.
+_committed: WeakSet[Grant] = WeakSet()
 
 
 class NameGrant(Grant):
@@ -171,6 +204,12 @@ class NameGrant(Grant):
             return self._lost_at_end
         return self._hold.lost is not None or self._engine.now() >= self._hold.deadline
 
+    @property
+    def why_lost(self) -> str | None:
+        if not self.lost:
+            return None
+        return self._hold.lost or self._engine.keeper.why_ended(self._hold)
+
     def end(self) -> bool:
         """It is being released. False if it was before."""
         if self._lost_at_end is not None:
@@ -186,66 +225,14 @@ class NameGrant(Grant):
     def check(self) -> None:
         if self.released:
             raise NotHeld(f"The lock {self.name!r} was released before it was checked.")
-        if self.lost:
-            why = self._hold.lost or "its lease ended before it could be renewed"
+        if (why := self.why_lost) is not None:
             raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")
 
     def lift(self, name: str, number: int) -> bool:
         return run(lift(self._engine, self, number))
 
-    def _release(self) -> Steps[None]:
-        return self._engine.release(self)
-
-
-class NamesGrant(Grant):
-    """Several names granted as one: all of them, or none."""
-
-    __slots__ = ("_grants",)
-
-    def __init__(self, grants: Sequence[NameGrant]) -> None:
-        self._grants = tuple(grants)
-
-    def __repr__(self) -> str:
-        return f"<Grant of {', '.join(map(repr, self._grants))}>"
-
-    @property
-    def fences(self) -> Mapping[str, Fence]:
-        return {grant.name: grant.fence for grant in self._grants}
-
-    @property
-    def domain(self) -> str:
-        return self._grants[0].domain
-
-    @property
-    def seals(self) -> Mapping[str, str]:
-        return {name: seal for grant in self._grants for name, seal in grant.seals.items()}
-
-    @property
-    def released(self) -> bool:
-        return all(grant.released for grant in self._grants)
-
-    @property
-    def lost(self) -> bool:
-        return any(grant.lost for grant in self._grants)
-
-    def remaining(self) -> float:
-        return min(grant.remaining() for grant in self._grants)
-
-    def check(self) -> None:
-        for grant in self._grants:
-            grant.check()
-
-    def lift(self, name: str, number: int) -> bool:
-        return any(grant.lift(name, number) for grant in self._grants if grant.name == name)
-
     def _release(self, until: float = math.inf) -> Steps[None]:
-        # The reverse of the order in which they were taken.
-        rest = list(self._grants)
-        try:
-            while rest:
-                grant = rest.pop()
-                yield from grant._engine.release(grant, until)
-        except BaseException as error:
-            for grant in rest:
-                grant._engine.let_go(grant, error)
-            raise
+        return self._engine.release(self, until)
+
+    def _let_go(self, error: BaseException) -> None:
+        self._engine.let_go(self, error)

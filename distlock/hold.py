@@ -10,7 +10,7 @@ from distlock.grant import Fence, NameGrant
 
 if TYPE_CHECKING:
     from distlock.engine import Engine
-    from distlock.room import Room
+    from distlock.room import Room, Waiter
 
 #: A turn is what one process may do with a hold before the next process has its own: this many grants …
 SPAN = 64
@@ -26,15 +26,18 @@ def margin(ttl: float) -> float:
 class Hold:
     __slots__ = (
         "ask",
+        "began",
         "deadline",
         "first_fence",
         "grant",
         "lifted",
         "lost",
         "renewed",
+        "returning",
         "room",
         "turn_ends",
         "used",
+        "waiter",
     )
 
     def __init__(self, room: Room, ask: Ask, first_fence: int, sent: float, ttl: float) -> None:
@@ -45,10 +48,21 @@ class Hold:
         #: Whether the block was exchanged for a higher one.
         self.lifted = False
         self.lost: str | None = None
-        #: The grant that is out just now. There is one whenever the engine's mutex is free.
+        #: The grant that is out just now. There is one whenever the engine's mutex is free,
+        #: unless whoever had the mutex was interrupted.
         self.grant: NameGrant | None = None
+        #: Whose grant that is.
+        self.waiter: Waiter | None = None
+        #: It is on its way back to the service.
+        self.returning = False
+        self.began = sent
         self.turn_ends = sent + TURN
         self.renew(sent, ttl)
+
+    @property
+    def since(self) -> float:
+        """Since when its holder has it: its caller, or nobody, who may hang for no longer than a caller."""
+        return self.began if self.grant is None else self.grant.since
 
     def carve(self, engine: Engine) -> NameGrant:
         """The next grant, with the next fence of the block that came with the hold."""

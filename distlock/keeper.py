@@ -89,6 +89,12 @@ class Keeper:
         """There is something to do, if there is a thread to do it. Takes no lock."""
         self._gate.wake()
 
+    def why_ended(self, hold: Hold) -> str:
+        """Why the time of *hold* was over."""
+        if self.engine.now() >= hold.since + self.max_hold:
+            return f"it was held longer than max_hold={self.max_hold:g} seconds"
+        return "its lease ended before it could be renewed"
+
     # -- the rounds ------------------------------------------------------------------------------
 
     def tick(self) -> Steps[float]:
@@ -107,7 +113,7 @@ class Keeper:
 
     def _due(self, hold: Hold) -> float:
         """When the hold wants its next look."""
-        ends = hold.grant.since + self.max_hold if hold.grant is not None else math.inf
+        ends = hold.since + self.max_hold
         if hold.deadline == math.inf:
             return ends
         if ends <= self.engine.now():
@@ -122,10 +128,10 @@ class Keeper:
         engine = self.engine
         now = engine.now()
         with engine.mutex:
-            engine.catch_up()
+            engine.undoing.catch_up()
             overdue, expired, holds = [], [], []
             for hold in self.holds:
-                hung = hold.grant is not None and now >= hold.grant.since + self.max_hold
+                hung = now >= hold.since + self.max_hold
                 if now >= hold.deadline:
                     expired.append(hold)
                 elif hung and hold.deadline == math.inf:
@@ -140,11 +146,9 @@ class Keeper:
                 holds = [hold for hold in holds if due and now >= hold.renewed + hold.ask.ttl / 6]
             self._all_due = False
         for hold in overdue:
-            engine.lose(hold, f"it was held longer than max_hold={self.max_hold:g} seconds", retire=True)
+            engine.lose(hold, self.why_ended(hold), retire=True)
         for hold in expired:
-            hung = hold.grant is not None and now >= hold.grant.since + self.max_hold
-            why = f"it was held longer than max_hold={self.max_hold:g} seconds" if hung else "its lease ended"
-            engine.lose(hold, why, retire=True)
+            engine.lose(hold, self.why_ended(hold), retire=True)
         if not holds:
             return
         try:

@@ -60,7 +60,7 @@ def leave(engine: Engine, waiter: Waiter, until: float) -> Steps[None]:
     """Out of patience. Who was granted in the same moment is decided: here, or by the service."""
     room = waiter.room
     with engine.mutex:
-        engine.catch_up()
+        engine.undoing.catch_up()
         if waiter.grant is not None or waiter.failure is not None:
             return
         if not waiter.leads or room.ask is None or len(room.queue) > 1:

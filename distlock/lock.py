@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import math
-import threading
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never
 
-from distlock.current import held
-from distlock.errors import LockTimeout, NotHeld
+from distlock import blocks
+from distlock.blocks import Entry
+from distlock.errors import LockTimeout, LostInside, NotHeld
 from distlock.grant import Grant
-from distlock.owner import Owner, current_owner
+from distlock.owner import current_owner, in_event_loop
 from distlock.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
+from distlock.timeouts import check_timeout
 
 if TYPE_CHECKING:
     from distlock.locks import Locks
 
+logger = logging.getLogger("distlock")
+
+_PLAIN_WITH = (
+    " This 'with' stopped the event loop, and so every task that may hold the lock: write 'async with'."
+)
+
 
 class Lock:
     """What `Locks.lock` returns. Cheap; make one wherever you need it; threads and tasks may share it."""
+
+    #: A guard's: after COMMIT its view's answer stands, so that the end of its ``with`` tells of no loss.
+    of_guard = False
+    #: False where that end is a COMMIT itself.
+    tells_loss = True
 
     def __init__(self, locks: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
         self._locks = locks
         self.names = names
         self._timeout = timeout
         self._ttl = ttl
-        #: Grants that came from this object and are out, with who got them: for `release` and ``with``.
-        self._out: list[tuple[Owner, Grant]] = []
-        #: Those of the ``with`` blocks that are being run.
-        self._entered: list[Grant] = []
+        #: Whose grants came from this object and are out: for `release` and ``with``.
+        self._out: list[Entry] = []
+        #: The ``with`` blocks that are being run.
+        self._entered: list[Entry] = []
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {', '.join(map(repr, self.names))}>"
+        return f"<{type(self).__name__} {self._shown()}>"
 
     def __call__(self, *_: object, **__: object) -> Never:
-        names = ", ".join(map(repr, self.names))
         raise TypeError(
-            f"A lock is no decorator: write 'with locks.lock({names}):' inside of the function, or "
-            f"@distributed_lock({names}) above it, from django_distlock or flask_distlock."
+            f"A lock is no decorator: write 'with locks.lock({self._shown()}):' inside of the function, or "
+            f"@distributed_lock({self._shown()}) above it, from django_distlock or flask_distlock."
         )
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
@@ -48,23 +59,49 @@ class Lock:
         `threading.Lock` does.
         """
         seconds = self._seconds(blocking, timeout)
-        return self._note(run(self._steps(ThreadGate(), seconds)))
+        entry = self._entry(ThreadGate())
+        try:
+            return self._told(run(self._enter(entry, seconds)), seconds)
+        except BaseException as error:
+            self._forsake(entry, error)
+            raise
 
     async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
         """`acquire`, for asyncio."""
         seconds = self._seconds(blocking, timeout)
-        return self._note(await arun(self._steps(TaskGate(), seconds)))
+        entry = self._entry(TaskGate())
+        try:
+            return self._told(await arun(self._enter(entry, seconds)), seconds)
+        except BaseException as error:
+            self._forsake(entry, error)
+            raise
 
     def release(self) -> None:
         """Release what `acquire` of this object granted: the caller's latest grant, else the oldest one.
 
         Any thread may call it. Raises `NotHeld` if nothing is out.
         """
-        self._take_back().release()
+        entry = None
+        try:
+            entry = self._last()
+            run(self._give_back(entry))
+        except NotHeld:
+            raise
+        except BaseException as error:
+            self._hand_back(entry or self._last(), error)
+            raise
 
     async def arelease(self) -> None:
         """`release`, for asyncio."""
-        await self._take_back().arelease()
+        entry = None
+        try:
+            entry = self._last()
+            await arun(self._give_back(entry))
+        except NotHeld:
+            raise
+        except BaseException as error:
+            self._hand_back(entry or self._last(), error)
+            raise
 
     def locked(self) -> bool:
         """Whether anybody holds one of the names just now, here or elsewhere. Asks the service."""
@@ -72,48 +109,100 @@ class Lock:
 
     def owned(self) -> bool:
         """Whether a grant that came from this object is out, and not lost. Asks nobody."""
-        return any(not grant.released and not grant.lost for _, grant in self._out)
+        return any(entry.is_open for entry in self._out)
 
     def __enter__(self) -> Grant:
-        grant = self.acquire()
-        if grant is None and _in_event_loop():
-            raise LockTimeout(
-                f"{self._timed_out()} This 'with' kept the event loop waiting, and so every task in it, "
-                "also one that may hold the lock: write 'async with'."
-            )
-        self._entered.append(grant := self._granted(grant))
-        return grant
+        block = self._entry(ThreadGate())
+        try:
+            blocks.refuse_own(self, self._wanted(block))
+            grant = run(self._enter(block, self._seconds(True, None)))
+            return self._opened(block, grant)
+        except BaseException as error:
+            self._forsake(block, error)
+            raise
 
-    def __exit__(self, *exc_info: object) -> None:
-        if (grant := self._leaving()) is not None:
-            grant.release()
+    def __exit__(self, *exc_info: Any) -> None:
+        block = None
+        try:
+            block = self._ending()
+            if block is not None:
+                run(self._leave(block))
+        except BaseException as error:
+            self._break_off(block, error)
+            raise
+        self._tell(block, exc_info)
 
     async def __aenter__(self) -> Grant:
-        self._entered.append(grant := self._granted(await self.aacquire()))
+        block = self._entry(TaskGate())
+        try:
+            blocks.refuse_own(self, self._wanted(block))
+            grant = await arun(self._enter(block, self._seconds(True, None)))
+            return self._opened(block, grant)
+        except BaseException as error:
+            self._forsake(block, error)
+            raise
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        block = None
+        try:
+            block = self._ending()
+            if block is not None:
+                await arun(self._leave(block))
+        except BaseException as error:
+            self._break_off(block, error)
+            raise
+        self._tell(block, exc_info)
+
+    # -- entering --------------------------------------------------------------------------------
+
+    def _entry(self, gate: Gate) -> Entry:
+        return Entry(self, current_owner(), gate)
+
+    def _wanted(self, entry: Entry) -> tuple[str, ...]:
+        """What the service has to be asked for."""
+        return self.names
+
+    def _enter(self, entry: Entry, seconds: float) -> Steps[Grant | None]:
+        grant = yield from self._locks._acquire(self.names, entry.gate, seconds, self._ttl)
+        if grant is not None:
+            grant.timeout = self._default_timeout()
+            entry.grant = grant
+            with self._locks._engine.books:
+                # Grants that were released by themselves need not be remembered.
+                self._out = [*self._unreleased(), entry]
         return grant
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        if (grant := self._leaving()) is not None:
-            await grant.arelease()
-
-    def _granted(self, grant: Grant | None) -> Grant:
+    def _opened(self, block: Entry, grant: Grant | None) -> Grant:
         if grant is None:
-            raise self._timed_out()
+            raise self._timed_out(isinstance(block.gate, ThreadGate) and in_event_loop())
+        block.grant = grant
+        with self._locks._engine.books:
+            self._entered.append(block)
+        if not self.of_guard:
+            blocks.begin(block)
         return grant
 
-    def _timed_out(self) -> LockTimeout:
-        names = ", ".join(map(repr, self.names))
-        for one in held():
-            if self._locks.is_place_of(one.client) and not set(self.names).isdisjoint(one.grant.names):
-                return LockTimeout(
-                    f"The lock {names} was still held after {self._default_timeout():g} seconds, by the "
-                    "guard around this very code, which waits for itself: leave this lock out, the guard's "
-                    "holds."
-                )
-        return LockTimeout(
-            f"The lock {names} was still held by somebody else after {self._default_timeout():g} seconds. "
-            "Try again later, or raise the time-out."
-        )
+    def _forsake(self, entry: Entry, error: BaseException) -> None:
+        """*entry* was interrupted, or refused: leave nothing of it behind."""
+        if entry in self._entered:
+            self._entered.remove(entry)
+        self._locks._forsake(self.names, entry.gate, error)
+
+    def _told(self, grant: Grant | None, seconds: float) -> Grant | None:
+        if grant is None and seconds > 0 and (fault := blocks.own_fault(self)):
+            logger.warning("The lock %s was still held after %g seconds, %s", self._shown(), seconds, fault)
+        return grant
+
+    def _timed_out(self, stopped_loop: bool) -> LockTimeout:
+        after = f"after {self._default_timeout():g} seconds"
+        if fault := blocks.own_fault(self):
+            said = f"The lock {self._shown()} was still held {after}, {fault}"
+        else:
+            said = (
+                f"The lock {self._shown()} was still held by somebody else {after}. "
+                "Try again later, or raise the time-out."
+            )
+        return LockTimeout(said + _PLAIN_WITH if stopped_loop else said)
 
     def _default_timeout(self) -> float:
         return self._locks.timeout if self._timeout is None else self._timeout
@@ -128,67 +217,84 @@ class Lock:
             return math.inf
         return check_timeout(seconds)
 
-    def _steps(self, gate: Gate, seconds: float) -> Steps[Grant | None]:
-        grant = yield from self._locks._acquire(self.names, gate, seconds, self._ttl)
-        if grant is not None:
-            grant.timeout = self._default_timeout()
-        return grant
+    # -- leaving ---------------------------------------------------------------------------------
 
-    def _note(self, grant: Grant | None) -> Grant | None:
-        if grant is not None:
-            with self._locks._engine.books:
-                # Grants that were released by themselves need not be remembered.
-                self._out = [out for out in self._out if not out[1].released]
-                self._out.append((current_owner(), grant))
-        return grant
+    def _unreleased(self) -> list[Entry]:
+        return [entry for entry in self._out if entry.grant is not None and not entry.grant.released]
 
-    def _own(self) -> Grant | None:
-        """Take the caller's latest grant out of the books."""
+    def _last(self) -> Entry:
+        """What `release` gives back. It changes nothing."""
         owner = current_owner()
         with self._locks._engine.books:
-            self._out = [out for out in self._out if not out[1].released]
-            for index in reversed(range(len(self._out))):
-                if self._out[index][0] == owner:
-                    return self._out.pop(index)[1]
-        return None
+            out = self._unreleased()
+            for entry in [*(one for one in reversed(out) if one.owner == owner), *out]:
+                return entry
+        raise self._not_held()
 
-    def _leaving(self) -> Grant | None:
-        """What the end of a ``with`` block gives back; None where the body has done so."""
-        own = self._own()
+    def _give_back(self, entry: Entry) -> Steps[None]:
         with self._locks._engine.books:
-            for grant in self._entered:
-                if grant is own or grant.released:
-                    self._entered.remove(grant)
-                    return own
-            # Frameworks leave a block in another thread or task than they entered it, where it is in a
-            # generator: a fixture, a dependency.
-            return own or (self._entered.pop(0) if self._entered else None)
+            if entry not in self._out:
+                raise self._not_held()
+            self._out.remove(entry)
+        if entry.grant is not None:
+            yield from entry.grant._release()
 
-    def _take_back(self) -> Grant:
-        grant = self._own()
-        if grant is None:
-            with self._locks._engine.books:
-                if self._out:
-                    return self._out.pop(0)[1]
-            names = ", ".join(map(repr, self.names))
-            raise NotHeld(f"The lock {names} was to be released, but this object does not hold it.")
-        return grant
+    def _not_held(self) -> NotHeld:
+        return NotHeld(f"The lock {self._shown()} was to be released, but this object does not hold it.")
 
+    def _ending(self) -> Entry | None:
+        """The ``with`` block that ends; None if nothing is left of it. It changes nothing."""
+        owner = current_owner()
+        with self._locks._engine.books:
+            for block in reversed(self._entered):
+                if block.owner == owner:
+                    return block
+            # Frameworks may leave a generator's block elsewhere than they entered it: a fixture's.
+            return next((block for block in self._entered if block.is_open), next(iter(self._entered), None))
 
-def check_timeout(seconds: float) -> float:
-    """Return *seconds* if one can wait for them. The errors are those of `threading.Lock`."""
-    if seconds != seconds:
-        raise ValueError("Invalid value NaN (not a number)")
-    if seconds < 0:
-        raise ValueError("timeout value must be a non-negative number")
-    if seconds > threading.TIMEOUT_MAX and seconds != math.inf:
-        raise OverflowError("timeout value is too large")
-    return float(seconds)
+    def _leave(self, block: Entry) -> Steps[None]:
+        if (grant := self._of(block)) is not None:
+            yield from grant._release()
+        self._forget(block)
 
+    def _of(self, block: Entry) -> Grant | None:
+        """What the end of *block* gives back: its owner's latest, for the body may have exchanged it."""
+        with self._locks._engine.books:
+            own = [entry.grant for entry in self._unreleased() if entry.owner == block.owner]
+        return own[-1] if own else block.grant
 
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    def _forget(self, block: Entry) -> None:
+        with self._locks._engine.books:
+            if block in self._entered:
+                self._entered.remove(block)
+            self._out = self._unreleased()
+        blocks.end(block)
+
+    def _break_off(self, block: Entry | None, error: BaseException) -> None:
+        """The end of *block* was interrupted: the keeper does the rest of it."""
+        if block is None:
+            # Nothing is changed yet. A block of others is not ours to end.
+            block = self._ending()
+            if block is None or block.owner != current_owner():
+                return
+        self._hand_back(block, error)
+        self._forget(block)
+
+    def _hand_back(self, entry: Entry, error: BaseException) -> None:
+        """Give back without I/O what is left of *entry*, whose release was interrupted by *error*."""
+        if (grant := self._of(entry)) is not None:
+            grant._let_go(error)
+
+    def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
+        """Raise `LostInside` if the lock of *block* was lost, and the body has not raised anything itself."""
+        if block is None or self.of_guard or not self.tells_loss or (exc_info and exc_info[0] is not None):
+            return
+        grant = block.grant
+        if grant is not None and not grant.committed and (why := grant.why_lost) is not None:
+            raise LostInside(
+                f"The lock {self._shown()} was lost inside its 'with' block: {why}. What the block did may "
+                "stand, and somebody else may have worked at the same time: look before you repeat it."
+            )
+
+    def _shown(self) -> str:
+        return ", ".join(map(repr, self.names))

@@ -9,14 +9,17 @@ from typing import Any
 from distlock.backends import create
 from distlock.engine import Engine
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant, NameGrant, NamesGrant
+from distlock.grant import Grant, NameGrant
 from distlock.leading import LAST_WORDS
 from distlock.lifting import OnLifted
-from distlock.lock import Lock, check_timeout
+from distlock.lock import Lock
 from distlock.loss import OnLost
 from distlock.names import check_name, check_prefix
+from distlock.owner import Owner
 from distlock.rlock import RLock
+from distlock.several import NamesGrant
 from distlock.steps import Gate, Steps
+from distlock.timeouts import check_timeout
 
 #: What other libraries call our words. Passing theirs gives an error that translates.
 TRANSLATIONS = {
@@ -37,6 +40,8 @@ class Locks:
 
     #: Equal for clients that give out one lock for one name, where that is known; None: it is not.
     place: object = None
+    #: Whether a lock keeps anybody out.
+    keeps_out = True
 
     def __init__(self, engine: Engine, prefix: str, timeout: float) -> None:
         self.prefix = prefix
@@ -61,7 +66,9 @@ class Locks:
 
     def is_place_of(self, other: Locks) -> bool:
         """Whether one name is one lock here and for *other*. Two aliases may differ in their words only."""
-        return self is other or (self.place is not None and self.place == other.place)
+        if self._engine is other._engine and self.prefix == other.prefix:
+            return True
+        return self.place is not None and self.place == other.place
 
     def close(self) -> None:
         """Give everything back and drop threads and connections. The client may be used again."""
@@ -115,10 +122,18 @@ class Locks:
                 return NamesGrant(grants)
         except BaseException as error:
             for grant in reversed(grants):
-                self._engine.let_go(grant, error)
+                grant._let_go(error)
             raise
         yield from NamesGrant(grants)._release(deadline + LAST_WORDS if seconds else math.inf)
         return None
+
+    def _forsake(self, names: Iterable[str], gate: Gate, error: BaseException) -> None:
+        """Leave nothing behind of whoever came with *gate*."""
+        self._engine.forsake([self._key(name) for name in names], gate, error)
+
+    def _holder(self, name: str) -> Owner | None:
+        """Who of this process was granted *name*, as far as is known."""
+        return self._engine.holder(self._key(name))
 
     def _locked(self, name: str) -> bool:
         return self._engine.locked(self._key(name))
@@ -173,7 +188,9 @@ def connect(
         on_lost=on_lost,
         on_lifted=on_lifted,
     )
-    return Locks(engine, prefix, timeout)
+    locks = Locks(engine, prefix, timeout)
+    locks.place = (url, backend, prefix, options, None)
+    return locks
 
 
 def counted(word: str, number: object) -> None:

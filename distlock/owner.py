@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from typing import Any
 
-Owner = tuple[int, "asyncio.Task[Any] | None"]
+#: A weak reference: what remembers an owner must not keep a forgotten task from being collected.
+Owner = tuple[int, "weakref.ref[asyncio.Task[Any]] | None"]
 
 
 def current_owner() -> Owner:
@@ -14,8 +16,11 @@ def current_owner() -> Owner:
 
     Not a contextvar: `asyncio.gather` copies the context, and both children would be the same owner.
     """
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return threading.get_ident(), task
+    task = asyncio.current_task() if in_event_loop() else None
+    return threading.get_ident(), None if task is None else weakref.ref(task)
+
+
+def in_event_loop() -> bool:
+    """Whether an event loop runs in this thread."""
+    # Its public form raises an error where there is none, which costs more than all the rest.
+    return asyncio._get_running_loop() is not None

@@ -2,125 +2,211 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from distlock.blocks import Entry
 from distlock.errors import NotHeld
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.owner import Owner, current_owner
-from distlock.steps import TaskGate, ThreadGate, arun, run
+from distlock.several import NamesGrant
+from distlock.steps import Steps, ThreadGate, run
 
 if TYPE_CHECKING:
     from distlock.locks import Locks
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Entered:
-    """How often its owner is inside."""
+    """How often its owner is inside one name."""
 
     grant: Grant
+    #: What was asked for together with it.
+    whole: Grant
     count: int = 1
+    #: The same for a lock that was lost since, in a block further out.
+    before: Entered | None = None
+
+    @property
+    def is_held(self) -> bool:
+        return not self.grant.released and not self.grant.lost
+
+    def unreleased(self) -> Entered | None:
+        """This one, or the next one further out whose end is still to come."""
+        one: Entered | None = self
+        while one is not None and one.grant.released:
+            one = one.before
+        return one
 
 
-#: Somebody, and the names that he is inside.
-Entry = tuple[Owner, tuple[str, ...]]
+#: What one owner is inside of, by name. It is replaced, never changed: an interrupt comes before or after.
+Names = Mapping[str, Entered]
 
-#: Who is inside which names. It belongs to the client: two objects of the same names are the same lock.
-Inside = dict[Entry, Entered]
+#: It belongs to the client: two objects of the same names are the same lock.
+Inside = dict[Owner, Names]
 
 
 class RLock(Lock):
     """What `Locks.rlock` returns. The owner is the running thread, or the running task in it.
 
-    A task made by `asyncio.gather` is another owner than its parent. Taking it again costs no round trip
-    and returns the same grant.
+    A task made by `asyncio.gather` is another owner than its parent. Re-entrance is by name: of several
+    names only those are asked for that their owner is not inside yet. Taking the others again costs no round
+    trip, and gives the same grant.
     """
 
     def __init__(self, locks: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
         super().__init__(locks, names, timeout, ttl)
         self._inside = locks._engine.inside
 
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
-        """As `Lock.acquire`; at once if the caller is inside already."""
-        seconds = self._seconds(blocking, timeout)
-        return self._again() or self._first(run(self._steps(ThreadGate(), seconds)))
-
-    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
-        """`acquire`, for asyncio."""
-        seconds = self._seconds(blocking, timeout)
-        return self._again() or self._first(await arun(self._steps(TaskGate(), seconds)))
-
-    def release(self) -> None:
-        """Leave once. The last time releases the lock. Raises `NotHeld` for anybody but the owner."""
-        if (grant := self._leave((current_owner(), self.names))) is not None:
-            grant.release()
-
-    async def arelease(self) -> None:
-        """`release`, for asyncio."""
-        if (grant := self._leave((current_owner(), self.names))) is not None:
-            await grant.arelease()
-
     def owned(self) -> bool:
         """Whether the caller is inside, and the lock is not lost."""
-        entered = self._inside.get((current_owner(), self.names))
-        return entered is not None and not entered.grant.released and not entered.grant.lost
+        mine = self._inside.get(current_owner(), {})
+        return all(name in mine and mine[name].is_held for name in self.names)
 
-    def __exit__(self, *exc_info: object) -> None:
-        if (entry := self._ended()) is not None:
-            if (grant := self._leave(entry)) is not None:
-                grant.release()
-            self._refuse_stranger(entry)
+    # -- entering --------------------------------------------------------------------------------
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        if (entry := self._ended()) is not None:
-            if (grant := self._leave(entry)) is not None:
-                await grant.arelease()
-            self._refuse_stranger(entry)
+    def _entry(self, gate: Any) -> Entry:
+        owner = current_owner()
+        return Entry(self, owner, gate, before=self._inside.get(owner, {}))
 
-    def _again(self) -> Grant | None:
-        entered = self._inside.get((current_owner(), self.names))
-        if entered is None or entered.grant.released:
-            return None
-        entered.count += 1
-        return entered.grant
+    def _wanted(self, entry: Entry) -> tuple[str, ...]:
+        mine: Names = entry.before
+        return tuple(name for name in self.names if name not in mine or not mine[name].is_held)
 
-    def _first(self, grant: Grant | None) -> Grant | None:
-        if grant is not None:
-            self._inside[current_owner(), self.names] = Entered(grant)
-        return grant
+    def _enter(self, entry: Entry, seconds: float) -> Steps[Grant | None]:
+        wanted = self._wanted(entry)
+        after: dict[str, Entered] = {}
+        if wanted:
+            grant = yield from self._locks._acquire(wanted, entry.gate, seconds, self._ttl)
+            if grant is None:
+                return None
+            for name, part in grant.parts.items():
+                part.timeout = self._default_timeout()
+                earlier = entry.before.get(name)
+                after[name] = Entered(part, grant, before=earlier and earlier.unreleased())
+        for name in self.names:
+            if name not in wanted:
+                one = entry.before[name]
+                after[name] = replace(one, count=one.count + 1)
+        entry.grant = self._whole([after[name] for name in self.names])
+        entry.grant.timeout = self._default_timeout()
+        self._note(entry.owner, {**self._inside.get(entry.owner, {}), **after})
+        return entry.grant
 
-    def _leave(self, entry: Entry) -> Grant | None:
-        """Leave once, as *entry*. What that releases, if it was the last time."""
-        entered = self._inside.get(entry)
-        if entered is None:
-            names = ", ".join(map(repr, self.names))
-            raise NotHeld(f"The lock {names} was to be released by somebody who does not hold it.")
-        entered.count -= 1
-        if entered.count:
-            return None
-        del self._inside[entry]
-        return entered.grant
+    def _whole(self, entered: list[Entered]) -> Grant:
+        """One grant of all the names."""
+        whole = entered[0].whole
+        if whole.names == self.names and all(one.whole is whole for one in entered):
+            return whole
+        return entered[0].grant if len(entered) == 1 else NamesGrant([one.grant for one in entered])
 
-    def _ended(self) -> Entry | None:
-        """As whom the ``with`` block that ends was entered; None if nothing of it is left to leave."""
-        mine = current_owner(), self.names
-        with self._locks._engine.books:
-            for entry in (mine,) if mine in self._inside else tuple(self._inside):
-                entered = self._inside.get(entry)
-                if entered is not None and entered.grant in self._entered:
-                    self._entered.remove(entered.grant)
-                    return entry
-            # The client was closed inside: that is no reason to hide what the body raised.
-            self._entered.clear()
-        return None
+    def _forsake(self, entry: Entry, error: BaseException) -> None:
+        self._note(entry.owner, entry.before)
+        super()._forsake(entry, error)
 
-    def _refuse_stranger(self, entry: Entry) -> None:
+    def _note(self, owner: Owner, names: Names) -> None:
+        if names:
+            self._inside[owner] = names
+        else:
+            self._inside.pop(owner, None)
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def _last(self) -> Entry:
+        """The running thread or task, if it is inside: anybody else may not release the lock."""
+        owner = current_owner()
+        mine = self._inside.get(owner, {})
+        if any(name not in mine for name in self.names):
+            raise NotHeld(f"The lock {self._shown()} was to be released by somebody who does not hold it.")
+        return Entry(self, owner, ThreadGate(), before=mine)
+
+    def _give_back(self, entry: Entry) -> Steps[None]:
+        after, over = self._once_less(entry.owner)
+        entry.grant = over
+        if over is not None:
+            yield from over._release()
+        self._note(entry.owner, after)
+
+    def _once_less(self, owner: Owner) -> tuple[Names, Grant | None]:
+        """What *owner* is inside of after leaving once, and what that releases."""
+        after = dict(self._inside.get(owner, {}))
+        over = []
+        for name in self.names:
+            entered = after.get(name)
+            if entered is None:
+                continue  # The client was closed inside, or the body has released it.
+            if entered.count > 1:
+                after[name] = replace(entered, count=entered.count - 1)
+                continue
+            over.append(entered.grant)
+            if entered.before is not None:
+                after[name] = entered.before
+            else:
+                del after[name]
+        return after, NamesGrant(over) if over else None
+
+    def _ending(self) -> Entry | None:
+        if (block := super()._ending()) is not None:
+            block.before = self._inside.get(block.owner, {})
+        return block
+
+    def _leave(self, block: Entry) -> Steps[None]:
+        if any(name in block.before for name in self.names):
+            yield from self._give_back(Entry(self, block.owner, block.gate))
+        self._forget(block)
         # Left it is all the same: nobody else would ever do it.
-        if entry[0] != current_owner():
-            names = ", ".join(map(repr, self.names))
+        if block.owner != current_owner():
+            names = self._shown()
             raise NotHeld(
                 f"The 'with' block of rlock({names}) was left in another thread or task than it was entered "
                 f"in, where its owner is: write lock({names}), which has none, or leave it where it was "
                 "entered."
             )
+
+    def _hand_back(self, entry: Entry, error: BaseException) -> None:
+        if self._inside.get(entry.owner) is entry.before:
+            after, over = self._once_less(entry.owner)
+            if over is not None:
+                over._let_go(error)
+            self._note(entry.owner, after)
+
+    # -- what threading.Condition asks of a lock -------------------------------------------------
+
+    def _is_owned(self) -> bool:
+        mine = self._inside.get(current_owner(), {})
+        return all(name in mine for name in self.names)
+
+    def _release_save(self) -> Names:
+        """Leave as often as the caller has entered. Returns what `_acquire_restore` needs."""
+        entry = self._last()
+        saved = {name: entry.before[name] for name in self.names}
+        grant = NamesGrant([entered.grant for entered in saved.values()])
+        try:
+            run(grant._release())
+        except BaseException as error:
+            grant._let_go(error)
+            raise
+        finally:
+            self._note(entry.owner, {name: one for name, one in entry.before.items() if name not in saved})
+        return saved
+
+    def _acquire_restore(self, saved: Names) -> None:
+        """Take it again, as often as it was entered before; without a limit, as `threading.RLock` does."""
+        entry = self._entry(ThreadGate())
+        try:
+            run(self._enter(entry, math.inf))
+            mine = self._inside[entry.owner]
+            again = {
+                name: replace(mine[name], count=one.count, before=one.before) for name, one in saved.items()
+            }
+            self._note(entry.owner, {**mine, **again})
+        except BaseException as error:
+            self._forsake(entry, error)
+            raise
+        # The blocks around have another grant than they began with.
+        for block in self._entered:
+            if block.owner == entry.owner:
+                block.grant = entry.grant

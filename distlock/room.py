@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from distlock.admission import Admission, Pace
 from distlock.backends.base import Ask
+from distlock.owner import current_owner
 from distlock.steps import Gate
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 
 
 class Waiter:
-    __slots__ = ("failure", "gate", "grant", "leads", "room", "waited")
+    __slots__ = ("failure", "gate", "grant", "leads", "owner", "room", "waited")
 
     def __init__(self, room: Room, gate: Gate) -> None:
         self.room = room
         self.gate = gate
+        self.owner = current_owner()
         self.leads = False
         #: Whether the lock was not simply free.
         self.waited = False
@@ -112,6 +114,10 @@ class Rooms:
         self.admission.timed_out(waiter.room, now)
         self.leave(waiter)
         self.settle(waiter.room)
+
+    def recount(self) -> None:
+        """Whoever changed the rooms may have been interrupted between a queue and the count."""
+        self.waiting = sum(len(room.queue) for room in self.by_key.values())
 
     def settle(self, room: Room) -> None:
         """See to it that a free room has a leader, and that an empty one is gone."""

@@ -95,6 +95,9 @@ def run(steps: Steps[T]) -> T:
     except StopIteration as stop:
         value: T = stop.value
         return value
+    finally:
+        # An interrupt between two steps has a traceback that would keep them from being collected.
+        steps.close()
 
 
 class TaskGate:
@@ -141,6 +144,8 @@ async def arun(steps: Steps[T]) -> T:
     except StopIteration as stop:
         value: T = stop.value
         return value
+    finally:
+        steps.close()
 
 
 class _Threads:

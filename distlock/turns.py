@@ -19,47 +19,85 @@ class Turns:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def returned(self, hold: Hold, ours: bool | None) -> None:
-        """The hold is back at the service, or will be: the room is free."""
-        if ours is None:
-            self._engine.keeper.retire(hold.ask)
-        hold.room.busy = False
-        self._engine.rooms.settle(hold.room)
-
     def take(self, room: Room, ask: Ask, held: Held, sent: float) -> None:
         """The service granted a hold: the leader gets the first grant of it."""
-        room.ask = None
         hold = Hold(room, ask, held.fence, sent, held.ttl)
         if hold.deadline <= self._engine.now():
             # The answer was longer under way than the lease: it is somebody else's by now.
             self._engine.keeper.retire(ask)
+            room.ask = None
             return
+        # From here on the hold answers for the ask: `mend` finds it.
         room.hold = hold
+        room.ask = None
         room.busy = True
         self._engine.keeper.add(hold)
         self._grant(hold, room.queue[0])
 
     def _grant(self, hold: Hold, waiter: Waiter) -> None:
-        waiter.grant = grant = hold.carve(self._engine)
-        self._engine.rooms.leave(waiter)
-        self._engine.rooms.admission.granted(hold.room, grant.since, waiter.waited)
+        hold.waiter = waiter
+        hold.carve(self._engine)
+        self._deliver(hold, waiter)
+
+    def _deliver(self, hold: Hold, waiter: Waiter) -> None:
+        waiter.grant = hold.grant
+        if waiter in waiter.room.queue:
+            self._engine.rooms.leave(waiter)
+            if hold.grant is not None:
+                self._engine.rooms.admission.granted(hold.room, hold.grant.since, waiter.waited)
 
     def pass_on(self, hold: Hold) -> bool:
-        room = hold.room
-        waiter = self._engine.rooms.first(room) if hold.may_pass(self._engine.now()) else None
+        """Give the next grant to the next waiter, if there is one and the turn is not over."""
+        waiter = self._engine.rooms.first(hold.room) if hold.may_pass(self._engine.now()) else None
         if waiter is None:
             return False
         self._grant(hold, waiter)
         waiter.gate.wake()
         return True
 
-    def drop(self, grant: NameGrant) -> None:
-        if not grant.end():
-            return
-        hold = grant._hold
-        room = hold.room
-        if room.hold is not hold or self.pass_on(hold):
-            return
+    def send_back(self, hold: Hold) -> None:
+        """The hold is on its way to the service. The room stays busy, or we would queue behind ourselves."""
+        hold.returning = True
+        hold.room.hold = None
         self._engine.keeper.discard(hold)
-        room.hold = None
-        self.returned(hold, None)
+
+    def returned(self, hold: Hold, ours: bool | None) -> None:
+        """The hold is back at the service, or (*ours* is None) will be: the room is free."""
+        if not hold.returning:
+            return
+        if ours is None:
+            self._engine.keeper.retire(hold.ask)
+        self._engine.keeper.discard(hold)
+        hold.returning = False
+        if hold.room.hold is None:
+            hold.room.busy = False
+        self._engine.rooms.settle(hold.room)
+
+    def drop(self, grant: NameGrant) -> None:
+        """End *grant* without I/O here, wherever its release was interrupted. A second time does nothing."""
+        grant.end()
+        hold = grant._hold
+        if hold.room.hold is hold:
+            self.mend(hold.room)
+        elif hold.returning and hold.grant is grant:
+            self.returned(hold, None)
+
+    def mend(self, room: Room) -> None:
+        """Put *room* right, where somebody may have been interrupted in the middle of a change to it."""
+        hold = room.hold
+        if hold is not None:
+            room.busy = True
+            if room.ask is hold.ask:
+                room.ask = None
+            if hold.grant is None or hold.grant.released:
+                # Nobody has it, and nobody ever would.
+                if not self.pass_on(hold):
+                    self.send_back(hold)
+                    self.returned(hold, None)
+            elif hold.waiter is not None and (
+                hold.waiter in room.queue or hold.waiter.grant is not hold.grant
+            ):
+                self._deliver(hold, hold.waiter)
+                hold.waiter.gate.wake()
+        self._engine.rooms.recount()
+        self._engine.rooms.settle(room)

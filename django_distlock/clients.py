@@ -34,6 +34,7 @@ class Client(Locks):
     def __init__(self, anywhere: Locks) -> None:
         super().__init__(anywhere._engine, anywhere.prefix, anywhere.timeout)
         self._anywhere = anywhere
+        self.keeps_out = anywhere.keeps_out
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """See `distlock.Locks.lock`. *in_transaction*: it may be taken inside an open transaction."""

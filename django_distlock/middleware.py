@@ -9,6 +9,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
+from distlock.blocks import apart
 from distlock.errors import LockError
 from distlock.web.sources import where_of
 from django_distlock.conf import warn_without_checks
@@ -36,13 +37,13 @@ class DistlockMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self.async_mode:
             return self._acall(request)
-        with applied():
+        with applied(), apart():
             response: HttpResponseBase = self.get_response(request)
         add_server_timing(request, response)
         return response
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        with applied():
+        with applied(), apart():
             response: HttpResponseBase = await self.get_response(request)
         add_server_timing(request, response)
         return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 
@@ -67,6 +68,10 @@ class _Around(Grant):
     def lost(self) -> bool:
         return self._grant.lost
 
+    @property
+    def why_lost(self) -> str | None:
+        return self._grant.why_lost
+
     def remaining(self) -> float:
         return 0.0 if self._ended else self._grant.remaining()
 
@@ -76,12 +81,21 @@ class _Around(Grant):
     def lift(self, name: str, number: int) -> bool:
         return self._grant.lift(name, number)
 
-    def _release(self) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Steps[None]:
         if not self._ended:
             self._ended = True
             yield from self._end()
 
+    def _let_go(self, error: BaseException) -> None:
+        if not self._ended:
+            self._ended = True
+            self._drop(error)
+
     def _end(self) -> Steps[None]:
+        raise NotImplementedError
+
+    def _drop(self, error: BaseException) -> None:
+        """`_end` for who was interrupted by *error*: without I/O."""
         raise NotImplementedError
 
 
@@ -106,6 +120,9 @@ class SessionGrant(_Around):
         if later is not None:
             later.callback(self._grant.release)
 
+    def _drop(self, error: BaseException) -> None:
+        self._grant._let_go(error)
+
 
 class EnteredGrant(_Around):
     """A lock that the request keeps, entered again."""
@@ -120,3 +137,6 @@ class EnteredGrant(_Around):
     def _end(self) -> Steps[None]:
         self._kept.__exit__()
         yield from ()
+
+    def _drop(self, error: BaseException) -> None:
+        self._kept.__exit__()

@@ -6,6 +6,7 @@ and a database that loses the number loses what was written under it, too.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -95,6 +96,10 @@ class RowGrant(Grant):
     def lost(self) -> bool:
         return self._local.lost
 
+    @property
+    def why_lost(self) -> str | None:
+        return self._local.why_lost
+
     def remaining(self) -> float:
         return self._local.remaining()
 
@@ -121,8 +126,11 @@ class RowGrant(Grant):
         """Nothing is to be lifted: the row's number is where it comes from."""
         return False
 
-    def _release(self) -> Steps[None]:
-        return self._local._release()
+    def _release(self, until: float = math.inf) -> Steps[None]:
+        return self._local._release(until)
+
+    def _let_go(self, error: BaseException) -> None:
+        self._local._let_go(error)
 
 
 @stamps_of.register

@@ -108,11 +108,14 @@ class ThreadConformance(ConformanceFixtures):
         assert other.lock(name).acquire(timeout=PATIENCE) is not None
 
     def test_a_timed_out_with_does_not_enter(
-        self, locks: distlock.Locks, other: distlock.Locks, name: str
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> None:
-        waiting = other.lock(name, timeout=0.05)
-        with locks.lock(name), pytest.raises(distlock.LockTimeout, match=name), waiting:
-            pytest.fail("entered without the lock")
+        def wait() -> None:
+            with pytest.raises(distlock.LockTimeout, match=name), other.lock(name, timeout=0.05):
+                pytest.fail("entered without the lock")
+
+        with locks.lock(name):
+            pool.submit(wait).result(PATIENCE)
 
     def test_trying_once_does_not_wait(self, locks: distlock.Locks, other: distlock.Locks, name: str) -> None:
         with locks.lock(name):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
 
-from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
+from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, LostInside, TooManyWaiters
 from distlock.fence.row import OldEra
 from distlock.web.converters import Malformed
 
@@ -95,6 +95,16 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 "Lock service unavailable",
                 "The lock service does not answer. Try again later.",
                 5,
+                shown,
+            )
+        case LostInside():
+            return Answer(
+                500,
+                "lock_lost_inside",
+                "Lock lost",
+                "The lock was lost while the request was worked on. What it did may stand: look before you "
+                "send it again.",
+                None,
                 shown,
             )
         case LockLost():

@@ -93,6 +93,7 @@ class RowLock(Lock):
     def __init__(self, local: Lock, begin: Begin) -> None:
         super().__init__(local._locks, local.names, local._timeout, local._ttl)
         self._local = local
+        local.tells_loss = False
         self._begin = begin
         self._open: list[tuple[Owner, ExitStack]] = []
         self._books = threading.Lock()

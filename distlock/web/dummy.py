@@ -11,12 +11,13 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from distlock.errors import NotHeld
 from distlock.grant import Fence, Grant
 from distlock.locks import Locks
+from distlock.several import NamesGrant
 from distlock.steps import Gate, Steps
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class DummyGrant(Grant):
     def lost(self) -> bool:
         return False
 
+    @property
+    def why_lost(self) -> None:
+        return None
+
     def remaining(self) -> float:
         return 0.0 if self._released else math.inf
 
@@ -69,9 +74,12 @@ class DummyGrant(Grant):
     def lift(self, name: str, number: int) -> bool:
         return False
 
-    def _release(self) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Steps[None]:
         self._released = True
         yield from ()
+
+    def _let_go(self, error: BaseException) -> None:
+        self._released = True
 
 
 class _NoEngine:
@@ -85,12 +93,20 @@ class _NoEngine:
     def locked(self, key: str) -> bool:
         return False
 
+    def holder(self, key: str) -> None:
+        return None
+
+    def forsake(self, keys: Iterable[str], gate: Gate, error: BaseException) -> None:
+        return None
+
     def close(self) -> None:
         return None
 
 
 class DummyLocks(Locks):
     """A client that locks nothing."""
+
+    keeps_out = False
 
     def __init__(self, prefix: str = "", *, ttl: float = 10.0, timeout: float = 5.0, era: int = 1) -> None:
         super().__init__(cast("Engine", _NoEngine(ttl)), prefix, timeout)
@@ -101,4 +117,5 @@ class DummyLocks(Locks):
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         yield from ()
-        return DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers)) for name in names})
+        grants = [DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers))}) for name in names]
+        return grants[0] if len(grants) == 1 else NamesGrant(grants)

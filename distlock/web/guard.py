@@ -143,7 +143,9 @@ def _lock(
 ) -> Lock | LockOrRow:
     timeout = patience(client, names, timeout)
     if standby is None:
-        return client.lock(*names, timeout=timeout, ttl=ttl)
+        lock = client.lock(*names, timeout=timeout, ttl=ttl)
+        lock.of_guard = True
+        return lock
     return LockOrRow(client, standby, names, timeout, ttl, left)
 
 

@@ -30,6 +30,7 @@ class LockOrRow:
         left: Callable[[], float],
     ) -> None:
         self._lock = client.lock(*names, timeout=timeout, ttl=ttl)
+        self._lock.of_guard = True
         self._standby = standby
         self._left = left
 
@@ -60,4 +61,6 @@ class LockOrRow:
             ", ".join(map(repr, names)),
             error,
         )
-        return self._standby.lock(*names, timeout=max(0.0, self._left()))
+        lock = self._standby.lock(*names, timeout=max(0.0, self._left()))
+        lock.of_guard = True
+        return lock

@@ -227,17 +227,20 @@ def test_a_plain_with_that_stops_its_event_loop_is_told_what_to_write() -> None:
     locks = distlock.connect("memory://loop", timeout=0)
 
     async def wait() -> None:
-        async with locks.lock("a"):
-            with pytest.raises(distlock.LockTimeout, match="write 'async with'"), locks.lock("a"):
+        with pytest.raises(distlock.LockTimeout, match="write 'async with'"), locks.lock("a"):
+            pass
+        with pytest.raises(distlock.LockTimeout) as caught:
+            async with locks.lock("a"):
                 pass
-            with pytest.raises(distlock.LockTimeout) as caught:
-                async with locks.lock("a"):
-                    pass
-            assert "async with" not in str(caught.value)
+        assert "async with" not in str(caught.value)
 
-    asyncio.run(wait())
-    with locks.lock("a"), pytest.raises(distlock.LockTimeout) as caught, locks.lock("a"):
-        pass
+    async def main() -> None:
+        async with locks.lock("a"):
+            await asyncio.create_task(wait())
+
+    asyncio.run(main())
+    with locks.lock("a"), ThreadPoolExecutor(1) as pool, pytest.raises(distlock.LockTimeout) as caught:
+        pool.submit(locks.lock("a").__enter__).result()
     assert "async with" not in str(caught.value)
 
 

@@ -106,7 +106,8 @@ def test_the_loss_of_any_lock_is_told(make_app: Callable[..., Flask], locks: Dis
         told.append({"sender": sender, **what})
         lost.set()
 
-    with signals.lock_lost.connected_to(note, app), app.app_context(), locks.lock("product_1"):
+    with signals.lock_lost.connected_to(note, app), app.app_context():
+        assert locks.lock("product_1").acquire()
         assert lost.wait(10)
     assert told[0]["sender"] is app
     assert (told[0]["alias"], told[0]["names"]) == ("default", ("product_1",))

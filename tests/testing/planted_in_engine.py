@@ -12,13 +12,14 @@ import pytest
 from distlock import leading, loss, rlock
 from distlock.admission import Admission
 from distlock.engine import Engine
-from distlock.grant import NamesGrant
 from distlock.hold import Hold
 from distlock.keeper import Keeper
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.room import Rooms
+from distlock.several import NamesGrant
 from distlock.turns import Turns
+from distlock.undoing import Undoing
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -59,7 +60,7 @@ def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_interrupted_leave_everything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_undo", _nothing)
+    patch.setattr(Undoing, "undo", _nothing)
 
 
 def rooms_stay(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +116,8 @@ def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
 
 def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
     """As redis-py did until 3.0."""
-    patch.setattr(Lock, "_granted", lambda self, grant: grant)
+    honest = Lock._opened
+    patch.setattr(Lock, "_opened", lambda self, block, grant: grant and honest(self, block, grant))
 
 
 def a_context_owns_the_reentrant_lock(patch: pytest.MonkeyPatch) -> None:

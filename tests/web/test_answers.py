@@ -11,6 +11,7 @@ from distlock import (
     InvalidName,
     LockLost,
     LockTimeout,
+    LostInside,
     NotHeld,
     TooManyWaiters,
 )
@@ -27,6 +28,7 @@ CHROME = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image
         (TooManyWaiters("x"), 503, "lock_queue_full"),
         (BackendUnavailable("x"), 503, "lock_backend_unavailable"),
         (LockLost("x"), 503, "lock_lost"),
+        (LostInside("x"), 500, "lock_lost_inside"),
         (Malformed("x"), 400, "lock_name_invalid"),
     ],
 )

@@ -1,0 +1,131 @@
+"""The ``with`` blocks around the running code: one on a name inside another on it would wait for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distlock.current import held, inherited
+from distlock.errors import ConfigurationError
+from distlock.grant import Grant
+from distlock.owner import Owner, current_owner
+from distlock.steps import Gate
+
+if TYPE_CHECKING:
+    from distlock.lock import Lock
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One caller's way into a lock: an ``acquire()``, or a ``with`` block."""
+
+    lock: Lock
+    owner: Owner
+    #: It marks all that the engine does for this entry.
+    gate: Gate
+    #: What the lock's own books had of the owner before.
+    before: Any = None
+    grant: Grant | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.grant is not None and not self.grant.released and not self.grant.lost
+
+
+#: A contextvar, and not the thread's: pools that run parts of several calls in one thread keep their
+#: contexts apart. Threads and tasks that inherit a context are other owners.
+_around: ContextVar[tuple[Entry, ...]] = ContextVar("distlock_blocks", default=())
+
+
+def begin(block: Entry) -> None:
+    """The running code goes into *block*."""
+    _around.set((*(one for one in _around.get() if one.is_open), block))
+
+
+def end(block: Entry) -> None:
+    """It leaves *block*, perhaps in another context than it was entered in."""
+    if around := _around.get():
+        _around.set(tuple(one for one in around if one is not block and one.is_open))
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """The block is a request: what is around it is a site's test, which may play somebody else."""
+    token = _around.set(())
+    try:
+        yield
+    finally:
+        _around.reset(token)
+
+
+def refuse_own(lock: Lock, names: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if the code around holds one of *names*, which *lock* would wait for."""
+    if both := _of_guard(lock, names):
+        raise ConfigurationError(
+            f"The lock {both} is held by the guard around this very code, which would wait for itself: leave "
+            "this lock out, the guard's holds."
+        )
+    if lock.of_guard or not lock._locks.keeps_out:
+        # A site's test may hold the lock, and look how its guarded view answers in the same thread.
+        return
+    owner = current_owner()
+    both = _common(lock, names, [one for one in _around.get() if one.owner == owner])
+    if both:
+        raise ConfigurationError(
+            f"The lock {both} is held by a 'with' block around this very code, which would wait for itself: "
+            f"leave the inner 'with' out, or write rlock({both}) twice, which lets its owner in again."
+        )
+
+
+def own_fault(lock: Lock) -> str | None:
+    """How the running code itself keeps *lock* from being granted, as far as is known, and what to do."""
+    names = lock.names
+    if _of_guard(lock, names):
+        return (
+            "by the guard around this very code, which waits for itself: leave this lock out, the guard's "
+            "holds."
+        )
+    owner = current_owner()
+    around = _around.get()
+    again = f"write rlock({', '.join(map(repr, names))}), which lets its owner in again."
+    if _common(lock, names, [one for one in around if one.owner == owner]):
+        return f"by a 'with' block around this very code, which waits for itself: leave it out, or {again}"
+    if any(lock._locks._holder(name) == owner for name in names):
+        return f"by an acquire() of this very thread or task, which waits for itself: release it, or {again}"
+    if _common(lock, names, around) or any(
+        lock._locks.is_place_of(one.client) and not set(names).isdisjoint(one.grant.names)
+        for one in inherited()
+        if not one.grant.lost
+    ):
+        return (
+            "by the code that started this thread or task. If that waits for it, both wait for themselves: "
+            "take the lock in one of them only."
+        )
+    return None
+
+
+def _of_guard(lock: Lock, names: Sequence[str]) -> str:
+    """Those of *names* that a guard around the running code holds, as text."""
+    for one in held():
+        if not one.running:
+            continue  # It is kept for whoever asks for it again.
+        both = _shown(names, one.grant.names)
+        if both and not (one.grant.released or one.grant.lost) and lock._locks.is_place_of(one.client):
+            return both
+    return ""
+
+
+def _common(lock: Lock, names: Sequence[str], blocks: Sequence[Entry]) -> str:
+    """Those of *names* that one of *blocks* holds, as text."""
+    for one in blocks:
+        both = _shown(names, one.lock.names)
+        if both and one.is_open and lock._locks.is_place_of(one.lock._locks):
+            return both
+    return ""
+
+
+def _shown(names: Sequence[str], others: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names if name in others)

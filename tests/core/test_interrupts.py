@@ -1,0 +1,129 @@
+"""A signal handler raises at any moment of acquire and release: nothing may be held or waited for in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import distlock
+from distlock.clock import now
+from distlock.engine import Engine
+from distlock.testing.fixtures import engine_of, wait_until
+from distlock.web import guard
+from tests.core.interrupts import interrupted
+
+#: Seconds. Who is granted nothing for that long waits in vain.
+PATIENCE = 60.0
+#: A lock that nobody knows of ends after this, seconds, and the ttl.
+MAX_HOLD = 1.0
+TTL = 0.6
+
+Scene = Callable[[distlock.Locks], None]
+
+
+def _with(locks: distlock.Locks) -> None:
+    with locks.lock("a"):
+        pass
+
+
+def _acquire_and_release(locks: distlock.Locks) -> None:
+    lock = locks.lock("a")
+    lock.acquire()
+    lock.release()
+
+
+def _several_names(locks: distlock.Locks) -> None:
+    with locks.lock("a", "b"):
+        pass
+
+
+def _reentrant(locks: distlock.Locks) -> None:
+    with locks.rlock("a"), locks.rlock("a", "b"):
+        pass
+
+
+def _asynchronous(locks: distlock.Locks) -> None:
+    async def main() -> None:
+        async with locks.lock("a"):
+            pass
+
+    asyncio.run(main())
+
+
+class _Transactions:
+    def refuse_open(self, names: Any, nested: bool) -> None: ...
+
+    def begin(self, grant: Any, fence: Any, left: Any) -> Any:
+        return _Nothing()
+
+
+class _Nothing:
+    def __enter__(self) -> bool:
+        return False
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+
+def _guarded(locks: distlock.Locks) -> None:
+    guard.run(locks, ["a"], lambda: None, _Transactions())
+
+
+SCENES: dict[str, Scene] = {
+    "with": _with,
+    "acquire and release": _acquire_and_release,
+    "several names": _several_names,
+    "reentrant": _reentrant,
+    "guard": _guarded,
+}
+
+
+def check(engine: Engine) -> None:
+    """Nothing is left: no mutex, no waiter, no hold, no count."""
+    assert engine.mutex.acquire(timeout=PATIENCE)
+    engine.undoing.catch_up()
+    engine.mutex.release()
+    assert engine.books.acquire(timeout=PATIENCE)
+    engine.books.release()
+    wait_until(lambda: not engine.keeper.holds and not engine.keeper.retired, "nothing is kept")
+    assert engine.rooms.by_key == {}
+    assert engine.rooms.waiting == 0
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_whoever_is_interrupted_leaves_nothing_behind(scene: str) -> None:
+    url = f"memory://interrupted-{scene.replace(' ', '-')}"
+    locks = distlock.connect(url, ttl=TTL, max_hold=MAX_HOLD, timeout=PATIENCE)
+    other = distlock.connect(url, ttl=TTL, timeout=PATIENCE)
+    late: list[str] = []
+    points = 0
+    with other.lock("z"):
+        pass
+    SCENES[scene](locks)
+    for number in itertools.count(1):
+        where = interrupted(lambda: SCENES[scene](locks), number)
+        if where is None:
+            break
+        points += 1
+        began = now()
+        for name in ("a", "b"):
+            grant = other.lock(name).acquire()
+            assert grant is not None, f"{where}: {name} is dead"
+            grant.release()
+        if now() - began >= MAX_HOLD / 2:
+            late.append(where)
+        # The same thread, which may be inside something it has never left, gets it as well.
+        grant = locks.rlock("a", "b").acquire()
+        assert grant is not None, where
+        grant.check()
+        grant.release()
+        engine_of(locks).inside.clear()
+        check(engine_of(locks))
+    assert points > 100, f"{points} points: is anything traced?"
+    # No handler can help where __exit__ has not begun: one point of each block.
+    assert len(late) <= 4, late
+    locks.close()
+    other.close()
