@@ -69,14 +69,14 @@ def test_an_unknown_scheme_names_the_alias() -> None:
 def test_a_missing_extra_names_the_command_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def without_redis(name: str, *args, **kwargs):
-        if name.split(".")[0] == "redis":
-            raise ModuleNotFoundError("No module named 'redis'", name="redis")
+    def without_hiredis(name: str, *args, **kwargs):
+        if name.split(".")[0] == "hiredis":
+            raise ModuleNotFoundError("No module named 'hiredis'", name="hiredis")
         return real(name, *args, **kwargs)
 
     for module in [name for name in __import__("sys").modules if name.startswith("distlock.backends.redis")]:
         monkeypatch.delitem(__import__("sys").modules, module)
-    monkeypatch.setattr(builtins, "__import__", without_redis)
+    monkeypatch.setattr(builtins, "__import__", without_hiredis)
     with pytest.raises(ConfigurationError, match=r"pip install '/path/to/the/clone\[redis\]'"):
         services("redis://localhost")["default"]
 
