@@ -158,12 +158,18 @@ class Keeper:
             logger.warning("%d locks could not be renewed; trying again: %s", len(holds), error)
             return
         self._failing_takes = 0.0
+        unknown = 0
         for hold, ours in zip(holds, answers, strict=True):
-            if ours:
+            if ours is None:
+                unknown += 1
+            elif ours:
                 with engine.mutex:
                     hold.renew(now, hold.ask.ttl if hold.deadline != math.inf else math.inf)
             else:
                 engine.lose(hold, "its service forgot it, or gave it to another", retire=False)
+        if unknown:
+            self._failing_takes = max(0.001, engine.now() - now)
+            logger.warning("%d locks could not be renewed; trying again", unknown)
 
     def _clear_up(self) -> Steps[None]:
         engine = self.engine

@@ -100,8 +100,11 @@ class Backend(Protocol):
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         """Leave the queue. True if the hold is *ask.token*'s already, and is kept; else False."""
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool]:
-        """Start the holds' lifetimes anew. False for each that is no longer ours."""
+    def renew(self, asks: Sequence[Ask]) -> Sequence[bool | None]:
+        """Start the holds' lifetimes anew. False for each that is no longer ours.
+
+        None for each of which nothing is known, where others were renewed.
+        """
 
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         """Give the hold back and hand it over to the next process, in one step. False if it was not ours."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from distlock.errors import ConfigurationError
 
+#: Python's own `urlsplit` allows brackets in one host only, and that in some versions and not in others.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)(?P<more>.*)", re.DOTALL)
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
 _PORT = 2181
 _WRITE = (
@@ -18,18 +20,17 @@ class Address:
     """The servers of one ensemble, and the node under which the locks are. Never shows a secret."""
 
     def __init__(self, url: str) -> None:
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            # The cause would quote the URL, and with it the password.
-            raise ConfigurationError(f"The URL of ZooKeeper cannot be read. {_WRITE}") from None
-        login, _, hosts = parts.netloc.rpartition("@")
+        parts = _URL.fullmatch(url)
+        if parts is None:
+            # Not quoted: it may have a password.
+            raise ConfigurationError(f"The URL of ZooKeeper cannot be read. {_WRITE}")
+        login, _, hosts = parts["netloc"].rpartition("@")
         #: As kazoo takes them: ``host:port,host:port``.
         self.hosts = ",".join(_host(text) for text in hosts.split(","))
-        if parts.query or parts.fragment:
+        if parts["more"]:
             raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} takes no parameters. {_WRITE}")
         #: ``/path`` or nothing.
-        self.chroot = _chroot(parts.path)
+        self.chroot = _chroot(parts["path"])
         self.shown = f"{self.hosts}{self.chroot}"
         user, colon, password = login.partition(":")
         if login and not (user and colon):

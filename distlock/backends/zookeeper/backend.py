@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeVar
 
-from kazoo.protocol.serialization import Delete
-
-from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.janitor import Janitor
 from distlock.backends.zookeeper.line import Line
 from distlock.backends.zookeeper.nodes import FOLDER, SPAN_BITS
@@ -45,9 +45,9 @@ class ZooKeeperBackend:
         self._io_timeout = _seconds("io_timeout", io_timeout)
         self._ack_window = _seconds("ack_window", ack_window)
         self._address = Address(url)
-        self._sink: Sink | None = None
-        #: By ttl.
-        self._lines: dict[float, tuple[Line, Janitor]] = {}
+        self._lines = _Lines()
+        # The last chance of a client that is dropped without a word. At exit there is the process's end.
+        weakref.finalize(self, self._lines.leave_alone).atexit = False
         #: Until the next session: what we had ended with the last, or is about to.
         self._closed = False
         self._guard = threading.Lock()
@@ -56,15 +56,18 @@ class ZooKeeperBackend:
         return f"<ZooKeeperBackend {self._address.shown}>"
 
     def open(self, sink: Sink) -> None:
+        # Held here: nobody else may hold it.
         self._sink = sink
+        self._ears = _Ears(sink)
         self._begin()
 
     def close(self) -> None:
         with self._guard:
-            lines, self._lines = list(self._lines.values()), {}
+            lines = list(self._lines.values())
+            self._lines.clear()
             self._closed = True
-        for line, janitor in lines:
-            _end(line, janitor)
+        for _, janitor in lines:
+            janitor.close()
 
     def after_fork(self) -> None:
         for line, _ in self._lines.values():
@@ -72,30 +75,37 @@ class ZooKeeperBackend:
         self._begin()
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        return self._line(ask.ttl).request(ask, self._deadline())
+        return self._line(ask.ttl).request(ask, self._deadline(deadline))
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         # Who could not say goodbye in time would open a session for it, and nobody would close that one.
-        return not self._closed and self._line(ask.ttl).cancel(ask, self._deadline())
+        return not self._closed and self._line(ask.ttl).cancel(ask, self._deadline(deadline))
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool]:
-        answers: dict[str, bool] = {}
-        for ttl in {ask.ttl for ask in asks}:
-            line, those = self._line(ttl), [ask for ask in asks if ask.ttl == ttl]
-            for start in range(0, len(those), _BATCH):
-                batch = those[start : start + _BATCH]
-                found = line.renew(batch, self._deadline())
-                answers.update({ask.token: ours for ask, ours in zip(batch, found, strict=True)})
-        return [answers[ask.token] for ask in asks]
+    def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
+        answers: dict[str, bool | None] = {}
+        trouble: BackendUnavailable | None = None
+        for ttl in sorted({ask.ttl for ask in asks}):
+            those = [ask for ask in asks if ask.ttl == ttl]
+            try:
+                for start in range(0, len(those), _BATCH):
+                    batch = those[start : start + _BATCH]
+                    found = self._line(ttl).renew(batch, self._renewed_by())
+                    answers.update({ask.token: ours for ask, ours in zip(batch, found, strict=True)})
+            except BackendUnavailable as error:
+                # Each ttl has a session of its own, and the others may be well.
+                trouble = error
+        if trouble is not None and not answers:
+            raise trouble
+        return [answers.get(ask.token) for ask in asks]
 
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return not self._closed and self._line(ask.ttl).release(ask, self._deadline())
+        return not self._closed and self._line(ask.ttl).release(ask, self._deadline(deadline))
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         # A fence is the number of the ensemble's transaction that made the node. Nobody can tell it to skip
         # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
         line = self._line(ask.ttl)
-        if self.renew([ask]) == [False] or (place := line.current(ask.token)) is None:
+        if self.renew([ask]) != [True] or (place := line.current(ask.token)) is None:
             return None
         if number < place.hold().fence + _SOON:
             raise BackendUnavailable("ZooKeeper's transactions are above that number in a moment: ask again.")
@@ -112,10 +122,15 @@ class ZooKeeperBackend:
     def _begin(self) -> None:
         """Start from nothing: no sessions, no threads."""
         self._guard = threading.Lock()
-        self._lines = {}
+        self._lines.clear()
 
-    def _deadline(self) -> float:
-        return clock.now() + self._io_timeout
+    def _renewed_by(self) -> Deadline:
+        """A session that hangs must not cost the holds of another, which have to be renewed meanwhile."""
+        shortest = min(self._lines) if len(self._lines) > 1 else math.inf
+        return Deadline(min(self._io_timeout, shortest / 6))
+
+    def _deadline(self, latest: float = math.inf) -> Deadline:
+        return Deadline(self._io_timeout, latest)
 
     def _line(self, ttl: float) -> Line:
         found = self._lines.get(ttl)
@@ -126,9 +141,7 @@ class ZooKeeperBackend:
             if found is not None and found[0].session.dead:
                 del self._lines[ttl]
                 # It may take a while, and nobody has to wait for it.
-                threading.Thread(
-                    target=_end, args=found, name="distlock-zookeeper-close", daemon=True
-                ).start()
+                found[1].leave_alone()
                 found = None
             if found is None:
                 if len(self._lines) >= _MOST_SESSIONS:
@@ -136,30 +149,36 @@ class ZooKeeperBackend:
                         f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session "
                         "for each: use fewer."
                     )
-                session = Session(self._address, ttl, self._io_timeout, self._doubt)
-                line = Line(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, self._hint)
+                session = Session(self._address, ttl, self._io_timeout, self._ears.doubt)
+                line = Line(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, self._ears.hint)
                 found = self._lines[ttl] = (line, Janitor(line))
                 self._closed = False
             return found[0]
 
-    def _hint(self, key: str) -> None:
-        if self._sink is not None:
-            self._sink.hint(key)
 
-    def _doubt(self) -> None:
-        if self._sink is not None:
-            self._sink.doubt()
+class _Lines(dict[float, tuple[Line, Janitor]]):
+    """The line of each ttl."""
+
+    def leave_alone(self) -> None:
+        while self:
+            with suppress(KeyError):
+                _, (_, janitor) = self.popitem()
+                janitor.leave_alone()
 
 
-def _end(line: Line, janitor: Janitor) -> None:
-    """Leave nothing behind."""
-    janitor.close()
-    for place in list(line.places.values()):
-        line.session.send(Delete(place.path, -1))
-        line.parents.put(place.parent)
-    for path in line.parents.clear():
-        line.session.send(Delete(path, -1))
-    line.session.close()
+class _Ears:
+    """What kazoo's threads tell. They do not keep alive who hears it: a client may be dropped unclosed."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = weakref.ref(sink)
+
+    def hint(self, key: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.hint(key)
+
+    def doubt(self) -> None:
+        if (sink := self._sink()) is not None:
+            sink.doubt()
 
 
 def _seconds(name: str, value: object) -> float:

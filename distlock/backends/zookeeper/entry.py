@@ -15,6 +15,7 @@ from kazoo.protocol.serialization import Create2, Delete, Exists
 
 from distlock import clock
 from distlock.backends.base import Ask
+from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.nodes import check_number, contender_prefix, lock_path
 from distlock.backends.zookeeper.parents import Parents
@@ -30,7 +31,7 @@ class Entry:
         self._strays = strays
         self._parents = parents
 
-    def enter(self, ask: Ask, began: float, deadline: float) -> tuple[Place, bool]:
+    def enter(self, ask: Ask, began: float, deadline: Deadline) -> tuple[Place, bool]:
         """A place at the end of the line, and whether nobody was before it."""
         stray = self._strays.claim(ask.token)
         if stray is not None and (found := self._find_again(ask, stray, began, deadline)) is not None:
@@ -68,7 +69,7 @@ class Entry:
         # Both were one transaction: it counted the children, and its number is the node's.
         return self._placed(ask, path, owner, stat.mzxid, began), stat.numChildren == 1
 
-    def _find_again(self, ask: Ask, new: bool, began: float, deadline: float) -> Place | None:
+    def _find_again(self, ask: Ask, new: bool, began: float, deadline: Deadline) -> Place | None:
         """The node that an earlier attempt has made although we never heard of it; others of ours go."""
         try:
             for path in self._strays.find(ask.token, ask.key, deadline):
@@ -89,7 +90,7 @@ class Entry:
         check_number(name)
         return Place(ask, parent, name, owner, czxid, began)
 
-    def _make_base(self, deadline: float) -> None:
+    def _make_base(self, deadline: Deadline) -> None:
         """Make the nodes from the root down to the folder of the locks, those that are missing."""
         steps = self._base.strip("/").split("/")
         paths = ["/" + "/".join(steps[: number + 1]) for number in range(len(steps))]

@@ -57,7 +57,17 @@ def no_session(address: Address, seconds: float, trouble: str) -> BackendUnavail
         (advice for what, advice in _REMEDIES if isinstance(what, str) and what in cause), _NO_SESSION
     )
     return BackendUnavailable(
-        f"ZooKeeper at {address.shown} opened no session within {seconds:g} s: {cause.rstrip('.')}. {remedy}"
+        f"ZooKeeper at {address.shown} opened no session within {seconds:.2g} s: {cause.rstrip('.')}. "
+        f"{remedy}"
+    )
+
+
+def no_thread(address: Address, error: RuntimeError) -> BackendUnavailable:
+    """The process may start no more threads, and a session needs four."""
+    return BackendUnavailable(
+        f"ZooKeeper at {address.shown} can't be asked, because this process can start no more threads "
+        f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, pids of a "
+        "container), or run fewer threads."
     )
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 
-from distlock import clock
+from kazoo.protocol.serialization import Delete
+
+from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.failures import no_thread
 from distlock.backends.zookeeper.line import Line
 from distlock.errors import LockError
 
@@ -23,13 +26,27 @@ class Janitor:
         self._line = line
         self._period = min(max(_PERIOD[0], line.session.ttl / 10), _PERIOD[1])
         self._closing = threading.Event()
+        self._left_alone = False
         self._thread = threading.Thread(target=self._run, name="distlock-zookeeper-janitor", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise no_thread(line.session.address, error) from error
 
     def close(self) -> None:
+        """Leave nothing behind of the line and its session. Bounded in time."""
+        self.stop()
+        _end(self._line)
+
+    def stop(self) -> None:
         self._closing.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
+
+    def leave_alone(self) -> None:
+        """`close`, some time soon. Returns at once, from any thread."""
+        self._left_alone = True
+        self._closing.set()
 
     def _run(self) -> None:
         while not self._closing.wait(self._period):
@@ -39,11 +56,23 @@ class Janitor:
                 logger.debug("Tidying up later: %s", error)
             except Exception:
                 logger.exception("The janitor stumbled. It goes on.")
+        if self._left_alone:
+            _end(self._line)
 
     def _round(self) -> None:
         line, session = self._line, self._line.session
         session.touch()
         line.give_up()
         if session.connected:
-            line.strays.sweep(clock.now() + session.io_timeout)
+            line.strays.sweep(Deadline(session.io_timeout))
             line.tidy()
+
+
+def _end(line: Line) -> None:
+    """Leave nothing behind."""
+    for place in list(line.places.values()):
+        line.session.send(Delete(place.path, -1))
+        line.parents.put(place.parent)
+    for path in line.parents.clear():
+        line.session.send(Delete(path, -1))
+    line.session.close()

@@ -10,36 +10,24 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.serialization import Delete, Exists, GetChildren, SetData
-from kazoo.protocol.states import EventType, WatchedEvent
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.entry import Entry
 from distlock.backends.zookeeper.failures import Broken, unavailable
+from distlock.backends.zookeeper.foreign import foreign, look_at
 from distlock.backends.zookeeper.nodes import contender_prefix, in_line, lock_path
 from distlock.backends.zookeeper.parents import Parents
 from distlock.backends.zookeeper.place import POLL, Place
 from distlock.backends.zookeeper.session import Session
 from distlock.backends.zookeeper.stalled import send_away
 from distlock.backends.zookeeper.strays import Strays
-
-
-@dataclass(frozen=True)
-class _Watcher:
-    """Equal for all that wait for one key, so that kazoo calls one of them and keeps no more."""
-
-    line: Line
-    key: str
-
-    def __call__(self, event: WatchedEvent) -> None:
-        # The other event is that the connection is gone. Who waits is told when it is back.
-        if event.type == EventType.DELETED:
-            self.line.moved(self.key, event.path)
+from distlock.backends.zookeeper.watcher import Watcher
 
 
 class Line:
@@ -60,20 +48,20 @@ class Line:
 
     # -- what the engine asks for ----------------------------------------------------------------
 
-    def request(self, ask: Ask, deadline: float) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: Deadline) -> Held | Queued | Busy:
         while True:
             try:
                 answer = self._request(ask, deadline)
             except Broken:
                 # On the next connection it can be found out what became of it.
-                deadline = self.session.patience(deadline)
+                deadline = deadline.extended()
                 if clock.now() >= deadline:
                     raise
                 continue
             if answer is not None:
                 return answer
 
-    def cancel(self, ask: Ask, deadline: float) -> bool:
+    def cancel(self, ask: Ask, deadline: Deadline) -> bool:
         place = self.current(ask.token)
         if place is None:
             for path in self.strays.find(ask.token, ask.key, deadline):
@@ -89,7 +77,7 @@ class Line:
         self._leave(place, deadline)
         return False
 
-    def renew(self, asks: Sequence[Ask], deadline: float) -> list[bool]:
+    def renew(self, asks: Sequence[Ask], deadline: Deadline) -> list[bool]:
         began = clock.now()
         answers, looks = [False] * len(asks), []
         for number, ask in enumerate(asks):
@@ -110,11 +98,11 @@ class Line:
                 answers[number] = self._keep(place, began)
         return answers
 
-    def release(self, ask: Ask, deadline: float) -> bool:
+    def release(self, ask: Ask, deadline: Deadline) -> bool:
         place = self.current(ask.token)
         return place is not None and self._leave(place, deadline) and place.held
 
-    def locked(self, key: str, deadline: float) -> bool:
+    def locked(self, key: str, deadline: Deadline) -> bool:
         return bool(self._names(lock_path(self._base, key), deadline))
 
     # -- for the janitor -------------------------------------------------------------------------
@@ -147,7 +135,7 @@ class Line:
 
     # -- how it is done --------------------------------------------------------------------------
 
-    def _request(self, ask: Ask, deadline: float) -> Held | Queued | Busy | None:
+    def _request(self, ask: Ask, deadline: Deadline) -> Held | Queued | Busy | None:
         """One attempt; None if the line has moved meanwhile."""
         began = clock.now()
         place = self.current(ask.token)
@@ -173,6 +161,8 @@ class Line:
         if before:
             if ask.wait:
                 return self._wait(place, before, deadline)
+            (head,) = self.session.ask([look_at(place, before[0])], deadline)
+            self._recognise(place, before[0], head, deadline)
             self._leave(place, deadline)
             return Busy()
         if not taken and not self._take(place, deadline):
@@ -181,7 +171,7 @@ class Line:
         self._unqueue(place)
         return place.hold() if self._keep(place, began) else None
 
-    def _wait(self, place: Place, before: list[str], deadline: float) -> Queued | None:
+    def _wait(self, place: Place, before: list[str], deadline: Deadline) -> Queued | None:
         place.called = False
         place.first = place.first or before[0]
         pause = None
@@ -190,13 +180,16 @@ class Line:
             if pause == 0.0:
                 return None
         watch = (self.session.connections, f"{place.parent}/{before[-1]}")
+        requests = [look_at(place, before[0])]
         if place.watched != watch:
             place.watched, place.second = watch, len(before) == 1
             self._waiting[place.ask.key] = place
             # It has no children and never will. Of all watches this is the one that acknowledging does not
             # wake, and that is not left behind where the node is gone already.
-            request = GetChildren(watch[1], _Watcher(self, place.ask.key))
-            (answer,) = self.session.exchange([request], deadline)
+            requests.append(GetChildren(watch[1], Watcher(self, place.ask.key)))
+        head, *answers = self.session.exchange(requests, deadline)
+        self._recognise(place, before[0], head, deadline)
+        for answer in answers:
             if isinstance(answer, NoNodeError):
                 place.watched = (0, "")
                 return None
@@ -205,7 +198,13 @@ class Line:
             pause = POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
         return Queued(pause)
 
-    def _names(self, parent: str, deadline: float, fresh: bool = False) -> list[str]:
+    def _recognise(self, place: Place, head: str, stat: Any, deadline: Deadline) -> None:
+        """Leave the line, and say so, if *head* is nobody's: it would be waited for in vain."""
+        if (found := foreign(self.session.address, place, head, stat)) is not None:
+            self._leave(place, deadline)
+            raise found
+
+    def _names(self, parent: str, deadline: Deadline, fresh: bool = False) -> list[str]:
         """Who is in line, the first one first."""
         requests = [GetChildren(parent, None)]
         if fresh:
@@ -213,7 +212,7 @@ class Line:
         listed = self.session.ask(requests, deadline)[-1]
         return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
 
-    def _take(self, place: Place, deadline: float, look: bool = False) -> list[str]:
+    def _take(self, place: Place, deadline: Deadline, look: bool = False) -> list[str]:
         """Acknowledge, and see who is in line if we are to *look*. Nobody, if we were sent away.
 
         Whoever turns out not to be first has acknowledged too early. That costs him nothing.
@@ -227,11 +226,11 @@ class Line:
         self._checked(answer)
         return in_line(self._checked(seen[0])) if look else [place.name]
 
-    def _leave(self, place: Place, deadline: float) -> bool:
+    def _leave(self, place: Place, deadline: Deadline) -> bool:
         self._drop(place)
         return self._delete(place.path, place.ask, deadline, place.owner)
 
-    def _delete(self, path: str, ask: Ask, deadline: float, owner: int | None = None) -> bool:
+    def _delete(self, path: str, ask: Ask, deadline: Deadline, owner: int | None = None) -> bool:
         """Delete a node of *ask*. False if it was gone already."""
         tried = False
         try:
@@ -240,7 +239,7 @@ class Line:
                     (answer,) = self.session.exchange([Delete(path, -1)], deadline)
                     break
                 except Broken:
-                    deadline = self.session.patience(deadline)
+                    deadline = deadline.extended()
                     if clock.now() >= deadline:
                         raise
                     tried = True
@@ -269,7 +268,7 @@ class Line:
             place.seen = began
             return True
 
-    def _is_first(self, ask: Ask, deadline: float) -> bool:
+    def _is_first(self, ask: Ask, deadline: Deadline) -> bool:
         """Whether another client has the lock with this token. Its session is what keeps it alive."""
         parent = lock_path(self._base, ask.key)
         names = self._names(parent, deadline, fresh=True)

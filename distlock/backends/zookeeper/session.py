@@ -15,7 +15,8 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from distlock import clock
 from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, unavailable
+from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
 from distlock.backends.zookeeper.wire import Client
 from distlock.errors import ConfigurationError
 
@@ -25,8 +26,6 @@ logger = logging.getLogger(__name__)
 #: only every half tick (1 s by default) whom it has heard of. One that dies before that takes a renewal
 #: along: then the leader counts from the `touch` that it was told of before, a tenth of the ttl earlier.
 _SLACK = 1.3
-#: Who wakes up so much later than he wanted to has not been running, seconds.
-_STOPPED = 0.05
 #: kazoo's heartbeats are not fine enough for shorter sessions, seconds.
 _SHORTEST = 2.0
 
@@ -71,19 +70,20 @@ class Session:
             return True
         return clock.now() - self._away_since > 2 * max(self.client.session_timeout, self.ttl)
 
-    def exchange(self, requests: Sequence[Any], deadline: float) -> list[Any]:
+    def exchange(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
         """Send *requests* in one go and return their answers; what the server refused is a `KazooException`.
 
         Raises `Broken` where the connection broke, and `BackendUnavailable` where there was no answer until
         *deadline*. Then nothing is known of what they did.
         """
         self.connect(deadline)
+        began = clock.now()
         results = [self.client.submit(request) for request in requests]
         answers: list[Any] = []
         try:
             # They come in order. Waiting for the last first is being woken once.
             if not results[-1].wait(max(0.0, deadline - clock.now())):
-                deadline = self.patience(deadline)
+                deadline = deadline.extended()
                 results[-1].wait(max(0.0, deadline - clock.now()))
             for result in results:
                 try:
@@ -94,24 +94,19 @@ class Session:
                     answers.append(error)
         except (*LOSSES, KazooTimeoutError) as error:
             if isinstance(error, KazooTimeoutError):
-                error = KazooTimeoutError(f"no answer within io_timeout={self.io_timeout:g} s")
+                error = KazooTimeoutError(f"no answer within {clock.now() - began:.2g} s")
             raise unavailable(self.address, error) from error
         return answers
 
-    def ask(self, requests: Sequence[Any], deadline: float) -> list[Any]:
+    def ask(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
         """`exchange` for what may be repeated: when the connection breaks it goes on with the next one."""
         while True:
             try:
                 return self.exchange(requests, deadline)
             except Broken:
-                deadline = self.patience(deadline)
+                deadline = deadline.extended()
                 if clock.now() >= deadline:
                     raise
-
-    def patience(self, deadline: float) -> float:
-        """*deadline*, or a new one if it passed a while ago: then we were stopped, and did not wait."""
-        now = clock.now()
-        return now + self.io_timeout if now > deadline + _STOPPED else deadline
 
     def send(self, request: Any) -> None:
         """Send what nobody waits for, if there is a connection."""
@@ -129,7 +124,13 @@ class Session:
             if not self._started:
                 return
         stopper = threading.Thread(target=self._stop, name="distlock-zookeeper-close", daemon=True)
-        stopper.start()
+        try:
+            stopper.start()
+        except RuntimeError:
+            # Without a thread it can't say goodbye and be bounded in time: the server finds out.
+            self.client.cut()
+            self._stop()
+            return
         stopper.join(self.io_timeout)
         if stopper.is_alive():
             self.client.cut()
@@ -144,20 +145,19 @@ class Session:
         except Exception:
             logger.exception("The session with ZooKeeper at %s was not closed well", self.address.shown)
 
-    def connect(self, deadline: float) -> None:
+    def connect(self, deadline: Deadline) -> None:
         """Wait until there is a connection. Raises `BackendUnavailable` when there is none at *deadline*."""
         if not self.client.connected:
+            began = clock.now()
             with self._guard:
                 if not self._started and not self._closing:
-                    self._away_since = clock.now()
-                    self.client.start_async()
-                    self._started = True
+                    self._begin()
             if self.client.client_state == KeeperState.AUTH_FAILED:
                 raise unavailable(self.address, AuthFailedError("the server refused the login"))
             if not self.client.wait(max(0.0, deadline - clock.now())) and not self.client.wait(
-                max(0.0, self.patience(deadline) - clock.now())
+                max(0.0, deadline.extended() - clock.now())
             ):
-                raise no_session(self.address, self.io_timeout, self.client.memo.last)
+                raise no_session(self.address, clock.now() - began, self.client.memo.last)
         # Milliseconds are cut off on the way.
         if (granted := self.client.session_timeout) < _SLACK * self.ttl - 0.002:
             raise ConfigurationError(
@@ -165,6 +165,14 @@ class Session:
                 f"than {_SLACK:g} times ttl={self.ttl:g}. Take a smaller ttl, or raise maxSessionTimeout on "
                 "the server."
             )
+
+    def _begin(self) -> None:
+        self._away_since = clock.now()
+        try:
+            self.client.begin()
+        except RuntimeError as error:
+            raise no_thread(self.address, error) from error
+        self._started = True
 
     def _heard(self, state: str) -> None:
         """kazoo's connection changed. Runs in its thread."""

@@ -11,13 +11,14 @@ from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 from kazoo.protocol.serialization import Delete, Exists
 
 from distlock import clock
+from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import unavailable
 from distlock.backends.zookeeper.nodes import is_ours
 from distlock.backends.zookeeper.place import Place
 from distlock.backends.zookeeper.session import Session
 
 
-def send_away(session: Session, place: Place, head: str, window: float, deadline: float) -> float | None:
+def send_away(session: Session, place: Place, head: str, window: float, deadline: Deadline) -> float | None:
     """See whether *head*, who was not first when *place* was taken, hangs for longer than *window* seconds.
 
     Returns when to look again, seconds; 0 if the line has moved; None if there is nothing to hold against it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.serialization import Delete, GetChildren
 
+from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import unavailable
 from distlock.backends.zookeeper.nodes import contender_prefix, lock_path
 from distlock.backends.zookeeper.session import Session
@@ -37,7 +38,7 @@ class Strays:
         _, new = self._tokens.pop(token, ("", None))
         return new
 
-    def find(self, token: str, key: str, deadline: float) -> list[str]:
+    def find(self, token: str, key: str, deadline: Deadline) -> list[str]:
         """The paths of the nodes of *token*. What was sent before has been done by then, or never will be."""
         parent = lock_path(self._base, key)
         barrier = self._session.client.barrier(self._base)
@@ -49,7 +50,7 @@ class Strays:
         prefix = contender_prefix(token)
         return [f"{parent}/{name}" for name in listed if name.startswith(prefix)]
 
-    def sweep(self, deadline: float) -> None:
+    def sweep(self, deadline: Deadline) -> None:
         """Look for all of them, and delete what is found."""
         self._delete(deadline)
         for token, (key, _) in list(self._tokens.items()):
@@ -59,7 +60,7 @@ class Strays:
                 self._doomed.update(found)
                 self._delete(deadline)
 
-    def _delete(self, deadline: float) -> None:
+    def _delete(self, deadline: Deadline) -> None:
         for path in list(self._doomed):
             # Not forgotten before it is answered: a node that is left would keep everybody waiting.
             self._session.ask([Delete(path, -1)], deadline)

@@ -1,7 +1,8 @@
 """kazoo, bent a little: what we need of it and it does not offer.
 
 It has no container nodes, keeps the negotiated session timeout to itself, lets a host that answers nothing
-take a whole session's time, or for ever under load, and warns of each attempt to reconnect.
+take a whole session's time, or for ever under load, warns of each attempt to reconnect, and stops for good
+where it does not understand an answer or can't start a thread.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import sys
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.exceptions import ConnectionDropped, KazooException, SessionExpiredError
+from kazoo.handlers.threading import _STOP, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Auth, Connect, Create, Create2, SetData, Transaction
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import ForceRetryError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from distlock import clock
@@ -41,6 +44,16 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         #: What one attempt to connect may take, and what the answer to it may take, seconds.
         self.patience = io_timeout
 
+    def start(self) -> None:
+        try:
+            super().start()
+        except RuntimeError:
+            # One thread may have been started: left alone it would wait for ever, and the next start for it.
+            for queue in (self.completion_queue, self.callback_queue)[: len(self._workers)]:
+                queue.put(_STOP)
+            self._workers.clear()
+            raise
+
     def create_connection(self, *args: Any, timeout: float | None = None, **more: Any) -> Any:
         return super().create_connection(*args, timeout=min(timeout or self.patience, self.patience), **more)
 
@@ -55,6 +68,16 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         super().__init__(*args, **more)
         self._io_timeout = io_timeout
 
+    def _connect_loop(self, retry: Any) -> Any:
+        try:
+            return super()._connect_loop(retry)
+        except (KazooException, ForceRetryError, InterruptedError):
+            raise
+        except Exception as error:
+            # kazoo's thread would end, and whoever asks would wait until the session is given up.
+            self.client._session_callback(KeeperState.EXPIRED_SESSION)
+            raise ForceRetryError(f"Beginning a new session: {error!r}") from error
+
     def _expand_client_hosts(self) -> Any:
         hosts = super()._expand_client_hosts()
         # Where one hangs there has to be time for another, before who waits for it gives up.
@@ -67,6 +90,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if isinstance(request, Connect):
             self.session_timeout = answer[0].time_out / 1000
         return answer
+
+    def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
+        pending = self.client._pending
+        if not pending or header.xid != pending[0][2]:
+            # Somebody else talks on our session. kazoo would tell it to whoever asked, as a RuntimeError.
+            raise SessionExpiredError("an answer to what was not asked")
+        return super()._read_response(header, buffer, offset)
 
     def _read_socket(self, read_timeout: float) -> Any:
         answer = super()._read_socket(read_timeout)
@@ -178,6 +208,16 @@ class Client(KazooClient):  # type: ignore[misc]
         followers answers it for as long as it has not noticed.
         """
         return SetData(path, b"", -1)
+
+    def begin(self) -> None:
+        """Start to connect. Raises `RuntimeError` if there can be no threads; then nothing is left of it."""
+        try:
+            self.start_async()
+        except RuntimeError:
+            self._stopped.set()
+            self.handler.stop()
+            self._connection.close()
+            raise
 
     def cut(self) -> None:
         """Break the connection, for a `stop` that waits for an answer in vain."""

@@ -21,6 +21,8 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self._target = port
         self._losing = threading.Event()
+        self._garbling = threading.Event()
+        self._garbled = 0
         self._unwanted: int | None = None
         #: Connections that were frozen: they stay open, and nothing gets through.
         self._frozen: set[socket.socket] = set()
@@ -38,6 +40,12 @@ class Proxy:
     def lose_reply(self) -> None:
         self.lost.clear()
         self._losing.set()
+
+    def garble_reply(self, length: bool = False) -> None:
+        """The next reply answers what was not asked, as if two shared a session; or its *length* is wrong."""
+        self.lost.clear()
+        self._garbled = 0 if length else 4
+        self._garbling.set()
 
     def lose_request(self, kind: int) -> None:
         """*kind*: the number that the protocol has for it."""
@@ -84,6 +92,12 @@ class Proxy:
                     self._losing.clear()
                     self.lost.set()
                     break
+                if replies and self._garbling.is_set():
+                    self._garbling.clear()
+                    self.lost.set()
+                    # A reply begins with its length and the number of its request.
+                    at = self._garbled
+                    data = data[:at] + (0x7FFFFFF0 if at else 2).to_bytes(4) + data[at + 4 :]
                 # A request begins with its length and its own number; kazoo sends one at a time.
                 if not replies and self._unwanted == int.from_bytes(data[8:12]):
                     self._unwanted = None

@@ -29,7 +29,7 @@ def test_a_hold_that_was_given_up_is_not_renewed_by_its_node(
     one.hold(mine)
     line, janitor = one._lines[0.3]
     # The janitor is between giving it up and deleting its node.
-    janitor.close()
+    janitor.stop()
     eventually(lambda: line.current(mine.token) is None, "nobody renewed it")
     line.give_up()
     assert zookeeper_server.children(mine.key)
