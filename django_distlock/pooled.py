@@ -9,6 +9,12 @@ from django.db import connections
 
 from distlock.steps import ThreadGate
 
+#: Who iterates over a queryset reads on from its cursor, and a lock of the session would be somebody else's.
+_USED = """
+    SELECT EXISTS (SELECT FROM pg_cursors WHERE is_holdable)
+        OR EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
+"""
+
 
 class GivingBack:
     """*gate*, at which a thread sleeps that has given its pooled connections back."""
@@ -38,13 +44,22 @@ def give_back() -> None:
             connection.close()
 
 
-def _is_pooled(connection: Any) -> bool:
-    # Django's own wrappers for PostgreSQL and Oracle, and what others have made after them.
-    return getattr(connection, "pool", None) is not None
-
-
 def _is_clean(connection: Any) -> bool:
     if connection.in_atomic_block or not connection.autocommit:
         return False
-    # psycopg knows of a BEGIN that the site has sent by itself. Idle is 0.
-    return not getattr(getattr(connection.connection, "info", None), "transaction_status", None)
+    driver = connection.connection
+    if connection.vendor != "postgresql":
+        return True
+    # The driver knows of a BEGIN that the site has sent by itself. Idle is 0.
+    if driver.info.transaction_status:
+        return False
+    try:
+        [(used,)] = driver.execute(_USED).fetchall()
+    except Exception:  # broken: whoever uses it next is told
+        return False
+    return not used
+
+
+def _is_pooled(connection: Any) -> bool:
+    # Django's own wrappers for PostgreSQL and Oracle, and what others have made after them.
+    return getattr(connection, "pool", None) is not None

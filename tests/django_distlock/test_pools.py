@@ -16,6 +16,7 @@ from django.test import Client
 from sqlalchemy import make_url
 
 from django_distlock import distributed_lock, locks
+from django_distlock.models import Fence
 from django_distlock.waits import _waits
 from tests.databases import Databases
 from tests.redis_server import eventually
@@ -125,11 +126,12 @@ def kept_over_a_wait(before: Callable[[], object]) -> bool:
     kept: list[bool] = []
 
     def waiter() -> None:
-        before()
+        used = before()
         connection = connections[ALIAS].connection
         assert connection is not None
         locks.lock("product_1").acquire(timeout=0.05)
         kept.append(connections[ALIAS].connection is connection)
+        del used
         connections[ALIAS].close()
 
     with locks.lock("product_1"):
@@ -151,10 +153,28 @@ def test_a_setting_keeps_the_connections(settings: Any) -> None:
     assert kept_over_a_wait(read)
 
 
+def iterate() -> object:
+    rows = Fence.objects.using(ALIAS).iterator(chunk_size=1)
+    next(rows)
+    return rows
+
+
 @pytest.mark.usefixtures("pool", "service")
-def test_only_idle_ones_go_back() -> None:
-    # A transaction that Django does not know of.
-    assert kept_over_a_wait(lambda: connections[ALIAS].cursor().execute("BEGIN"))
+@pytest.mark.parametrize(
+    "use",
+    [
+        # A transaction that Django does not know of.
+        lambda: connections[ALIAS].cursor().execute("BEGIN"),
+        lambda: connections[ALIAS].cursor().execute("SELECT pg_advisory_lock(1)"),
+        iterate,
+    ],
+    ids=["BEGIN", "an advisory lock", "a queryset that is read on"],
+)
+def test_only_idle_and_clean_ones_go_back(use: Callable[[], object]) -> None:
+    for name in "ab":
+        Fence(name, "", name, 1, 1, "", 1).save(using=ALIAS)
+    connections[ALIAS].close()
+    assert kept_over_a_wait(use)
 
 
 @pytest.mark.usefixtures("service")
