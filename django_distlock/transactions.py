@@ -22,6 +22,7 @@ from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.steps import TaskGate
 from django_distlock.fence import fenced, leaving_no_unused_row
+from django_distlock.leftovers import refuse_closed, rolling_back
 from django_distlock.pooled import give_back
 from django_distlock.waits import waits_for_us, watched
 
@@ -174,7 +175,7 @@ def _nothing() -> None:
 @contextmanager
 def _begun(aliases: list[str], grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
     # durable: what is committed at the end of this block is committed for good.
-    with ExitStack() as stack:
+    with rolling_back(grant.names), ExitStack() as stack:
         if fence is not None:
             # The outermost one: what the others write is committed before the next grant passes the fence.
             stack.enter_context(fenced(grant, fence, left))
@@ -183,6 +184,7 @@ def _begun(aliases: list[str], grant: Grant, fence: str | None, left: Callable[[
             if alias != fence:
                 stack.enter_context(transaction.atomic(using=alias, durable=True))
         yield fence is not None or bool(aliases)
+        refuse_closed([*aliases, *filter(None, [fence])])
 
 
 @dataclass(frozen=True, slots=True)

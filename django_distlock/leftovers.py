@@ -1,0 +1,54 @@
+"""Transactions that locked code leaves open: whoever ends them later would commit after the release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connections
+
+from distlock.errors import ConfigurationError
+
+
+@contextmanager
+def rolling_back(names: Sequence[str]) -> Iterator[None]:
+    """Roll back what the block has left open, and raise `ConfigurationError` then if it raised nothing."""
+    try:
+        yield
+    except BaseException:
+        _roll_back()
+        raise
+    if (alias := _roll_back()) is not None:
+        shown = ", ".join(map(repr, names))
+        raise ConfigurationError(
+            f"What ran under the lock {shown} left a transaction of the database {alias!r} open: it is "
+            "rolled back, for its COMMIT would come after the release. Write 'with transaction.atomic():'."
+        )
+
+
+def refuse_closed(aliases: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if a transaction of *aliases* has lost its connection: it is rolled back."""
+    for alias in aliases:
+        if connections[alias].closed_in_transaction:
+            raise ConfigurationError(
+                f"The view closed its connection to the database {alias!r} inside its transaction, so that "
+                "nothing of it is committed: leave connection.close() and connections.close_all() out."
+            )
+
+
+def _roll_back() -> str | None:
+    """The first database that had one open."""
+    found: str | None = None
+    for connection in connections.all(initialized_only=True):
+        # Those of `TestCase` stay. Django's own test for durable blocks; the stubs don't know the attribute.
+        blocks: list[Any] = connection.atomic_blocks
+        while blocks and not blocks[-1]._from_testcase:
+            found = found or connection.alias
+            blocks[-1].__exit__(ConfigurationError, ConfigurationError(), None)
+        opened = connection.connection is not None and not connection.in_atomic_block
+        if opened and not connection.autocommit and connection.settings_dict["AUTOCOMMIT"]:
+            found = found or connection.alias
+            connection.rollback()
+            connection.set_autocommit(True)
+    return found

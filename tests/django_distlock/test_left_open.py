@@ -1,0 +1,126 @@
+"""A view that leaves a transaction open: nothing of it is committed after the release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.views import View
+
+from distlock.errors import ConfigurationError
+from django_distlock import distributed_lock
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+lock = distributed_lock("product_<int:id>")
+
+
+def write() -> None:
+    Group.objects.create(name="sold")
+
+
+def manually() -> None:
+    transaction.set_autocommit(False)
+    write()
+
+
+def by_entering() -> None:
+    transaction.atomic().__enter__()
+    write()
+
+
+def by_raising() -> None:
+    manually()
+    raise ValueError("the view's own")
+
+
+class CommitsAfterwards:
+    """A middleware that commits whatever is open when the view is done."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        self.commit()
+        return response
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> None:
+        self.commit()
+
+    def commit(self) -> None:
+        if connection.in_atomic_block:
+            connection.atomic_blocks[-1].__exit__(None, None, None)
+        elif not connection.get_autocommit():
+            transaction.commit()
+
+
+@pytest.fixture(autouse=True)
+def configured(settings: Any) -> Iterator[None]:
+    settings.DISTLOCK = "memory://left-open"
+    settings.MIDDLEWARE = [f"{__name__}.CommitsAfterwards"]
+    yield
+    # In memory SQLite is not closed: what a run that fails has left open would stay.
+    while connection.atomic_blocks:
+        connection.atomic_blocks[-1].__exit__(ValueError, ValueError(), None)
+    transaction.set_autocommit(True)
+
+
+def function(leave: Callable[[], None]) -> Any:
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        leave()
+        return HttpResponse("sold")
+
+    return lock(view)
+
+
+def on_method(leave: Callable[[], None]) -> Any:
+    class Sell(View):
+        @lock
+        def post(self, request: HttpRequest, id: int) -> HttpResponse:
+            leave()
+            return HttpResponse("sold")
+
+    return Sell.as_view()
+
+
+@pytest.mark.parametrize("make", [function, on_method])
+@pytest.mark.parametrize("leave", [manually, by_entering])
+def test_a_transaction_that_is_left_open_is_rolled_back_and_told(
+    serve: Callable[..., Client], make: Callable[..., Any], leave: Callable[[], None]
+) -> None:
+    client = serve(make(leave))
+    with pytest.raises(ConfigurationError, match="left a transaction of the database 'default' open"):
+        client.post("/product/1")
+    assert not Group.objects.exists()
+
+
+def test_a_block_that_is_never_left_is_not_committed_under_atomic_requests_either(
+    serve: Callable[..., Client], atomic_requests: None
+) -> None:
+    client = serve(function(by_entering))
+    with pytest.raises(ConfigurationError, match="left a transaction of the database 'default' open"):
+        client.post("/product/1")
+    assert not Group.objects.exists()
+
+
+def test_the_error_of_the_view_is_raised_all_the_same(serve: Callable[..., Client]) -> None:
+    client = serve(function(by_raising))
+    with pytest.raises(ValueError, match="the view's own"):
+        client.post("/product/1")
+    assert not Group.objects.exists()
+
+
+def test_who_ends_his_transaction_is_left_alone(serve: Callable[..., Client]) -> None:
+    def leave() -> None:
+        manually()
+        transaction.commit()
+        transaction.set_autocommit(True)
+
+    assert serve(function(leave)).post("/product/1").content == b"sold"
+    assert Group.objects.count() == 1
