@@ -6,14 +6,29 @@ import functools
 
 import distlock
 from demo_shop.configuration import Configuration
-from distlock.lock import Lock
 
 
-def plain_lock(shop: Configuration, name: str) -> Lock:
-    return _client(shop.lock, shop.lock_ttl).lock(name)
+class PlainLock:
+    """One name's lock, for one purchase."""
+
+    def __init__(self, client: distlock.Locks, name: str) -> None:
+        self.lock = client.lock(name)
+
+    def acquire(self) -> bool:
+        try:
+            return self.lock.acquire() is not None
+        except distlock.TooManyWaiters:
+            return False
+
+    def release(self) -> None:
+        self.lock.release()
+
+
+def plain_lock(shop: Configuration, name: str) -> PlainLock:
+    return PlainLock(_client(shop.lock, shop.lock_ttl), name)
 
 
 @functools.cache
 def _client(url: str, ttl: float) -> distlock.Locks:
     # As `Configuration.distlock` has it: what differs is only when it lets go.
-    return distlock.connect(url, prefix="shop", ttl=ttl, timeout=20, max_waiters=64)
+    return distlock.connect(url, prefix="shop", ttl=ttl)

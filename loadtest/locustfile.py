@@ -44,6 +44,10 @@ def kill(products: int) -> dict[str, Any]:
 VISITS = {"buy": buy, "cart": fill_cart, "reduce": reduce_stock, "kill": kill}
 
 
+#: Seconds; a sale has to come to an end.
+LONGEST_PAUSE = 5.0
+
+
 class Sale:
     """What one run shares: the gate before the shop, and a row for each answer."""
 
@@ -144,6 +148,8 @@ class Buyer(FastHttpUser):
                 answer.success()
             else:
                 answer.failure(f"{answer.status_code} {row['code'] or ''}".strip())
+        # Coming again at once would be refused again, and spend all purchases of this buyer on one jam.
+        gevent.sleep(pause_of(headers.get("Retry-After")))
 
 
 def body(answer: Any) -> dict[str, Any]:
@@ -152,6 +158,11 @@ def body(answer: Any) -> dict[str, Any]:
     except ValueError:
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def pause_of(retry_after: str | None) -> float:
+    """Seconds until a buyer comes again who was turned away."""
+    return min(float(retry_after), LONGEST_PAUSE) if retry_after and retry_after.isdigit() else 0.0
 
 
 def wait_of(timing: str) -> float | None:

@@ -32,7 +32,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         options.scenarios = [opened_first(options)]
     if refused := objection(options):
         parser.error(refused)
-    options.crowd = Crowd(options.users, options.purchases)
+    usual = transactions.CROWD if options.story == TRANSACTIONS else CROWD
+    options.crowd = Crowd(
+        usual.users if options.users is None else options.users,
+        usual.purchases if options.purchases is None else options.purchases,
+    )
     if options.story == TRANSACTIONS:
         options.backend = options.backend or transactions.BACKEND
         options.database = options.database or transactions.DATABASE
@@ -93,8 +97,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--report", type=Path, metavar="FILE", help="write the report, an HTML page, here")
     add("--json", action="store_true", help="print the results as JSON")
-    add("--users", type=int, default=CROWD.users, help="buyers (default: %(default)s)")
-    add("--purchases", type=int, default=CROWD.purchases, help="of each (default: %(default)s)")
+    story_s = transactions.CROWD
+    add(
+        "--users",
+        type=int,
+        help=f"buyers (default: {CROWD.users}; {story_s.users} with --story transactions)",
+    )
+    add("--purchases", type=int, help=f"of each (default: {CROWD.purchases}; there {story_s.purchases})")
     stocks = ", ".join(f"{visit.stock} for {slug}" for slug, visit in VISITS.items())
     add("--stock", type=int, help=f"units of each product (default: {stocks})")
     add("--pause", type=float, help="between read and write, in seconds")

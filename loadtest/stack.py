@@ -28,8 +28,8 @@ APPLICATIONS = {
     "django": "demo_shop.django_shop.wsgi:application",
     "flask": "demo_shop.flask_shop.app:app",
 }
-#: More than there are buyers: who waits for the lock occupies a thread, and must not keep others out.
-THREADS = 64
+#: Fewer than there are buyers, as in a shop: those who find no thread stand in the server's own queue.
+THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)

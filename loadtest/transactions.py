@@ -11,13 +11,17 @@ from dataclasses import replace
 
 from demo_shop.configuration import Configuration
 from demo_shop.guards import DISTRIBUTED
+from loadtest.crowd import Crowd
 from loadtest.scenario import PAIRS, Outcome, Scenario, Stop, pair
 
 BACKEND, DATABASE, FRAMEWORK = "redis", "postgresql", "django"
 #: So few that the other instance can sell all of them while one is stopped.
-STOCK = 20
+STOCK = 12
 #: Between read and write, and what COMMIT takes longer where that is the story, seconds.
 PAUSE = COMMIT_PAUSE = 0.02
+#: So few that those of the other instance are all inside or in line when one is stopped: later ones would
+#: be refused at once, because behind a holder that stands still they would wait in vain.
+CROWD = Crowd(users=16, purchases=15)
 #: Lifetime of the lock without renewal, seconds: a stop is longer.
 TTL = 1.0
 
@@ -27,7 +31,7 @@ def scenarios() -> tuple[Scenario, ...]:
     committed = pair("commit", "ATOMIC_REQUESTS", instances, "plain", DISTRIBUTED)
     stopped = fenced_pair("stopped", "stopped between read and write", Stop("read"))
     # The purchase reads only after the stop, and meets one that is under way: some have to be left.
-    late = fenced_pair("late", "stopped between lock and transaction", Stop("granted", sold=5))
+    late = fenced_pair("late", "stopped between lock and transaction", Stop("granted", sold=4))
     return (
         *(replace(one, atomic_requests=True, commit_pause=COMMIT_PAUSE) for one in committed),
         *stopped,

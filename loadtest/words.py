@@ -106,7 +106,7 @@ def in_all(runs: Sequence[Run]) -> str:
     if any(run.scenario.atomic_requests for run in runs):
         lessons.append("a lock has to last until COMMIT")
     if any(run.scenario.stop for run in runs):
-        lessons.append("who has lost it while he stood still is kept out by the fence only")
+        lessons.append("a holder that stood still and lost it is kept out by the fence only")
     if lessons:
         return f"Every scenario went as expected: {', and '.join(lessons)}."
     if {run.scenario.guard for run in runs} <= {"none", "process", DISTRIBUTED}:

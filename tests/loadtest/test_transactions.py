@@ -30,7 +30,9 @@ def test_a_lock_that_ends_before_commit_and_one_that_ran_out_oversell_and_the_fe
     tmp_path: Path,
 ) -> None:
     report = tmp_path / "report.html"
-    size = ["--users", "50", "--purchases", "5", "--stock", "20"]
+    # The story's own size, not the small one.
+    size = ["--users", str(transactions.CROWD.users), "--purchases", str(transactions.CROWD.purchases)]
+    size += ["--stock", str(transactions.STOCK)]
     done = loadtest("--story", "transactions", *size, "--json", "--report", str(report))
     assert done.returncode == 0, done.stdout + done.stderr
     runs = {run["scenario"]: run for run in json.loads(done.stdout)["scenarios"]}
@@ -43,7 +45,7 @@ def test_a_lock_that_ends_before_commit_and_one_that_ran_out_oversell_and_the_fe
         "late-fenced": "exact",
     }
     figures = {slug: run["figures"] for slug, run in runs.items()}
-    assert figures["commit-plain"]["early_releases"] > 20
+    assert figures["commit-plain"]["early_releases"] > transactions.STOCK
     assert figures["commit-distributed"]["early_releases"] == 0
     for slug in ("stopped-fenced", "late-fenced"):
         assert (figures[slug]["stall"]["status"], figures[slug]["stall"]["code"]) == (503, "lock_lost")
