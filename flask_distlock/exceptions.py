@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask, current_app, request
@@ -12,13 +14,22 @@ from distlock.errors import LockError
 from distlock.web.answers import ANSWERED, Answer, answered, render
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 
 class LockAnswer(HTTPException):
     """The part that all our exceptions share. `answer` has the stable ``code`` and ``retry_after``."""
 
     answer: Answer
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        # Werkzeug would make a response of it, and Flask then another one of what that sends: in a rush that
+        # is a good part of what a refusal costs.
+        rendered = render(self.answer, _accept(environ))
+        body = rendered.body.encode()
+        headers = [*rendered.headers.items(), ("Content-Length", str(len(body)))]
+        start_response(f"{rendered.status} {HTTPStatus(rendered.status).phrase.upper()}", headers)
+        return [body]
 
     def get_body(self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None) -> str:
         return render(self.answer, _accept(environ)).body
