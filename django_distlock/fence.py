@@ -135,6 +135,8 @@ class _Connection:
     def __init__(self, using: str) -> None:
         self._connection: Any = connections[using]
         self.database = using
+        # Django tells nobody that a transaction has begun.
+        self.listened = False
 
     @cached_property
     def kind(self) -> str:

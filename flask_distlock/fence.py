@@ -55,7 +55,7 @@ def fenced(
     *left*: seconds that may be waited for transactions of earlier grants. *bind*: what the engine is called
     in the settings. Raises `LockLost`, `LockTimeout`.
     """
-    connection = FenceConnection(engine)
+    connection = FenceConnection(engine, session)
 
     @contextmanager
     def begin() -> Iterator[None]:
@@ -72,12 +72,12 @@ def fenced(
     return begin_fenced(begin, connection, grant, left, make_table(bind))
 
 
-def fence_again(database: Database, grant: Grant, left: Callable[[], float]) -> None:
-    """Pass the fence in a later transaction of the same grant, which *database* has just begun.
+def fence_again(session: Session, database: Database, grant: Grant, left: Callable[[], float]) -> None:
+    """Pass the fence in a later transaction of the same grant, which *session* has just begun on *database*.
 
     Where it raises, the transaction is usable, and passed no fence.
     """
-    connection = FenceConnection(database.engine)
+    connection = FenceConnection(database.engine, session)
     connection.open = database
     # PostgreSQL takes no more statements after one that has failed.
     with database.begin_nested() if connection.kind == "postgresql" else nullcontext():
@@ -140,11 +140,19 @@ def refuse_autocommit(database: Database) -> None:
 class FenceConnection:
     """The connection whose transaction is open just now."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, session: Session | None = None) -> None:
         self.kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
         # The same engine with other options has the same pool.
         self.database = engine.pool
         self.open: Database | None = None
+        self._engine = engine
+        self._session = session
+
+    @property
+    def listened(self) -> bool:
+        begun = () if self._session is None else self._session.dispatch.after_begin
+        others = [one for one in begun if not str(one.__module__).startswith("flask_distlock")]
+        return bool(others or self._engine.dispatch.begin or self._engine.pool.dispatch.checkout)
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         assert self.open is not None

@@ -85,7 +85,7 @@ class Fences:
                 continue
             watch(database, fenced.end)
             try:
-                fence_again(database, fenced.grant, fenced.left)
+                fence_again(session, database, fenced.grant, fenced.left)
             except (LockError, Again) as error:
                 # Reading does no harm, and the view's answer stands: it may have committed all that it wants.
                 fenced.refused = error

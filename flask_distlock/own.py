@@ -42,7 +42,7 @@ def transaction(
     grant.check()
     deadline = now() + timeout if timeout >= 0 else math.inf
     database = engine or _engine_of(found, names)
-    connection = FenceConnection(database)
+    connection = FenceConnection(database, found)
     ended: list[BaseException] = []
 
     @contextmanager

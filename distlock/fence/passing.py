@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from weakref import WeakKeyDictionary
 
 from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
 from distlock.fence.issuing import RowGrant
 from distlock.fence.row import Overtaken, Stamp, floor_of, stamps_of
-from distlock.fence.statements import PAUSE, UPDATE, Connection, Statements, limit, statements_for, trouble
+from distlock.fence.statements import (
+    PAUSE,
+    SEEN,
+    SNAPSHOTS,
+    UPDATE,
+    Connection,
+    Statements,
+    limit,
+    statements_for,
+    trouble,
+)
 from distlock.grant import Fence, Grant
 
 Begin = Callable[[], AbstractContextManager[object]]
@@ -112,6 +122,8 @@ def pass_fence(
     # All are locked before anything is read without a lock: on MariaDB and MySQL the first such SELECT under
     # REPEATABLE READ decides what the transaction sees, and so does the floor's.
     found = [(stamp, _locked(connection, statements, stamp, left, missing)) for stamp in stamps_of(grant)]
+    if connection.listened and connection.kind in SNAPSHOTS:
+        _refuse_stale(connection, {stamp.row: passed_at for stamp, (_, _, passed_at) in found})
     passed, made = _passed.setdefault(grant, set()), _made.setdefault(grant, set())
     floor: Fence | None = None
     for stamp, (stored, seal, passed_at) in found:
@@ -158,6 +170,13 @@ def _locked(
         raise NoRow(stamp.row)
     [(era, number, seal, passed_at)] = rows
     return Fence(era, number), seal, passed_at
+
+
+def _refuse_stale(connection: Connection, rows: Mapping[str, int]) -> None:
+    """Raise `Again` if the snapshot is older than the last passage of *rows*: a listener has read before."""
+    for row, passed_at in rows.items():
+        if [tuple(seen) for seen in connection.execute(SEEN, [row])] != [(passed_at,)]:
+            raise Again
 
 
 def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: Callable[[], float]) -> Fence:

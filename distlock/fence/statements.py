@@ -25,6 +25,10 @@ class Connection(Protocol):
     def database(self) -> object:
         """Tells its database from others."""
 
+    @property
+    def listened(self) -> bool:
+        """Whether others may have read something already in the transaction that has just begun."""
+
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Rows:
         """Run *statement*; the rows that it gives, if it gives any."""
 
@@ -53,6 +57,9 @@ class Statements(Protocol):
 
 COLUMNS = "era, number, token, passed_at"
 
+#: The kinds whose snapshot may be older than the row that is locked, and say nothing of it.
+SNAPSHOTS = {"mysql", "mariadb"}
+
 # Nothing but the names of the table and its columns is put in.
 _SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE id = %s"  # noqa: S608
 _FLOOR = f"SELECT era, number FROM {TABLE} WHERE id = %s"  # noqa: S608
@@ -63,6 +70,8 @@ _VALUES = f"(id, domain, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
 PAUSE = 0.018
 
 UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, token = %s, passed_at = %s WHERE id = %s"  # noqa: S608
+#: As the transaction's snapshot shows the row, without a lock.
+SEEN = f"SELECT passed_at FROM {TABLE} WHERE id = %s"  # noqa: S608
 DELETE = f"DELETE FROM {TABLE} WHERE id = %s"  # noqa: S608
 
 
