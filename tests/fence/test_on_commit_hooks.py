@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connections, transaction
+from django.http import HttpResponse
+from django.urls import path
 from sqlalchemy import Engine, text
 
 from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
-from django_distlock import distributed_lock
+from django_distlock import distributed_lock, locks
+from django_distlock.conf import MIDDLEWARE
 from tests.databases import Databases, on
 from tests.fence.conftest import ALIAS
 from tests.fence.instance import HOOKS, Order
@@ -237,19 +241,61 @@ def test_a_row_that_somebody_keeps_after_the_commit_is_a_lost_lock_and_ends_in_t
 
 
 @pytest.mark.parametrize("error", [LockTimeout, LockLost, TooManyWaiters, BackendUnavailable])
+@pytest.mark.parametrize("guarded", ["fenced", "not fenced", "by the middleware"])
 def test_what_a_hook_raises_is_no_answer_that_asks_to_try_again(
-    engine: Engine, using: str, error: type[LockError]
+    engine: Engine, using: str, error: type[LockError], guarded: str, settings: Any
 ) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+
+    def hook() -> None:
+        raise error("a lock of the hook's own")
+
+    def view(request: object = None, id: int = 1) -> HttpResponse:
+        with transaction.atomic(using=using):
+            shop.write(7)
+            shop.after_commit(hook)
+        return HttpResponse()
+
     with open_shop("django", engine, using, {}) as shop:
+        assert isinstance(shop, DjangoShop)
+        if guarded == "by the middleware":
+            shop.urls.urlpatterns.append(path("product/<int:id>", view))
+        else:
+            shop.serve(view, fence=using if guarded == "fenced" else False)
+        with pytest.raises(error):
+            shop.post()
+        assert stock_of(engine) == 7
+
+
+def test_a_lock_that_locks_nothing_has_the_fence_of_its_hooks_all_the_same(
+    engine: Engine, using: str, overtake: Overtake
+) -> None:
+    with open_shop("django", engine, using, {"BACKEND": "dummy"}) as shop:
+        assert isinstance(shop, DjangoShop)
 
         def hook() -> None:
-            raise error("a lock of the hook's own")
+            atomically(shop)
+            overtake()
+            with pytest.raises(LockLost):
+                atomically(shop)
 
-        def view() -> None:
-            shop.write(shop.read() - 1)
-            shop.after_commit(hook)
+        shop.serve(lambda: shop.after_commit(hook))
+        assert shop.post() == Answered(200)
 
-        for guard in ({}, {"fence": False}):
-            shop.serve(view, **guard)
-            with pytest.raises(error):
-                shop.post()
+
+def test_a_transaction_of_ones_own_has_hooks_too(engine: Engine, using: str, overtake: Overtake) -> None:
+    with open_shop("django", engine, using, {}) as shop:
+        assert isinstance(shop, DjangoShop)
+
+        def hook() -> None:
+            overtake()
+            atomically(shop)
+
+        def sell() -> None:
+            with locks.lock("product_1") as grant, grant.atomic(using=using):
+                shop.write(7)
+                shop.after_commit(hook)
+
+        with pytest.raises(LockLost):
+            sell()
+        assert stock_of(engine) == 7
