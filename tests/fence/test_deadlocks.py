@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError as DjangoError
+from django.db import transaction
 from django.db.transaction import TransactionManagementError
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
@@ -100,3 +101,35 @@ def test_ones_own_transaction_commits_nothing_either(engine: Engine) -> None:
     with Session(engine) as session, pytest.raises(LockLost, match="because of a deadlock"):
         buy(session)
     assert stock(engine) == STOCK
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_hook_that_goes_on_commits_nothing_either(goes_on: bool, engine: Engine, using: str) -> None:
+    told: list[str] = []
+
+    @transaction.atomic(using=using)
+    def swallow() -> None:
+        shop.write(3)
+        swallow_a_deadlock(engine, shop.execute)
+        if goes_on:
+            with contextlib.suppress(TransactionManagementError):
+                shop.write(4)
+
+    def hook() -> None:
+        with pytest.raises(LockLost) as caught:
+            swallow()
+        told.append(str(caught.value))
+        # The next one begins anew.
+        with transaction.atomic(using=using):
+            shop.write(5)
+
+    def view() -> None:
+        shop.write(7)
+        shop.after_commit(hook)
+
+    shop: Shop
+    with open_shop("django", engine, using, {"BACKEND": "dummy"}) as shop:
+        shop.serve(view)
+        assert shop.post() == Answered(200)
+    assert "because of a deadlock" in told[0]
+    assert stock(engine) == 5
