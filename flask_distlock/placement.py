@@ -13,7 +13,16 @@ from werkzeug.routing import BaseConverter
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, calls_super, chain, guards_of, refuse_unguardable, unused
+from distlock.web.decorator import (
+    UNSAFE_METHODS,
+    Guarded,
+    calls_super,
+    chain,
+    guards_of,
+    refuse_unguardable,
+    told_of,
+    unused,
+)
 from flask_distlock.views import Methods, class_of, guards_at, handler_of, is_as_view
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
@@ -49,7 +58,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
         if view is None:
             continue
         exposed = set(_exposed(view)) if _arguments_are_known(app, route.endpoint) else set()
-        for method in _served(route):
+        for method in served(route):
             for guarded, methods in guards_at(view, method):
                 locked = methods is None or method in methods
                 locks[guarded] = locks.get(guarded, False) or locked
@@ -59,6 +68,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
                     if guarded in exposed:
                         _check_arguments(guarded, route)
             _refuse_hidden(view, method)
+            _refuse_replaced(view, method)
     for guarded, ever in locks.items():
         if not ever:
             raise ConfigurationError(last[guarded])
@@ -107,6 +117,32 @@ def _refuse_hidden(view: Callable[..., Any], method: str) -> None:
                     f"{above.__module__}.{above.__qualname__}.{name}() does not call that of its base "
                     f"{base.__qualname__}, which is locked, so that requests go past the lock: write "
                     f"@{guarded.told} above this one, too."
+                )
+
+
+def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
+    """Of a class whose ``decorators`` stand in the place of those of a base, which lock."""
+    cls = class_of(view)
+    if cls is None or any(methods is None or method in methods for _, methods in guards_at(view, method)):
+        return
+    applied = [told_of(decorator) for decorator in cls.decorators]
+    # Else a decorator without functools.wraps hides what is below it.
+    shown = any(map(is_as_view, chain(view)))
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    for base in cls.__mro__:
+        for told in filter(None, map(told_of, vars(base).get("decorators") or ())):
+            if method not in (UNSAFE_METHODS if told.methods is None else told.methods):
+                continue
+            if told not in applied:
+                raise ConfigurationError(
+                    f"{name} has decorators of its own instead of those of {base.__qualname__}, so that "
+                    f"requests go past the lock of that: write decorators = [*{base.__qualname__}.decorators, …], or "
+                    f"@{told} above {cls.__name__}."
+                )
+            if shown:
+                raise ConfigurationError(
+                    f"The decorators of {name} were changed after its as_view(), so that requests go past "
+                    f"@{told}: write them in the class."
                 )
 
 
@@ -162,19 +198,19 @@ def _arguments_are_known(app: Flask, endpoint: str) -> bool:
     return not any(app.url_value_preprocessors.get(scope) for scope in scopes)
 
 
-def _served(route: Route) -> list[str]:
+def served(route: Route) -> list[str]:
     """The methods with which *route* leads to its view."""
-    served = set(route.methods or ())
+    methods = set(route.methods or ())
     if getattr(route, "provide_automatic_options", False):
         # Flask answers it by itself.
-        served.discard("OPTIONS")
-    return sorted(served)
+        methods.discard("OPTIONS")
+    return sorted(methods)
 
 
 def _never(guarded: Guarded, methods: Methods, route: Route) -> str:
-    told, served = ", ".join(sorted(methods or ())), ", ".join(_served(route))
+    told, leads = ", ".join(sorted(methods or ())), ", ".join(served(route))
     return (
-        f"{guarded.where} locks {told}, but the route {route.rule!r} leads to it with {served} only: it "
+        f"{guarded.where} locks {told}, but the route {route.rule!r} leads to it with {leads} only: it "
         "would never lock. Say which methods: methods=[…]."
     )
 

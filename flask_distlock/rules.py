@@ -11,6 +11,8 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of, refuse_unguardable
 from distlock.web.rules import Rule, overlaps, read_rules, unknown_route
 from flask_distlock.decorators import wrap
+from flask_distlock.placement import served
+from flask_distlock.views import guards_at
 
 RULES = "DISTLOCK_RULES"
 
@@ -31,7 +33,27 @@ def with_rules(app: Flask) -> dict[str, View]:
         if rule.route not in views:
             raise unknown_route(rule, views)
         views[rule.route] = _around(views[rule.route], rule)
+    for rule in rules:
+        _refuse_twins(app, views, rule)
     return views
+
+
+def _refuse_twins(app: Flask, views: Mapping[str, View], rule: Rule) -> None:
+    """Of a blueprint that is registered twice, where *rule* would lock a view in one of the two places."""
+    name, _, local = rule.route.rpartition(".")
+    blueprint = app.blueprints.get(name)
+    for other, registered in app.blueprints.items():
+        twin = f"{other}.{local}"
+        if registered is not blueprint or other == name or twin not in views:
+            continue
+        for route in app.url_map.iter_rules(twin):
+            for method in rule.methods.intersection(served(route)):
+                if not any(locks is None or method in locks for _, locks in guards_at(views[twin], method)):
+                    raise ConfigurationError(
+                        f"{RULES} lock {rule.route!r}, and its blueprint is registered a second time as "
+                        f"{other!r}, where {method} {route.rule} would run the same view without the lock: "
+                        f'write a rule for it, too: {{"route": "{twin}", …}}.'
+                    )
 
 
 def refuse_replaced(app: Flask, ruled: Mapping[str, View], endpoint: str | None) -> None:

@@ -32,6 +32,9 @@ ON_CONTENDED = ("respond", "raise")
 #: Where a decorated function says which guard it is. `functools.wraps` copies it to whatever stands above.
 _MARK = "__distlock__"
 
+#: Where the decorator itself says what it was told.
+_TOLD = "__distlock_told__"
+
 #: Where the decorator itself says what is wrong if it is met in the place of a view.
 _UNUSED = "__distlock_unused__"
 
@@ -216,8 +219,15 @@ def explaining(
     if not told.names.templates:
         # Flask calls the endpoint so, and two of one name would end in an error about that.
         only_functions.__name__ = getattr(told.names.sources[0], "__name__", only_functions.__name__)
+    setattr(only_functions, _TOLD, told)
     setattr(only_functions, _UNUSED, told.unused)
     return only_functions
+
+
+def told_of(decorator: object) -> Told | None:
+    """What *decorator* was told, if it is what ``distributed_lock(...)`` gives."""
+    told = getattr(decorator, _TOLD, None)
+    return told if isinstance(told, Told) else None
 
 
 def unused(view: object) -> str | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -136,3 +137,104 @@ def test_a_method_that_calls_or_repeats_the_lock_of_its_base_is_served(app: Flas
     with app.app_context(), locks.lock("product_1"):
         statuses = [client.post(f"/{name}/1").status_code for name in ("Calls", "Repeats", "Whole")]
     assert statuses == [423, 423, 423]
+
+
+def login(view: Any) -> Any:
+    return functools.wraps(view)(lambda **arguments: view(**arguments))
+
+
+class Guarded(MethodView):
+    init_every_request = False
+    decorators = [distributed_lock("product_<id>", timeout=0)]
+
+    def post(self, id: int) -> str:
+        return "sold"
+
+
+class Mixin:
+    decorators = [login]
+
+
+class Replaces(Guarded):
+    decorators = [login]
+
+
+class Empties(Guarded):
+    decorators = []
+
+
+class Inherits(Replaces):
+    pass
+
+
+class Mixes(Mixin, Guarded):
+    pass
+
+
+class Dispatches(Replaces):
+    def dispatch_request(self, **arguments: Any) -> Any:
+        return super().dispatch_request(**arguments)
+
+
+class OtherMethod(Guarded):
+    decorators = [distributed_lock("product_<id>", timeout=0, methods=["PUT"])]
+
+    def put(self, id: int) -> str:
+        return "put"
+
+
+@pytest.mark.parametrize("cls", [Replaces, Empties, Inherits, Mixes, Dispatches, OtherMethod])
+def test_decorators_that_replace_those_of_a_guarded_base_are_refused(app: Flask, cls: type[Guarded]) -> None:
+    app.add_url_rule("/<int:id>", view_func=cls.as_view("view"))
+    line = r"write decorators = \[\*Guarded\.decorators, …\], or @distributed_lock\(.* above"
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=rf"{cls.__name__} has decorators of its own .* {line}"):
+            app.test_client().post("/1")
+
+
+def test_decorators_that_come_after_as_view_are_refused(app: Flask) -> None:
+    class Late(MethodView):
+        def post(self, id: int) -> str:
+            return "sold"
+
+    app.add_url_rule("/<int:id>", view_func=Late.as_view("view"))
+    Late.decorators = [distributed_lock("product_<id>")]
+    with pytest.raises(ConfigurationError, match=r"Late were changed after its as_view\(\)"):
+        app.test_client().post("/1")
+
+
+def test_decorators_that_lock_as_those_of_the_base_are_served(app: Flask, locks: DistLock) -> None:
+    class Merges(Guarded):
+        decorators = [*Guarded.decorators, login]
+
+    class Repeats(Guarded):
+        decorators = [distributed_lock("product_<id>", timeout=0), login]
+
+    @distributed_lock("product_<id>", timeout=0)
+    class Above(Guarded):
+        decorators = [login]
+
+    class Itself(Guarded):
+        decorators = [login]
+
+        @distributed_lock("product_<id>", timeout=0)
+        def post(self, id: int) -> str:
+            return "sold"
+
+    class Reads(Guarded):
+        methods = ["GET"]
+        decorators = [login]
+
+        def get(self, id: int) -> str:
+            return "read"
+
+    views = (Merges, Repeats, Above, Itself)
+    for view in (*views, Reads):
+        app.add_url_rule(f"/{view.__name__}/<int:id>", view_func=view.as_view(view.__name__))
+    app.add_url_rule("/ruled/<int:id>", view_func=Replaces.as_view("ruled"))
+    app.config["DISTLOCK_RULES"] = [{"route": "ruled", "lock": "product_<id>", "timeout": 0}]
+    client = app.test_client()
+    with app.app_context(), locks.lock("product_1"):
+        paths = [*(view.__name__ for view in views), "ruled"]
+        assert [client.post(f"/{path}/1").status_code for path in paths] == [423] * 5
+        assert client.get("/Reads/1").text == "read"

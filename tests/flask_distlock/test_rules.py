@@ -260,3 +260,32 @@ def test_a_view_that_is_replaced_under_its_rule_is_refused(serve: Serve) -> None
         client.post("/product/1")
     app.view_functions["buy"] = functools.wraps(ruled)(lambda **arguments: ruled(**arguments))
     assert client.post("/product/1").text == "product_1"
+
+
+def twice(make_app: Callable[..., Flask], *rules: Any, nested: bool = False) -> Flask:
+    """A blueprint that stands at two places."""
+    app = make_app(DISTLOCK_RULES=list(rules))
+    shop = Blueprint("shop", __name__)
+    shop.add_url_rule("/product/<int:id>", "buy", buy, methods=["POST"])
+    if nested:
+        for name in ("berlin", "paris"):
+            city = Blueprint(name, __name__)
+            city.register_blueprint(shop, name="shop")
+            app.register_blueprint(city, url_prefix=f"/{name}")
+    else:
+        app.register_blueprint(shop, name="berlin", url_prefix="/berlin")
+        app.register_blueprint(shop, name="paris", url_prefix="/paris")
+    return app
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_rule_for_one_of_two_places_of_a_blueprint_is_refused(
+    make_app: Callable[..., Flask], nested: bool
+) -> None:
+    end = ".shop.buy" if nested else ".buy"
+    rules = [{"route": f"{name}{end}", "lock": "product_<id>", "timeout": 0} for name in ("berlin", "paris")]
+    app = twice(make_app, rules[0], nested=nested)
+    refused(app, rf"registered a second time as 'paris.*write a rule for it, too: .\"route\": \"paris{end}\"")
+    app = twice(make_app, *rules, nested=nested)
+    client = app.test_client()
+    assert [client.post(f"/{name}/product/1").text for name in ("berlin", "paris")] == ["product_1"] * 2
