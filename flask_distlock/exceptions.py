@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from flask import Flask, current_app, request
+from flask import Flask, Response, current_app, has_request_context, request
 from werkzeug.exceptions import HTTPException, default_exceptions
 
 from distlock.errors import LockError
@@ -31,6 +31,23 @@ class LockAnswer(HTTPException):
         start_response(f"{rendered.status} {HTTPStatus(rendered.status).phrase.upper()}", headers)
         return [body]
 
+    @property
+    def response(self) -> Response | None:
+        """The whole answer: Flask-RESTful passes that on as it is, and makes its own of all others."""
+        if not has_request_context():
+            return None
+        rendered = render(self.answer, request.headers.get("Accept", ""))
+        return current_app.response_class(rendered.body, rendered.status, rendered.headers)
+
+    @response.setter
+    def response(self, response: object) -> None:
+        """`HTTPException` has one to set."""
+
+    @property
+    def data(self) -> _Data:
+        """What Flask-RESTX, webargs and flask-smorest make their answers of."""
+        return _Data(self)
+
     def get_body(self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None) -> str:
         return render(self.answer, _accept(environ)).body
 
@@ -38,6 +55,27 @@ class LockAnswer(HTTPException):
         self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None
     ) -> list[tuple[str, str]]:
         return list(render(self.answer, _accept(environ)).headers.items())
+
+
+#: The headers that go with an answer in whatever words.
+_KEPT = ("Retry-After", "Cache-Control")
+
+
+class _Data(dict[str, Any]):
+    """The members of the problem document."""
+
+    def __init__(self, exception: LockAnswer) -> None:
+        members = exception.answer.problem()
+        super().__init__(members, message=exception.answer.detail)
+        # Asked for by name, and no part of the body.
+        headers = {key: value for key, value in exception.get_headers() if key in _KEPT}
+        self._unseen = {"headers": headers, "errors": members}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._unseen or super().__contains__(key)
+
+    def __missing__(self, key: str) -> Any:
+        return self._unseen[key]
 
 
 def exception_for(
@@ -70,6 +108,10 @@ def answer_lock_errors(app: Flask) -> None:
     for error in ANSWERED:
         if not any(issubclass(base, LockError) and base in handlers for base in error.__mro__):
             handlers[error] = _answer
+    library = getattr(handlers.get(HTTPException), "__module__", "").partition(".")[0]
+    if library == "flask_smorest":
+        # It says the status where our code stands. A handler of the site's own is asked as for any error.
+        handlers.setdefault(LockAnswer, lambda error: error)
 
 
 def _answer(error: LockError) -> Any:

@@ -134,10 +134,11 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
             if method not in (UNSAFE_METHODS if told.methods is None else told.methods):
                 continue
             if told not in applied:
+                theirs = base.__qualname__
                 raise ConfigurationError(
-                    f"{name} has decorators of its own instead of those of {base.__qualname__}, so that "
-                    f"requests go past the lock of that: write decorators = [*{base.__qualname__}.decorators, …], or "
-                    f"@{told} above {cls.__name__}."
+                    f"{name} has decorators of its own instead of those of {theirs}, and requests go past "
+                    f"the lock of that: write decorators = [*{theirs}.decorators, …], or @{told} above "
+                    f"{cls.__name__}."
                 )
             if shown:
                 raise ConfigurationError(
