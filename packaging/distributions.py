@@ -30,8 +30,8 @@ class Distribution:
 CORE = Distribution("distlock-web", ".", "", ("distlock",))
 DISTRIBUTIONS = (
     CORE,
-    Distribution("django-distlock", "packaging/django-distlock", "redis", ("redis", "django_distlock")),
-    Distribution("flask-distlock", "packaging/flask-distlock", "redis", ("redis", "flask_distlock")),
+    Distribution("django-distlock", "packaging/django-distlock", "redis", ("distlock.backends.redis", "django_distlock")),
+    Distribution("flask-distlock", "packaging/flask-distlock", "redis", ("distlock.backends.redis", "flask_distlock")),
 )
 IMPORT = """
 import sys

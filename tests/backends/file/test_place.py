@@ -226,7 +226,7 @@ def test_a_network_file_system_behind_a_link_is_refused(
 
 def test_no_example_names_a_place_where_everybody_may_make_a_directory() -> None:
     root = Path(__file__).parents[3]
-    written = list(root.glob("docs/**/*.md"))
+    written = [root / "README.md", *root.glob("docs/**/*.md")]
     for package in ("distlock", "django_distlock", "flask_distlock", "demo_shop", "loadtest"):
         written += (root / package).rglob("*.py")
     assert len(written) > 100
