@@ -1,3 +1,3 @@
-"""``manage.py`` commands."""
+"""Where Django looks for commands."""
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""``manage.py`` commands."""
+"""The commands of ``manage.py``, by their names."""
 
 from __future__ import annotations
