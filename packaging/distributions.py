@@ -27,11 +27,12 @@ class Distribution:
     imports: tuple[str, ...]
 
 
+REDIS = "distlock.backends.redis"
 CORE = Distribution("distlock-web", ".", "", ("distlock",))
 DISTRIBUTIONS = (
     CORE,
-    Distribution("django-distlock", "packaging/django-distlock", "redis", ("distlock.backends.redis", "django_distlock")),
-    Distribution("flask-distlock", "packaging/flask-distlock", "redis", ("distlock.backends.redis", "flask_distlock")),
+    Distribution("django-distlock", "packaging/django-distlock", "redis", (REDIS, "django_distlock")),
+    Distribution("flask-distlock", "packaging/flask-distlock", "redis", (REDIS, "flask_distlock")),
 )
 IMPORT = """
 import sys
