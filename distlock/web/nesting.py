@@ -41,10 +41,8 @@ _books = threading.Lock()
 
 def patience(client: Locks, names: Sequence[str], timeout: float | None) -> float | None:
     """How long to wait for *names* here, where *timeout* is what the guard says: seconds, or None."""
-    first = _against_the_order(client, names, held())
-    if first is None:
+    if _against_the_order(client, names, held()) is None:
         return timeout
-    _tell_once(client, names, first)
     seconds = client.timeout if timeout is None else timeout
     return seconds / 2 if seconds > 0 else seconds
 
@@ -56,6 +54,9 @@ def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
     if not around:
         yield
         return
+    against = _against_the_order(client, names, around)
+    if against is not None:
+        _tell_once(client, names, against)
     me = _Waiter(
         frozenset(_key(one.client, name) for one in around for name in one.grant.names),
         frozenset(_key(client, name) for name in names),
@@ -70,7 +71,7 @@ def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except LockTimeout as error:
-        if _against_the_order(client, names, around) is None:
+        if against is None:
             raise
         raise LockTimeout(f"{error} {_line(client, names, around)}") from error
     finally:

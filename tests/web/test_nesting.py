@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ import django_distlock
 import flask_distlock
 from distlock.errors import LockTimeout
 from distlock.web import guard, nesting
+from tests.web.nested_call import NoTransactions
 
 numbers = itertools.count()
 
@@ -101,51 +105,50 @@ def test_of_requests_in_opposite_orders_some_get_through_and_the_others_hear_at_
 
 
 @pytest.fixture
-def two() -> Iterator[tuple[distlock.Locks, distlock.Locks]]:
-    """Two clients of one service, as two processes have them: neither knows what the other one waits for."""
-    url = f"memory://nesting{next(numbers)}"
-    clients = distlock.connect(url, timeout=4), distlock.connect(url, timeout=4)
-    yield clients
-    for client in clients:
-        client.close()
-
-
-class NoTransactions:
-    def refuse_open(self, names: Any, nested: bool) -> None: ...
-
-    @contextmanager
-    def begin(self, grant: Any, fence: Any, left: Any) -> Iterator[bool]:
-        yield False
+def client() -> Iterator[distlock.Locks]:
+    client = distlock.connect(f"memory://nesting{next(numbers)}", timeout=TIMEOUT)
+    yield client
+    client.close()
 
 
 def run(client: distlock.Locks, name: str, body: Callable[[], Any]) -> Any:
     return guard.run(client, [name], body, NoTransactions())
 
 
-def test_between_processes_who_asks_against_the_order_gives_way(
-    two: tuple[distlock.Locks, distlock.Locks], caplog: pytest.LogCaptureFixture
-) -> None:
-    meet = Meeting()
+def test_between_processes_who_asks_against_the_order_gives_way(tmp_path: Path) -> None:
+    with ExitStack() as stack:
 
-    def call(client: distlock.Locks, outer: str, inner: str) -> str:
-        def body() -> Any:
-            meet()
-            return run(client, inner, lambda: "done")
+        def start(outer: str, inner: str) -> subprocess.Popen[str]:
+            command = [
+                sys.executable,
+                "-m",
+                "tests.web.nested_call",
+                f"file://{tmp_path}/locks",
+                outer,
+                inner,
+            ]
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            process = stack.enter_context(subprocess.Popen(command, cwd=Path(__file__).parents[2], **pipes))
+            stack.callback(process.kill)
+            return process
 
-        try:
-            return str(run(client, outer, body))
-        except LockTimeout as error:
-            return str(error)
+        both = in_order, against = start("a", "b"), start("b", "a")
+        for process in both:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "in\n"
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        assert in_order.communicate(timeout=60)[0] == "done\n"
+        told, answer = against.communicate(timeout=60)[0].splitlines()
+    assert told.startswith("told A guard on 'a' stands inside one on 'b'.")
+    assert told.endswith(LINE)
+    assert "after 3 seconds" in answer
+    assert answer.endswith(LINE)
 
-    with ThreadPoolExecutor(2) as pool:
-        in_order, against = pool.map(call, two, "ab", "ba")
-    assert in_order == "done"
-    assert LINE in against
-    assert LINE in caplog.text
 
-
-def test_who_closes_a_ring_of_three_is_refused(two: tuple[distlock.Locks, distlock.Locks]) -> None:
-    client, _ = two
+def test_who_closes_a_ring_of_three_is_refused(client: distlock.Locks) -> None:
     meet = threading.Barrier(3, timeout=60)
 
     def call(outer: str, inner: str) -> str:
@@ -165,17 +168,15 @@ def test_who_closes_a_ring_of_three_is_refused(two: tuple[distlock.Locks, distlo
 
 
 def test_guards_in_the_order_are_told_nothing(
-    two: tuple[distlock.Locks, distlock.Locks], caplog: pytest.LogCaptureFixture
+    client: distlock.Locks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client, _ = two
     assert run(client, "a", lambda: run(client, "b", lambda: run(client, "c", lambda: "done"))) == "done"
     assert not caplog.records
 
 
 def test_names_that_differ_in_their_numbers_are_told_once(
-    two: tuple[distlock.Locks, distlock.Locks], caplog: pytest.LogCaptureFixture
+    client: distlock.Locks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client, _ = two
     for number in range(5):
         run(client, f"user_{number}", lambda number=number: run(client, f"product_{number}", lambda: None))
     assert len(caplog.records) == 1
@@ -183,9 +184,8 @@ def test_names_that_differ_in_their_numbers_are_told_once(
 
 
 def test_tasks_in_opposite_orders_do_not_wait_for_each_other(
-    two: tuple[distlock.Locks, distlock.Locks],
+    client: distlock.Locks,
 ) -> None:
-    client, _ = two
 
     async def main() -> list[str]:
         meet = asyncio.Barrier(2)
