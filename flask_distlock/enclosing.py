@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flask import Flask, Response, got_request_exception
 from werkzeug.exceptions import HTTPException, InternalServerError
 
+from distlock.blocks import apart
 from distlock.current import Keeper, keeping
 from distlock.errors import LockError, LockLost
 from distlock.web.answers import ANSWERED
@@ -44,7 +45,7 @@ class _Enclosing:
         self._inner = inner
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        with keeping() as keeper:
+        with apart(), keeping() as keeper:
             start = _Start(start_response, keeper)
             content: Iterable[bytes] = ()
             problem: LockError | None = None

@@ -117,3 +117,13 @@ def test_an_async_block_is_looked_after(shop: Shop, sell: Call) -> None:
     shop.app.add_url_rule("/", "view", view, methods=["POST"])
     assert shop.post().text == "sold"
     assert (shop.log, shop.stock()) == (["10+", "commit+", "after-"], 9)
+
+
+def test_a_test_may_hold_the_lock_and_see_its_view_refused(shop: Shop) -> None:
+    def view() -> str:
+        with shop.locks.lock("product_1", timeout=0):
+            pytest.fail("ran")
+
+    shop.app.add_url_rule("/", "view", view, methods=["POST"])
+    with shop.app.app_context(), shop.locks.lock("product_1"):
+        assert shop.post().status_code == 423
