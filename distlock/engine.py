@@ -15,6 +15,7 @@ from functools import partial
 from distlock import clock, leading, loss
 from distlock.admission import Admission
 from distlock.backends.base import Backend, Busy, Queued
+from distlock.ending import may_run
 from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
 from distlock.fork import forget_in_children
 from distlock.grant import NameGrant
@@ -239,6 +240,23 @@ class Engine:
             self.backend.close()
         finally:
             self.closing = False
+
+    def end_with_process(self) -> None:
+        """The process ends: see `distlock.ending`."""
+        if not self.mutex.acquire(timeout=1.0):
+            return  # Whoever has it was stopped with it. The leases end by themselves.
+        try:
+            self.undoing.catch_up()
+            holds = list(self.keeper.holds)
+        finally:
+            self.mutex.release()
+        for hold in holds:
+            # A daemon thread runs on until the very end: with its lock given back there would be two inside.
+            kept = hold.waiter is None or may_run(hold.waiter.owner[0])
+            self.lose(hold, "the process ends", retire=not kept)
+
+    def has_ended(self) -> bool:
+        return not self.keeper.retired
 
     def after_fork(self) -> None:
         """In the child: what the parent holds stays the parent's."""

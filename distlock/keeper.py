@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask
+from distlock.ending import end_with_process
 from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
 from distlock.refusals import Refusals, log
 from distlock.steps import Call, Steps, ThreadGate, run
@@ -216,6 +217,7 @@ class Keeper:
                 logger.error("The keeper could not be started, locks are not renewed: %s", error)
             else:
                 self._thread = thread
+                end_with_process(self.engine)
         elif due < self._wakes_at:
             self._gate.wake()
 

@@ -1,0 +1,54 @@
+"""The end of the process: what it still holds is lost, and given back where no thread can work under it."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import types
+import weakref
+from typing import Protocol
+
+from distlock import clock
+
+#: Seconds that the end of a process may be delayed by services that do not answer.
+LONGEST = 3.0
+
+
+class Ending(Protocol):
+    def end_with_process(self) -> None:
+        """Mark lost what is held, and begin to give back what no running thread holds. No I/O."""
+
+    def has_ended(self) -> bool:
+        """Whether all that is to be given back is."""
+
+
+_known: weakref.WeakSet[Ending] = weakref.WeakSet()
+
+
+def end_with_process(one: Ending) -> None:
+    """Have `Ending.end_with_process` of *one* called at the end of the process, if it is in use then."""
+    _known.add(one)
+    # What is registered last is called first: before the clients of the services, which are in use by now.
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
+
+
+def may_run(thread: int) -> bool:
+    """Whether the thread with this identifier may still run, now that the interpreter ends in another one.
+
+    Python has joined all but daemon threads before. Greenlets can't be told from those that have ended.
+    """
+    if thread == threading.get_ident():
+        return False
+    return thread in sys._current_frames() or not isinstance(threading.get_ident, types.BuiltinFunctionType)
+
+
+def _at_exit() -> None:
+    until = clock.now() + LONGEST
+    ending = list(_known)
+    for one in ending:
+        one.end_with_process()
+    pause = threading.Event()
+    while clock.now() < until and not all(one.has_ended() for one in ending):
+        pause.wait(0.002)
