@@ -164,6 +164,8 @@ class RedisBackend:
             (reply,) = self._pool.exchange(question, deadline)
         if isinstance(reply, Exception):
             raise unavailable(self._address, reply)
+        if not isinstance(reply, int):
+            raise self._not_asked()
         return bool(reply)
 
     def _begin(self) -> None:
@@ -225,16 +227,32 @@ class RedisBackend:
         (reply,) = self._call(scripts.FOREIGN, [ask], deadline)
         return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
 
+    def _not_asked(self) -> BackendUnavailable:
+        self._pool.clear()
+        return BackendUnavailable(
+            f"The Redis server at {self._address.shown} answered something that was not asked. "
+            "Its connections were dropped."
+        )
+
     def _checked(self, script: Script, reply: object, token: bytes) -> list[Any]:
         if isinstance(reply, ReplyError):
             raise unavailable(self._address, reply, script.command_at(str(reply)))
-        if not isinstance(reply, list) or not reply or reply[0] != token:
-            self._pool.clear()
-            raise BackendUnavailable(
-                f"The Redis server at {self._address.shown} answered something that was not asked. "
-                "Its connections were dropped."
-            )
+        if not isinstance(reply, list) or not _is_answer(script, reply, token):
+            raise self._not_asked()
         return reply
+
+
+def _is_answer(script: Script, reply: list[Any], token: bytes) -> bool:
+    """Whether *reply* is what *script* answers to *token*, and no other's or nonsense."""
+    if not reply or reply[0] != token:
+        return False
+    if script is scripts.FOREIGN:
+        return all(isinstance(key, bytes) for key in reply)
+    long = script is scripts.REQUEST and reply[1:2] in ([1], [2])
+    long = long or (script is scripts.RAISE_FLOOR and reply[1:2] == [1])
+    return len(reply) == (3 if long else 2) and all(
+        isinstance(part, int) or (isinstance(part, bytes) and part.isdigit()) for part in reply[1:]
+    )
 
 
 def _poll(pttl: int, subscribed: bool) -> float:

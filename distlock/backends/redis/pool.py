@@ -131,9 +131,9 @@ class Pool:
         if allowed != 1:
             return
         (reply,) = connection.ask([command("CONFIG", "GET", "maxmemory-policy")], deadline)
-        if isinstance(reply, ReplyError):
+        if not isinstance(reply, list) or len(reply) != 2 or not isinstance(reply[1], bytes):
             return  # Hosted servers don't let us look.
-        if reply and reply[1] != b"noeviction":
+        if reply[1] != b"noeviction":
             logger.warning(
                 "The Redis server at %s has maxmemory-policy %s: when its memory is full it may throw locks "
                 "away. Set it to noeviction, or give the locks a server of their own.",
