@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from weakref import WeakSet
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.file.client import Client
 from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.place import Place
+from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
 
 #: Releases and deaths are heard of at once; this is the net under a lost hint, and under who was stopped.
@@ -40,10 +41,12 @@ class FileBackend:
         self._place = Place(url)
         self._sink: Sink | None = None
         self._client: Client | None = None
+        self._finalizer: weakref.finalize[[Client], FileBackend] | None = None
         self._lock = threading.Lock()
         _backends.add(self)
 
     def open(self, sink: Sink) -> None:
+        # Held here: nobody else may hold it.
         self._sink = sink
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
@@ -113,13 +116,25 @@ class FileBackend:
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
+            self._kept(None)
             client.close()
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
         client, self._client = self._client, None
+        self._kept(None)
         if client is not None:
             client.abandon()
+
+    def _kept(self, client: Client | None) -> None:
+        """Have *client*, and no other, closed when this backend is dropped without a word."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._finalizer = None
+        if client is not None:
+            self._finalizer = weakref.finalize(self, _close_aside, client)
+            # There the end of the process is enough.
+            self._finalizer.atexit = False
 
     @contextmanager
     def _call(self) -> Iterator[Client]:
@@ -146,7 +161,9 @@ class FileBackend:
                 client.desert()
                 client = None
             if client is None:
-                client = self._client = Client(self._place, self._sink)
+                client = Client(self._place, WeakSink(self._sink) if self._sink is not None else None)
+                self._client = client
+                self._kept(client)
             # It is open: whoever closes it takes it from here first, under the same lock.
             client.begin()
             return client
@@ -193,6 +210,12 @@ class FileBackend:
         return Busy()
 
 
+def _close_aside(client: Client) -> None:
+    """In a thread of its own: the garbage collector comes anywhere, also where our locks are held."""
+    with suppress(RuntimeError):
+        threading.Thread(target=client.close, name="distlock-file-close", daemon=True).start()
+
+
 def _seconds(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 60:
         raise ConfigurationError(f"{name} is {value!r}: it has to be seconds, at most 60.")
@@ -200,7 +223,7 @@ def _seconds(name: str, value: object) -> float:
 
 
 #: A child that uses its parent's backend without a word must not pass for its parent.
-_backends: WeakSet[FileBackend] = WeakSet()
+_backends: weakref.WeakSet[FileBackend] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:

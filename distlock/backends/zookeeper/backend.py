@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.weak_sink import WeakSink
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.janitor import Janitor
@@ -58,7 +59,7 @@ class ZooKeeperBackend:
     def open(self, sink: Sink) -> None:
         # Held here: nobody else may hold it.
         self._sink = sink
-        self._ears = _Ears(sink)
+        self._ears = WeakSink(sink)
         self._begin()
 
     def close(self) -> None:
@@ -164,21 +165,6 @@ class _Lines(dict[float, tuple[Line, Janitor]]):
             with suppress(KeyError):
                 _, (_, janitor) = self.popitem()
                 janitor.leave_alone()
-
-
-class _Ears:
-    """What kazoo's threads tell. They do not keep alive who hears it: a client may be dropped unclosed."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = weakref.ref(sink)
-
-    def hint(self, key: str) -> None:
-        if (sink := self._sink()) is not None:
-            sink.hint(key)
-
-    def doubt(self) -> None:
-        if (sink := self._sink()) is not None:
-            sink.doubt()
 
 
 def _seconds(name: str, value: object) -> float:

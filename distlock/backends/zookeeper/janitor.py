@@ -44,12 +44,11 @@ class Janitor:
             self._thread.join()
 
     def leave_alone(self) -> None:
-        """`close`, some time soon. Returns at once, from any thread."""
+        """`close`, with the next round. Takes no lock: it is called by the garbage collector, anywhere."""
         self._left_alone = True
-        self._closing.set()
 
     def _run(self) -> None:
-        while not self._closing.wait(self._period):
+        while not self._closing.wait(self._period) and not self._left_alone:
             try:
                 self._round()
             except LockError as error:

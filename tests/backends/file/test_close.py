@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import distlock
 from distlock.backends.base import Ask
 from distlock.backends.file import FileBackend
 from distlock.backends.file.client import Client
@@ -20,6 +22,7 @@ from distlock.backends.file.hints import Listener
 from distlock.backends.file.place import Place
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
 from distlock.testing.sink import RecordingSink
 from tests.backends.file.peer import PATIENCE, Peer
@@ -226,6 +229,30 @@ def test_a_directory_that_cannot_be_made_again_is_told_each_time(
     for _ in range(3):
         with pytest.raises(ConfigurationError, match="not a directory"):
             one.backend.request(ask(key))
+
+
+def test_clients_that_are_dropped_leave_nothing(one: Contender, url: str, directory: Path) -> None:
+    one.held(ask("shop:product_1"))
+    gc.collect()
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        locks = distlock.connect(url, prefix="shop", max_hold=1)
+        assert locks.lock("product_1").acquire(timeout=0.02) is None
+        with locks.lock("product_2"):
+            pass
+        del locks
+
+    def freed() -> bool:
+        gc.collect()
+        return (
+            threading.active_count() <= threads
+            and len(os.listdir("/proc/self/fd")) <= files
+            and not list(directory.glob("v2/wake/*"))
+            and entries(directory) == 1
+        )
+
+    # A keeper stays for max_hold, and for ten seconds that it is idle.
+    wait_until(freed, "threads, descriptors and FIFOs are given back")
 
 
 class TestListener:

@@ -1,0 +1,26 @@
+"""A sink that keeps nobody alive: threads tell a backend things, also when its client was dropped."""
+
+from __future__ import annotations
+
+import weakref
+
+from distlock.backends.base import Sink
+
+
+class WeakSink:
+    """Passes on to *sink* for as long as somebody else holds it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = weakref.ref(sink)
+
+    def hint(self, key: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.hint(key)
+
+    def lost(self, key: str, token: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.lost(key, token)
+
+    def doubt(self) -> None:
+        if (sink := self._sink()) is not None:
+            sink.doubt()
