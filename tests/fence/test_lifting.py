@@ -180,19 +180,22 @@ def test_a_grant_that_the_service_has_given_to_another_is_overtaken(engine: Engi
     backend = memory._engine.backend
     assert isinstance(backend, Forgetful)
     remembers(engine, memory)
-    with memory.lock("product_1") as grant:
-        backend.service.records.clear()
-        other = distlock.connect("memory://x", prefix="shop")
-        other._engine.backend.service = backend.service  # type: ignore[attr-defined]
-        with other.lock("product_1") as later:
-            passes(engine, later)
-            assert not grant.lost
-            with pytest.raises(Overtaken):
-                passes(engine, grant)
-            # It learned more from the question than from the clock.
-            assert grant.lost
-            assert seen(engine) == later.fence
-        other.close()
+    # No 'with': its end says that the lock was lost.
+    grant = memory.lock("product_1").acquire()
+    assert grant is not None
+    backend.service.records.clear()
+    other = distlock.connect("memory://x", prefix="shop")
+    other._engine.backend.service = backend.service  # type: ignore[attr-defined]
+    with other.lock("product_1") as later:
+        passes(engine, later)
+        assert not grant.lost
+        with pytest.raises(Overtaken):
+            passes(engine, grant)
+        # It learned more from the question than from the clock.
+        assert grant.lost
+        assert seen(engine) == later.fence
+    other.close()
+    grant.release()
 
 
 def test_a_service_that_does_not_answer_confirms_nothing(engine: Engine, memory: Locks) -> None:
