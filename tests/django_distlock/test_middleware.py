@@ -50,6 +50,18 @@ class TestLocksThatViewsTakeByThemselves:
         assert response["Retry-After"] == "1"
         assert re.search(r"test_middleware\..*view answered 423: The lock 'product_1'", caplog.text)
 
+    def test_one_that_was_lost_inside_its_block_is_no_invitation_to_try_again(self, serve: Serve) -> None:
+        def view(request: HttpRequest, id: int) -> HttpResponse:
+            with locks.lock(f"product_{id}"):
+                # What it has done may stand, and its lock is gone.
+                locks["default"].close()
+            return HttpResponse("sold")
+
+        serve(view)
+        response = post("/product/1", "wsgi")
+        assert (response.status_code, response.json()["code"]) == (500, "lock_lost_inside")
+        assert "Retry-After" not in response
+
     def test_an_async_view_is_answered(self, serve: Serve) -> None:
         async def view(request: HttpRequest, id: int) -> HttpResponse:
             async with locks.lock(f"product_{id}", timeout=0):

@@ -86,6 +86,21 @@ def test_a_lock_that_a_view_lost_by_itself_is_logged_as_an_error(
     assert line.levelno == logging.ERROR
 
 
+def test_a_lock_that_was_lost_inside_its_block_is_no_invitation_to_try_again(
+    app: Flask, locks: DistLock
+) -> None:
+    @app.post("/product/<int:id>")
+    def buy(id: int) -> str:
+        with locks.lock(f"product_{id}"):
+            # What it has done may stand, and its lock is gone.
+            locks["default"].close()
+        return "sold"
+
+    answer = app.test_client().post("/product/1")
+    assert (answer.status_code, b'"lock_lost_inside"' in answer.data) == (500, True)
+    assert "Retry-After" not in answer.headers
+
+
 def test_the_site_may_handle_lock_errors_itself(app: Flask, locks: DistLock) -> None:
     app.register_error_handler(LockTimeout, lambda error: "all mine")
 
