@@ -237,3 +237,12 @@ def _refusal(directory: Path, key: str) -> tuple[str, str]:
     with pytest.raises(ConfigurationError) as caught:
         FileBackend(f"file://{directory}").request(ask(key))
     return type(caught.value).__name__, str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["queue", "wake", "state"])
+def test_a_refusal_leaves_no_descriptor(used: Path, url: str, key: str, name: str) -> None:
+    (used / name).chmod(0o777)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        refused(url, key)
+    assert len(os.listdir("/proc/self/fd")) == before
