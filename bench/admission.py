@@ -133,8 +133,10 @@ class Bench:
             served = self._cost(f"{framework}-unlimited", PRODUCT[3], purchases=40)
             with self._full(self.stack.instance_ports[self.stack.frameworks.index(f"{framework}-full")]):
                 refused = self._cost(f"{framework}-full", PRODUCT[1], purchases=200)
+            nowhere = self._cost(f"{framework}-full", "/nowhere", purchases=200)
             ratio = refused / served
             yield Line(f"{framework}: processor time of a served answer", f"{served * 1000:.2f} ms")
+            yield Line("  of a 404: framework and server by themselves", f"{nowhere * 1000:.2f} ms")
             yield Line("  of a refused one", f"{refused * 1000:.2f} ms")
             yield Line("  ratio", f"{ratio:.2f}", "< 0.2", ratio < 0.2)
 

@@ -45,7 +45,8 @@ class Buyer:
         response = self._connection.getresponse()
         body = response.read()
         seconds = time.monotonic() - asked
-        code = json.loads(body).get("code") if response.status >= 400 else None
+        problem = response.headers.get_content_type() == "application/problem+json"
+        code = json.loads(body)["code"] if problem else None
         return Answer(asked - began, seconds, response.status, code)
 
     def close(self) -> None:
