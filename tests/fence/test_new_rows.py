@@ -128,8 +128,8 @@ def test_carts_of_new_names_in_opposite_orders_all_get_through(engine: Engine, s
         assert sorted(pool.map(one, range(8))) == list(range(STOCK - 7, STOCK + 1))
 
 
-# Any writer of SQLite locks all of it.
-@pytest.mark.parametrize(("database", "level"), LEVELS[1:], indirect=["database"])
+# Any writer of SQLite locks all of it, and under SERIALIZABLE each SELECT of MariaDB locks a gap.
+@pytest.mark.parametrize(("database", "level"), LEVELS[1:-1], indirect=["database"])
 def test_new_names_do_not_wait_for_each_other(engine: Engine, strict: Engine) -> None:
     with Session(strict) as session, fenced(session, strict, grant(1, "first", "a"), lambda: 30.0):
         for number in range(30):
