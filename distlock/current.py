@@ -54,7 +54,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Keeper:
+class Keeping:
     """What one request keeps. Its hooks run as *owner*, whoever ran its view."""
 
     owner: Owner
@@ -69,7 +69,7 @@ class Keeper:
 
 
 _held: ContextVar[tuple[Held, ...]] = ContextVar("distlock_held", default=())
-_keeper: ContextVar[Keeper | None] = ContextVar("distlock_keeper", default=None)
+_keeping: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=None)
 
 
 _asked_for: WeakSet[Grant] = WeakSet()
@@ -98,12 +98,12 @@ def was_asked_for(grant: Grant) -> bool:
 
 def held() -> tuple[Held, ...]:
     """What the guards around the running code hold, the outermost first; before them what is kept."""
-    mine, keeper = _held.get(), _keeper.get()
-    kept = () if keeper is None else keeper.open()
+    mine, request = _held.get(), _keeping.get()
+    kept = () if request is None else request.open()
     if not mine and not kept:
         return ()
     owner = current_owner()
-    if keeper is not None and owner != keeper.owner:
+    if request is not None and owner != request.owner:
         kept = tuple(one for one in kept if one.owner == owner)
     # What was passed on to a coroutine may have been let go in it, and a guard may have been interrupted.
     running = (one for one in mine if one.owner == owner and not one.grant.released)
@@ -112,8 +112,8 @@ def held() -> tuple[Held, ...]:
 
 def inherited() -> tuple[Held, ...]:
     """`held`, and what still is held around the code that started the running task or thread."""
-    keeper = _keeper.get()
-    kept = () if keeper is None else keeper.open()
+    request = _keeping.get()
+    kept = () if request is None else request.open()
     return (*kept, *(one for one in _held.get() if not one.grant.released))
 
 
@@ -130,20 +130,20 @@ def holding(client: Locks, grant: Grant, fence: str | None = None) -> Iterator[N
 
 
 @contextmanager
-def keeping() -> Iterator[Keeper]:
+def keeping() -> Iterator[Keeping]:
     """What is kept in the block, a request, is held in all of it: in its view, and in what follows."""
-    around = _keeper.get()
-    keeper = Keeper(current_owner(), () if around is None else around.open())
-    token = _keeper.set(keeper)
+    around = _keeping.get()
+    request = Keeping(current_owner(), () if around is None else around.open())
+    token = _keeping.set(request)
     try:
-        yield keeper
+        yield request
     finally:
-        _keeper.reset(token)
+        _keeping.reset(token)
 
 
-def keeper() -> Keeper | None:
+def kept_by_request() -> Keeping | None:
     """Of the request that runs; None where nothing can be kept."""
-    return _keeper.get()
+    return _keeping.get()
 
 
 @contextmanager

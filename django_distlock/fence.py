@@ -14,7 +14,7 @@ from distlock.errors import ConfigurationError
 from distlock.fence.passing import Begin, begin_fenced
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import RolledBack
-from distlock.fence.statements import ends_transaction
+from distlock.fence.trouble import ends_transaction
 from distlock.fence.unused import unless_unused
 from distlock.grant import Grant
 from django_distlock.later import Later

@@ -18,7 +18,7 @@ from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.issuing import RowGrant
 from distlock.fence.passing import Begin
 from distlock.fence.row import RolledBack
-from distlock.fence.statements import ends_transaction
+from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
 
 #: Passes the fence in the transaction that the first argument begins, waiting as long as the second says.

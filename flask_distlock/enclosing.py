@@ -9,7 +9,7 @@ from flask import Flask, Response, got_request_exception
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from distlock.blocks import apart
-from distlock.current import Keeper, keeping
+from distlock.current import Keeping, keeping
 from distlock.errors import LockError, LockLost
 from distlock.web.answers import ANSWERED
 from flask_distlock.exceptions import exception_for
@@ -45,19 +45,19 @@ class _Enclosing:
         self._inner = inner
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        with apart(), keeping() as keeper:
-            start = _Start(start_response, keeper)
+        with apart(), keeping() as request:
+            start = _Start(start_response, request)
             content: Iterable[bytes] = ()
             problem: LockError | None = None
             try:
                 content = self._inner(environ, start)
             except LockLost as error:
                 # A teardown's: everything before has its answer.
-                if not keeper.kept:
+                if not request.kept:
                     raise
                 problem = error
             finally:
-                kept = [one.kept for one in keeper.kept if isinstance(one.kept, KeptLock)]
+                kept = [one.kept for one in request.kept if isinstance(one.kept, KeptLock)]
                 for one in kept:
                     one.end()
             if problem is None and start.successful:
@@ -86,9 +86,9 @@ class _Enclosing:
 class _Start:
     """``start_response`` of a request that may still fail: it waits where something is kept."""
 
-    def __init__(self, start_response: StartResponse, keeper: Keeper) -> None:
+    def __init__(self, start_response: StartResponse, request: Keeping) -> None:
         self._start_response = start_response
-        self._keeper = keeper
+        self._keeping = request
         self._waiting: Start | None = None
 
     @property
@@ -99,7 +99,7 @@ class _Start:
     def __call__(
         self, status: str, headers: list[tuple[str, str]], exc_info: OptExcInfo | None = None, /
     ) -> Callable[[bytes], object]:
-        if not self._keeper.kept:
+        if not self._keeping.kept:
             return self._start_response(status, headers, exc_info)
         self._waiting = status, headers, exc_info
         return self._write

@@ -16,7 +16,8 @@ from distlock.errors import ConfigurationError
 from distlock.fence.passing import begin_fenced, made_by, pass_fence
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import TABLE
-from distlock.fence.statements import ends_transaction, statements_for
+from distlock.fence.statements import statements_for
+from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
 from flask_distlock.changes import FENCE
 from flask_distlock.sessions import DEFAULT_BIND

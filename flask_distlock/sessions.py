@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from flask import Flask, appcontext_pushed, current_app, has_app_context
 
-from distlock.current import Held, keeper
+from distlock.current import Held, kept_by_request
 from distlock.errors import ConfigurationError, LockLost
 from distlock.grant import Grant
 from distlock.web.guard import check_held
@@ -221,7 +221,7 @@ class SessionTransactions:
 
     def keep(self, held: Held) -> ExitStack | None:
         """See `distlock.web.guard.Keep`."""
-        session, request = self._sessions.current(), keeper()
+        session, request = self._sessions.current(), kept_by_request()
         if self._open is None or session is None or request is None:
             return None
         kept = KeptLock(session, self._where, self._changed, self._open)
@@ -244,7 +244,7 @@ class SessionTransactions:
         if not changed and _joins(session):
             # The transaction is that of a test, around the whole request. No COMMIT of the site ends it.
             return False
-        if changed is not False and self._outlives and keeper() is not None:
+        if changed is not False and self._outlives and kept_by_request() is not None:
             return True
         session.rollback()
         if self._changed:

@@ -10,17 +10,8 @@ from weakref import WeakKeyDictionary
 from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
 from distlock.fence.issuing import RowGrant
 from distlock.fence.row import Overtaken, Stamp, floor_of, stamps_of
-from distlock.fence.statements import (
-    PAUSE,
-    SEEN,
-    SNAPSHOTS,
-    UPDATE,
-    Connection,
-    Statements,
-    limit,
-    statements_for,
-    trouble,
-)
+from distlock.fence.statements import PAUSE, SEEN, SNAPSHOTS, UPDATE, Connection, Statements, statements_for
+from distlock.fence.trouble import limit, trouble
 from distlock.grant import Fence, Grant
 
 Begin = Callable[[], AbstractContextManager[object]]

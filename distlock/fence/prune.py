@@ -15,7 +15,8 @@ from itertools import groupby
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence.row import TABLE, floor_of
-from distlock.fence.statements import DELETE, UPDATE, Connection, statements_for, trouble
+from distlock.fence.statements import DELETE, UPDATE, Connection, statements_for
+from distlock.fence.trouble import trouble
 from distlock.grant import Fence
 
 Begin = Callable[[], AbstractContextManager[object]]

@@ -1,15 +1,16 @@
-"""How each kind of database locks the fence's row, and what its errors mean."""
+"""How each kind of database locks the fence's row."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
+from distlock.fence.trouble import trouble
 
 Rows = Sequence[Sequence[Any]]
 
@@ -216,81 +217,6 @@ def statements_for(kind: str) -> Statements:
     except KeyError:
         known = ", ".join(_KINDS)
         raise ConfigurationError(f"A fence needs one of {known}; the database is {kind!r}.") from None
-
-
-Trouble = Literal["busy", "again", "no table", "away"]
-
-#: SQLSTATEs of PostgreSQL, and numbers of MySQL and MariaDB.
-_TROUBLES: dict[object, Trouble] = {
-    "55P03": "busy",
-    "57014": "busy",
-    1205: "busy",
-    1969: "busy",
-    3024: "busy",
-    "40001": "again",
-    "40P01": "again",
-    1020: "again",
-    1213: "again",
-    "42P01": "no table",
-    1146: "no table",
-}
-
-#: What of the site's own ends a wait before we do, where it is shorter: the same codes.
-_LIMITS: dict[object, str] = {
-    "57014": "statement_timeout",
-    1969: "max_statement_time",
-    3024: "max_execution_time",
-}
-
-
-def ends_transaction(error: BaseException) -> bool:
-    """Whether MySQL or MariaDB has rolled back all of the transaction: the next statement begins another one.
-
-    PostgreSQL takes no more statements then, and SQLite has nothing of the kind.
-    """
-    return any(one.args[:1] in [(1020,), (1213,)] for one in _causes(error))
-
-
-def has_failed(error: BaseException) -> bool:
-    """Whether PostgreSQL takes no more statements in this transaction, because an earlier one has failed."""
-    return any(
-        "25P02" in (getattr(one, "sqlstate", None), getattr(one, "pgcode", None)) for one in _causes(error)
-    )
-
-
-def trouble(error: BaseException) -> Trouble | None:
-    """What *error* of a database means for the fence; frameworks wrap the driver's."""
-    for one in _causes(error):
-        for code in _codes(one):
-            if code in _TROUBLES:
-                return _TROUBLES[code]
-        # SQLite's errors have words only, where its driver does not add a name.
-        text = str(one)
-        if "database is locked" in text or "table is locked" in text:
-            return "busy"
-        if f"no such table: {TABLE}" in text:
-            return "no table"
-    # What PEP 249 calls so has nothing to do with the statement: no connection, none free, a full disk.
-    names = {type(one).__name__ for one in _causes(error)}
-    return "away" if names & {"OperationalError", "InterfaceError"} else None
-
-
-def limit(error: BaseException) -> str | None:
-    """The setting of the database that ends a statement as *error* says; None: another error."""
-    return next((_LIMITS[code] for one in _causes(error) for code in _codes(one) if code in _LIMITS), None)
-
-
-def _codes(error: BaseException) -> Iterator[str | int]:
-    for code in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None), *error.args[:1]):
-        if isinstance(code, str | int):
-            yield code
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        original = getattr(error, "orig", None)
-        error = original if isinstance(original, BaseException) else error.__cause__
 
 
 def _milliseconds(seconds: float) -> int:

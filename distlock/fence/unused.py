@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from distlock.current import was_asked_for
 from distlock.fence.passing import made_by
-from distlock.fence.statements import DELETE, Connection, Rows, has_failed
+from distlock.fence.statements import DELETE, Connection, Rows
+from distlock.fence.trouble import has_failed
 from distlock.grant import Grant
 
 #: What is another answer once the transaction has written something.

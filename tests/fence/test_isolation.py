@@ -11,7 +11,7 @@ from django.db import OperationalError as DjangoError
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
-from distlock.fence.statements import trouble
+from distlock.fence.trouble import trouble
 from tests.databases import on
 from tests.fence.conftest import STOCK
 from tests.fence.selling import sell, sold_by

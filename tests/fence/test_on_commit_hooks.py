@@ -23,8 +23,6 @@ from tests.redis_server import RedisServer
 
 Overtake = Callable[[], None]
 
-ROW = {"BACKEND": "database", "LOCATION": ALIAS}
-
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
 def pair(
@@ -79,7 +77,7 @@ def test_every_autocommit_statement_is_looked_at(pair: tuple[Instance, Instance,
 
 @pytest.fixture(params=["a lock service", "rows"])
 def shop(request: pytest.FixtureRequest, engine: Engine, using: str) -> Iterator[DjangoShop]:
-    setting = ROW if request.param == "rows" else {}
+    setting = {"BACKEND": "database", "LOCATION": ALIAS} if request.param == "rows" else {}
     with open_shop("django", engine, using, setting) as shop:
         assert isinstance(shop, DjangoShop)
         yield shop
