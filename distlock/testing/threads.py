@@ -83,7 +83,8 @@ class ThreadConformance(ConformanceFixtures):
                 with locks.lock(name):
                     busy += 1
 
-        crowd = [pool.submit(keep_busy) for _ in range(4)]
+        # So many that the room is never empty by chance, which would be a turn's end without our doing.
+        crowd = [pool.submit(keep_busy) for _ in range(16)]
         gaps = []
         try:
             wait_until(lambda: busy > 10, "the crowd is under way")
