@@ -23,6 +23,14 @@ def make_it(directory: str) -> str:
     )
 
 
+def give_it(directory: str) -> str:
+    """The command that gives *directory*, and all that is in it, to a user, or to the users of a group."""
+    return (
+        f'sudo chown -R "$USER" {directory} (or, for the users of a group: '
+        f"sudo rm -r {directory} && sudo install -d -m 2770 -g GROUP {directory})"
+    )
+
+
 def directory_of(url: str) -> str:
     """The absolute directory that *url* names: ``file:///var/lib/shop/locks``, or a bare absolute path.
 

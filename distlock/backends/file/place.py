@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from distlock.backends.file.address import directory_of, make_it
+from distlock.backends.file.address import directory_of, give_it, make_it
 from distlock.backends.file.mounts import network_file_system_of
+from distlock.backends.file.trust import user_of
 from distlock.errors import BackendUnavailable, ConfigurationError
 
 #: The format of what lies in the directory; another format gets another folder and never meets this one.
@@ -63,12 +64,31 @@ class Place:
             # Relative is what was opened in one of our directories; a number is a descriptor.
             path = os.path.join(self.root, error.filename) if isinstance(error.filename, str) else self.root
             if code in _HOPELESS:
-                raise ConfigurationError(
-                    f"The lock directory {self.directory} cannot be used: {path} {_HOPELESS[code]}. "
+                other = _other_owner(path) if code in {errno.EACCES, errno.EPERM} else None
+                remedy = (
                     "Name a local directory that every process of the application may write, or make it so: "
                     f"{make_it(self.directory)}"
+                )
+                if other is not None:
+                    remedy = (
+                        f"It belongs to {other}. Run every process that uses the locks as one user, or as "
+                        "members of one group. While nothing uses them, give them to that user: "
+                        f"{give_it(self.directory)}"
+                    )
+                raise ConfigurationError(
+                    f"The lock directory {self.directory} cannot be used: {path} {_HOPELESS[code]}. {remedy}"
                 ) from error
             remedy = _PASSING.get(code, "Look at the directory and at its disk.")
             raise BackendUnavailable(
                 f"The lock directory {self.directory} failed at {path}: {os.strerror(code)}. {remedy}"
             ) from error
+
+
+def _other_owner(path: str) -> str | None:
+    """Another user who made what is in the way at *path*, most likely by using the locks first."""
+    while path != "/":
+        with suppress(OSError):
+            owner = os.lstat(path).st_uid
+            return None if owner == os.geteuid() else user_of(owner)
+        path = os.path.dirname(path)
+    return None

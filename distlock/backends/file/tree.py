@@ -115,8 +115,13 @@ class Tree:
         return mode & ~0o070 if mode & stat.S_IWOTH else mode
 
     def _enter(self, name: str, parent: int) -> int:
-        self.make(name, parent)
-        return self._keep(self._open(name, parent), f"{self._opened[parent].path}/{name}")
+        path = f"{self._opened[parent].path}/{name}"
+        try:
+            self.make(name, parent)
+            return self._keep(self._open(name, parent), path)
+        except OSError as error:
+            error.filename = path
+            raise
 
     def _open(self, name: str, parent: int) -> int:
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)

@@ -21,7 +21,7 @@ class Distrusted(ConfigurationError):
 def require_link(status: os.stat_result, path: str, directory: str) -> None:
     """Raise `Distrusted` if somebody else can let the symbolic link at *path* point elsewhere."""
     if not _is_own(status):
-        raise _distrusted(directory, f"{path} is a symbolic link of {_user(status.st_uid)}")
+        raise _distrusted(directory, f"{path} is a symbolic link of {user_of(status.st_uid)}")
 
 
 def require(
@@ -34,7 +34,7 @@ def require(
     """
     mode = status.st_mode
     if not (_is_own(status) or (mode & stat.S_IWGRP and _is_ours(status.st_gid, group))):
-        raise _distrusted(directory, f"{path} belongs to {_user(status.st_uid)}")
+        raise _distrusted(directory, f"{path} belongs to {user_of(status.st_uid)}")
     if mode & stat.S_IWOTH and (inside or not mode & stat.S_ISVTX):
         raise _distrusted(directory, f"{path} may be written by everybody (mode {stat.S_IMODE(mode):04o})")
 
@@ -56,7 +56,8 @@ def _distrusted(directory: str, what: str) -> Distrusted:
     )
 
 
-def _user(uid: int) -> str:
+def user_of(uid: int) -> str:
+    """The user *uid* in words."""
     try:
         return f"the user {pwd.getpwuid(uid).pw_name}"
     except KeyError:

@@ -14,7 +14,7 @@ from distlock.backends.file.place import FORMAT
 from distlock.errors import ConfigurationError
 from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import Peer
-from tests.backends.file.stranger import Stranger
+from tests.backends.file.stranger import NOBODY, Stranger
 
 #: A group and a user that nobody is: no process of theirs runs.
 GROUP, MEMBER = 64_207, 64_208
@@ -246,3 +246,22 @@ def test_a_refusal_leaves_no_descriptor(used: Path, url: str, key: str, name: st
     for _ in range(20):
         refused(url, key)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_directory_that_another_user_used_first_is_told_with_what_helps(
+    used: Path, one: Contender, directory: Path, key: str
+) -> None:
+    """As after one ``sudo manage.py``: the remedy has to reach what is in the directory, too."""
+    one.backend.close()
+    others = os.geteuid() == 0
+    directory.chmod(0o755)
+    used.chmod(0o700 if others else 0)
+    helps = "belongs to the user root.*chown -R" if others else "install -d"
+    if others:
+        os.seteuid(NOBODY)
+    try:
+        with pytest.raises(ConfigurationError, match=f"{used} may not be written by this user.*{helps}"):
+            one.backend.request(ask(key))
+    finally:
+        if others:
+            os.seteuid(0)
