@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from demo_shop.guards import DISTRIBUTED
 from loadtest.crowd import Crowd
 from loadtest.scenario import Scenario
 from loadtest.stack import Stack
@@ -24,12 +25,14 @@ INVITATION = """
                Then open http://127.0.0.1:8089/ and press Start.
                With --headless it needs no page.
 
-Enter fills the shelf again. Ctrl-C closes the shop.
+Enter fills the shelf again. Ctrl-C closes the shop.{locked}
 """
 CONTINUED = " \\\n                 "
 
 
 def invitation(scenario: Scenario, visit: Visit, instances: Sequence[str], url: str, crowd: Crowd) -> str:
+    pair = "mixed" if scenario.slug.startswith("mixed") else "two"
+    locked = f"\nWith the distributed lock: scripts/demo up {pair}-{DISTRIBUTED}"
     return INVITATION.format(
         slug=scenario.slug,
         title=scenario.title,
@@ -37,6 +40,7 @@ def invitation(scenario: Scenario, visit: Visit, instances: Sequence[str], url: 
         url=url,
         users=crowd.users,
         purchases=crowd.purchases,
+        locked="" if scenario.guard == DISTRIBUTED else locked,
         visit="" if visit.slug == BUY else f"{CONTINUED}--visit {visit.slug} --products {visit.products}",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from importlib import import_module
@@ -20,6 +21,17 @@ SCHEMES = {
     "zookeeper": ("distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper"),
 }
 
+#: What `distlock.connect` takes itself. Misspelled it arrives here, as an option of the backend.
+_OF_CONNECT = (
+    "prefix",
+    "ttl",
+    "timeout",
+    "max_hold",
+    "max_waiters",
+    "max_waiters_total",
+    "on_lost",
+    "on_lifted",
+)
 #: The methods that every backend has.
 _METHODS = [name for name, member in vars(Backend).items() if callable(member) and not name.startswith("_")]
 
@@ -42,7 +54,7 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
         path, extra = SCHEMES[scheme]
     elif "." in scheme:
         path, extra = ":".join(scheme.rsplit(".", 1)), None
-    elif scheme == "database":
+    elif "database" in {scheme, url}:
         raise ConfigurationError(
             "The backend 'database' can't be connected to: its lock is a row, and is held as long as the "
             "transaction of a Django or Flask view. Write it in the settings: "
@@ -52,6 +64,8 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise ConfigurationError(
             f"No lock service is known as {scheme!r}. Known are {known} or a dotted path."
+            if scheme
+            else f"The URL of the lock service has no scheme. Known are {known}, as in redis://localhost:6379/0."
         )
     module, _, name = path.partition(":")
     try:
@@ -69,7 +83,9 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
     ]
     if unknown := sorted(options.keys() - set(accepted)):
         takes = ", ".join(accepted) or "none"
-        raise ConfigurationError(f"The {scheme} backend has no option {unknown[0]!r}. It takes: {takes}.")
+        close = difflib.get_close_matches(unknown[0], [*accepted, *_OF_CONNECT], n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"It takes: {takes}."
+        raise ConfigurationError(f"The {scheme} backend has no option {unknown[0]!r}. {hint}")
     try:
         made: Backend = factory(url, **options)
     except ValueError:

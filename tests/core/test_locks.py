@@ -64,12 +64,18 @@ def test_unknown_words_and_no_names_are_refused() -> None:
         locks.lock("product_1", timeout=-3)
 
 
+def test_a_misspelt_argument_of_connect_is_recognised() -> None:
+    with pytest.raises(distlock.ConfigurationError, match="Did you mean 'prefix'"):
+        distlock.connect("memory://", prefx="shop")
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
         ("carrier-pigeon://x", "No lock service is known as 'carrier-pigeon'"),
         ("nowhere.at.all.Backend://", "No lock service|Check the dotted path"),
-        ("", "No lock service is known as ''"),
+        ("", "has no scheme.*redis://localhost"),
+        ("database", "'database' can't be connected to.*DISTLOCK ="),
     ],
 )
 def test_an_unknown_service_is_named(url: str, said: str) -> None:
