@@ -84,8 +84,10 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
     if unknown := sorted(options.keys() - set(accepted)):
         takes = ", ".join(accepted) or "none"
         close = difflib.get_close_matches(unknown[0], [*accepted, *_OF_CONNECT], n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"It takes: {takes}."
-        raise ConfigurationError(f"The {scheme} backend has no option {unknown[0]!r}. {hint}")
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise ConfigurationError(
+            f"The {scheme} backend has no option {unknown[0]!r}. {hint}It takes: {takes}."
+        )
     try:
         made: Backend = factory(url, **options)
     except ValueError:
