@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from distlock.errors import LockError
 from distlock.web.answers import QUEUE_FULL, Answer, answered, render
 from django_distlock.conf import status
+from django_distlock.mistakes import tell
 
 
 def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | None:
@@ -19,6 +20,8 @@ def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | N
     *responds*: see `distlock.web.answers.answered`. What an ``on_commit`` hook raises is never answered: the
     answers say that nothing has happened yet, and ask to try again.
     """
+    # A handler of the site's own may make an everyday answer of it.
+    tell(error, where)
     if _was_committed(error):
         return None
     return answered(error, where, contended_status=status(), debug=settings.DEBUG, responds=responds)

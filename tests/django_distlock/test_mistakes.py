@@ -1,0 +1,102 @@
+"""Mistakes in the configuration, on a site with Django's own logging and DEBUG off: what its log says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.web.quickstart import own_environment
+
+SITE = """
+import asyncio, sys, types
+import django
+from django.conf import settings
+from django.http import HttpResponse
+from django.test import Client, AsyncClient
+from django.urls import path
+sys.modules["kazoo"] = None
+settings.configure(
+    DEBUG=False, ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="x",
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "file:shop?mode=memory"}},
+    INSTALLED_APPS=[
+        "django.contrib.contenttypes", "django.contrib.auth", "rest_framework", "django_distlock"
+    ],
+    MIDDLEWARE=["django_distlock.middleware.DistlockMiddleware"],
+    SETTINGS
+)
+django.setup()
+from rest_framework.decorators import api_view
+from rest_framework.response import Response
+from django_distlock import distributed_lock, locks
+
+@distributed_lock("product_<int:id>")
+def guard(request, id):
+    return HttpResponse("sold")
+
+def block(request, id):
+    with locks.lock(f"product_{id}"):
+        return HttpResponse("sold")
+
+def twice(request, id):
+    with locks.lock(f"product_{id}"), locks.lock(f"product_{id}"):
+        return HttpResponse("sold")
+
+def plain(request, id):
+    return HttpResponse("sold")
+
+@distributed_lock("product_<int:id>")
+async def async_guard(request, id):
+    return HttpResponse("sold")
+
+async def async_block(request, id):
+    async with locks.lock(f"product_{id}"):
+        return HttpResponse("sold")
+
+@distributed_lock("product_<int:id>")
+@api_view(["GET"])
+def rest(request, id):
+    return Response("sold")
+
+urlpatterns = [path("<int:id>", VIEW, name="buy")]
+for id in range(3):
+    if ASYNC:
+        answer = asyncio.run(AsyncClient(raise_request_exception=False).get(f"/{id}"))
+    else:
+        answer = Client(raise_request_exception=False).get(f"/{id}")
+    assert answer.status_code == 500, answer
+"""
+
+ZOOKEEPER = 'DISTLOCK="zookeeper://localhost:2181"'
+RULES = 'DISTLOCK_RULES=[{"route": "buy", "methods": ["GET"], "lock": "product_<int:id>"}]'
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["WSGI", "ASGI"])
+@pytest.mark.parametrize(
+    ("given", "view", "told"),
+    [
+        ("", "guard", "DISTLOCK is not configured"),
+        ('DISTLOCK={"default": {"LOCATON": "memory://"}}', "guard", "LOCATON"),
+        (ZOOKEEPER, "guard", "kazoo"),
+        (ZOOKEEPER, "block", "kazoo"),
+        (ZOOKEEPER, "async_guard", "kazoo"),
+        (ZOOKEEPER, "async_block", "kazoo"),
+        (ZOOKEEPER, "rest", "kazoo"),
+        (f"{ZOOKEEPER}, {RULES}", "plain", "kazoo"),
+        ('DISTLOCK={"default": {"BACKEND": "database"}}', "guard", "manage.py migrate distlock"),
+        ('DISTLOCK={"default": {"BACKEND": "database"}}', "block", "manage.py migrate distlock"),
+        ('DISTLOCK="memory://"', "twice", "leave the inner 'with' out"),
+    ],
+)
+def test_a_mistake_that_requests_meet_is_one_line_of_the_log(
+    given: str, view: str, told: str, is_async: bool
+) -> None:
+    site = SITE.replace("SETTINGS", given).replace("VIEW", view).replace("ASYNC", str(is_async))
+    done = subprocess.run(
+        [sys.executable, "-c", site], env=own_environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "can't be answered until this is mended" in line]
+    assert len(lines) == 1, done.stderr
+    assert told in lines[0]
