@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
+from django.core import mail
+
 from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.steps import Gate, Steps, ThreadGate
-from distlock.web.services import make_client
+from distlock.web.services import make_client, warn_if_alone
 from distlock.web.settings import Service
 from django_distlock.pooled import GivingBack
 from django_distlock.signals import fence_lifted, lock_lost
@@ -57,6 +60,10 @@ class Client(Locks):
 
 def make(service: Service) -> Client:
     """The client of *service*. Raises `ConfigurationError`; connects to nothing."""
+
+    # Django's tests run without DEBUG, and their set-up gives them an outbox.
+    if not settings.DEBUG and not hasattr(mail, "outbox"):
+        warn_if_alone(service)
 
     def lost(grant: Grant, why: str) -> None:
         lock_lost.send_robust(Client, alias=service.alias, names=grant.names, grant=grant, why=why)

@@ -15,7 +15,7 @@ from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.database_setting import fence_for
 from distlock.web.joined import joined
-from distlock.web.services import Services, make_client, without_settings
+from distlock.web.services import Services, make_client, warn_if_alone, without_settings
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, misspelled, read
 from flask_distlock.blocks import BLOCK, SessionClient
 from flask_distlock.bridge import pass_on
@@ -114,6 +114,9 @@ def _read(app: Flask) -> dict[str, Service]:
 
 
 def _make(app: Flask, service: Service) -> Locks:
+    if not app.debug and not app.testing:
+        warn_if_alone(service)
+
     def on_lost(grant: Grant, why: str) -> None:
         send(lock_lost, app, alias=service.alias, names=grant.names, grant=grant, why=why)
 
@@ -133,6 +136,8 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
         for shared in joined(guarded.told.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
         fence_for(state.services.service(guarded.told.alias), guarded.told)
+        # Made, and not connected: an extra that is missing is a mistake like the others.
+        _ = state.services[guarded.told.alias]
     return views
 
 

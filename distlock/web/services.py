@@ -115,6 +115,21 @@ def make_client(service: Service, on_lost: OnLost | None = None, on_lifted: OnLi
         raise ConfigurationError(f"DISTLOCK[{service.alias!r}]: {error}") from error
 
 
+def warn_if_alone(service: Service) -> None:
+    """Log that *service* keeps no other process out, where it does not. For clients outside of debug mode."""
+    if service.scheme not in {"memory", "dummy"}:
+        return
+    why = "each process has locks of its own" if service.scheme == "memory" else "it keeps nobody out"
+    logger.warning(
+        "DISTLOCK[%r] uses the %s backend outside of debug mode: %s. Write a lock service that all servers "
+        'share, for example "LOCATION": "redis://localhost:6379/0", or "file:///var/lib/shop/locks" if there '
+        "is only one host.",
+        service.alias,
+        service.scheme,
+        why,
+    )
+
+
 def without_settings(debug: bool) -> dict[str, Service]:
     """What serves where nothing is configured: this host's files, while debugging only.
 

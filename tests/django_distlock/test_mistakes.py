@@ -100,3 +100,18 @@ def test_a_mistake_that_requests_meet_is_one_line_of_the_log(
     lines = [line for line in done.stderr.splitlines() if "can't be answered until this is mended" in line]
     assert len(lines) == 1, done.stderr
     assert told in lines[0]
+
+
+ALONE = "outside of debug mode: each process has locks of its own"
+
+
+@pytest.mark.parametrize(("debug", "lines"), [(False, 1), (True, 0)])
+@pytest.mark.parametrize("view", ["guard", "block", "async_guard"])
+def test_memory_outside_of_debug_mode_is_told_by_the_log(view: str, debug: bool, lines: int) -> None:
+    site = SITE.replace("SETTINGS", 'DISTLOCK="memory://"').replace("VIEW", view).replace("ASYNC", "False")
+    site = site.replace("DEBUG=False", f"DEBUG={debug}").replace("== 500", "== 200")
+    done = subprocess.run(
+        [sys.executable, "-c", site], env=own_environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(ALONE) == lines, done.stderr
