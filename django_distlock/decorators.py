@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, Unpack
 
-from distlock.web.decorator import UNSAFE_METHODS, Told, Words, explaining
+from distlock.web.decorator import UNSAFE_METHODS, Words, explaining
+from distlock.web.decorator_line import told_here
 from distlock.web.templates import NameSource
 from django_distlock.classes import guard_class
 from django_distlock.functions import guard_function
@@ -34,7 +35,7 @@ def distributed_lock(
     is taken and are committed before it is released, and whoever does not get the lock is answered. On any
     other function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
-    told = Told(names, **words)
+    told = told_here(names, words)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, type):

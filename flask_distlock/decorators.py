@@ -11,6 +11,7 @@ from flask.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, Told, Words, explaining
+from distlock.web.decorator_line import told_here
 from distlock.web.templates import NameSource
 from flask_distlock.guarding import acall, call
 from flask_distlock.placement import remember, remember_class
@@ -34,7 +35,7 @@ def distributed_lock(*names: NameSource, **words: Unpack[Words]) -> Callable[[F]
     returns. On a view, whoever does not get the lock is answered by a Werkzeug exception. On any other
     function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
-    told = Told(names, **words)
+    told = told_here(names, words)
 
     def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(target, type):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from weakref import WeakKeyDictionary
 
-from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
+from distlock.errors import BackendUnavailable, LockTimeout
 from distlock.fence.issuing import RowGrant
 from distlock.fence.row import Overtaken, Stamp, floor_of, stamps_of
 from distlock.fence.statements import PAUSE, SEEN, SNAPSHOTS, UPDATE, Connection, Statements, statements_for
-from distlock.fence.trouble import limit, trouble
+from distlock.fence.trouble import limit, no_table, trouble
 from distlock.grant import Fence, Grant
 
 Begin = Callable[[], AbstractContextManager[object]]
@@ -76,9 +76,8 @@ def begin_fenced(
         except Exception as error:
             found = trouble(error)
             if found == "no table":
-                raise ConfigurationError(
-                    f"The fence's table is missing in the database. {make_table}"
-                ) from error
+                # The driver's words, and those of what is around it, say no more.
+                raise no_table(make_table, row_is_lock=isinstance(grant, RowGrant)) from None
             if found == "away" and isinstance(grant, RowGrant):
                 names = ", ".join(map(repr, grant.names))
                 raise BackendUnavailable(

@@ -16,7 +16,7 @@ from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence.row import TABLE, floor_of
 from distlock.fence.statements import DELETE, UPDATE, Connection, statements_for
-from distlock.fence.trouble import trouble
+from distlock.fence.trouble import no_table, trouble
 from distlock.grant import Fence
 
 Begin = Callable[[], AbstractContextManager[object]]
@@ -61,7 +61,7 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
             pruned += len(rows) if dry_run else _patiently(begin, connection, domain, rows, before)
     except Exception as error:
         if trouble(error) == "no table":
-            raise ConfigurationError(f"The fence's table is missing in the database. {make_table}") from error
+            raise no_table(make_table) from None
         raise
     return pruned
 

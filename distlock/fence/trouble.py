@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
 
 Trouble = Literal["busy", "again", "no table", "away"]
@@ -62,6 +63,12 @@ def trouble(error: BaseException) -> Trouble | None:
     # What PEP 249 calls so has nothing to do with the statement: no connection, none free, a full disk.
     names = {type(one).__name__ for one in _causes(error)}
     return "away" if names & {"OperationalError", "InterfaceError"} else None
+
+
+def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationError:
+    """What to raise where the table is missing. *make_table*: what to do. *row_is_lock*: of its users."""
+    rows = "whose rows are the locks" if row_is_lock else "which keeps the fences of the locks"
+    return ConfigurationError(f"The table {TABLE}, {rows}, is missing in the database. {make_table}")
 
 
 def limit(error: BaseException) -> str | None:

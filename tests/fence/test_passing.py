@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
@@ -203,8 +204,11 @@ def test_what_a_grant_has_committed_is_seen_by_the_next_whatever_the_isolation(e
 def test_a_missing_table_says_how_to_make_it(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE distlock_fence"))
-    with pytest.raises(ConfigurationError, match=r"table is missing.* Run: flask distlock create-table"):
+    with pytest.raises(ConfigurationError, match=r"is missing.* Run: flask distlock create-table") as told:
         passes(engine, grant(1))
+    assert "The table distlock_fence, which keeps the fences of the locks, is missing" in str(told.value)
+    # One traceback, not one for each layer of the database.
+    assert "The above exception" not in "".join(traceback.format_exception(told.value))
 
 
 def test_what_it_costs(engine: Engine) -> None:
