@@ -10,7 +10,8 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, calls_super, guards_of
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
+from distlock.web.overriding import passed_by as overridden
 from django_distlock.hidden import hidden
 from django_distlock.remedies import (
     above_the_class,
@@ -106,14 +107,12 @@ def passed_by(route: Route) -> Iterator[str]:
     for name in ("dispatch", *_answering(view, cls)):
         if not present.isdisjoint({"", "dispatch", name}):
             continue
-        for base, guarded in _guards_on(cls, name):
-            hiding = next((above for above in cls.__mro__ if name in vars(above)), base)
-            if not calls_super(vars(hiding)[name], [base]):
-                yield (
-                    f"{hiding.__module__}.{hiding.__qualname__}.{name}() does not call that of its base "
-                    f"{base.__qualname__}, which is locked: requests would pass the lock by. Write "
-                    f"@{guarded.told} above the class {base.__qualname__}, for its subclasses, too."
-                )
+        for hiding, base, guarded in overridden(cls, name):
+            yield (
+                f"{hiding.__module__}.{hiding.__qualname__}.{name}() does not call that of its base "
+                f"{base.__qualname__}, which is locked: requests would pass the lock by. Write "
+                f"@{guarded.told} above the class {base.__qualname__}, for its subclasses, too."
+            )
 
 
 def reads_early(route: Route) -> Iterator[str]:

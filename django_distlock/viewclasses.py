@@ -12,7 +12,8 @@ from asgiref.sync import iscoroutinefunction
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, calls_super, guards_of
+from distlock.web.decorator import Guarded, Told, guards_of
+from distlock.web.overriding import calls_super
 
 #: Methods of a view that have returned before it does its work.
 TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "check_throttles")
@@ -57,14 +58,13 @@ def guards_below_api_view(view: Callable[..., Any]) -> list[Guarded]:
 
 def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
     """Raise `ConfigurationError` if *cls*, of REST framework, never comes to the handler that is guarded."""
-    bases: tuple[type, ...] = cls.__mro__
-    for number, above in enumerate(bases):
-        dispatch = vars(above).get("dispatch")
-        if dispatch is None:
-            continue
+    having: list[type] = [base for base in cls.__mro__ if "dispatch" in vars(base)]
+    for number, above in enumerate(having):
+        dispatch = vars(above)["dispatch"]
         if inspect.unwrap(dispatch).__module__.startswith("rest_framework."):
             return
-        if not calls_super(dispatch, bases[number + 1 :]):
+        theirs = next(base for base in having if base.__module__.startswith("rest_framework."))
+        if not calls_super(dispatch, "dispatch", having[number + 1 : having.index(theirs) + 1]):
             raise ConfigurationError(
                 f"{above.__module__}.{above.__qualname__} has a dispatch() that does not call that of REST "
                 f"framework, after whose permissions {guarded.where} would be locked: requests would pass "

@@ -16,14 +16,15 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import (
     UNSAFE_METHODS,
     Guarded,
-    calls_super,
     chain,
+    enclosed,
     guards_of,
     refuse_unguardable,
     told_of,
     unused,
 )
-from flask_distlock.views import Methods, class_of, guards_at, handler_of, is_as_view
+from distlock.web.overriding import passed_by
+from flask_distlock.views import Methods, class_of, guards_at, handler_name, handler_of, is_as_view
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
@@ -106,18 +107,18 @@ def _refuse_overridden(cls: type[View]) -> None:
 def _refuse_hidden(view: Callable[..., Any], method: str) -> None:
     """Of a class that overrides a locked method and does not call it: its requests would not be locked."""
     cls = class_of(view)
-    if cls is None or not issubclass(cls, MethodView) or any(guards_at(view, method)):
+    if cls is None or any(guards_at(view, method)):
         return
-    name = getattr(handler_of(cls, method), "__name__", method.lower())
-    above = next((base for base in cls.__mro__ if name in vars(base)), cls)
-    for base in cls.__mro__:
-        for guarded in guards_of(vars(base)[name]) if name in vars(base) else ():
-            if not calls_super(vars(above)[name], [base]):
-                raise ConfigurationError(
-                    f"{above.__module__}.{above.__qualname__}.{name}() does not call that of its base "
-                    f"{base.__qualname__}, which is locked, so that requests go past the lock: write "
-                    f"@{guarded.told} above this one, too."
-                )
+    names = ["dispatch_request"]
+    if issubclass(cls, MethodView):
+        names.append(handler_name(cls, method))
+    for name in names:
+        for hiding, base, guarded in passed_by(cls, name):
+            raise ConfigurationError(
+                f"{hiding.__module__}.{hiding.__qualname__}.{name}() does not call that of its base "
+                f"{base.__qualname__}, which is locked, so that requests go past the lock: write "
+                f"@{guarded.told} above this one, too."
+            )
 
 
 def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
@@ -161,13 +162,8 @@ def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     if not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         # A function of the site's own, which may call views of the site.
         return
-    for cell in getattr(function, "__closure__", None) or ():
-        try:
-            content = cell.cell_contents
-        except ValueError:
-            continue
-        if inspect.isfunction(content):
-            yield from chain(content)
+    for inner in enclosed(function):
+        yield from chain(inner)
 
 
 def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:

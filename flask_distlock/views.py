@@ -61,9 +61,13 @@ def locked_as_view(guarded: Guarded) -> bool | None:
 
 def handler_of(cls: type[MethodView], method: str) -> Any:
     """The method of *cls* that answers *method*."""
+    return getattr(cls, handler_name(cls, method), None)
+
+
+def handler_name(cls: type[MethodView], method: str) -> str:
+    """The name of the method of *cls* that answers *method*."""
     # Flask answers HEAD by running 'get', unless there is a 'head'.
-    found = getattr(cls, method.lower(), None)
-    return getattr(cls, "get", None) if found is None and method == "HEAD" else found
+    return "get" if method == "HEAD" and getattr(cls, "head", None) is None else method.lower()
 
 
 def _or_told(guarded: Guarded, methods: Methods) -> Methods:

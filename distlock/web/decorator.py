@@ -170,7 +170,7 @@ def chain(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 def _behind(wrapper: Any) -> Any:
     if (wrapped := getattr(wrapper, "__wrapped__", None)) is not None:
         return wrapped
-    if isinstance(wrapper, functools.partial):
+    if isinstance(wrapper, functools.partial | functools.partialmethod):
         return wrapper.func
     if type(wrapper).__module__ == "asgiref.sync":
         return getattr(wrapper, "awaitable", None)
@@ -196,11 +196,15 @@ def around(function: Callable[..., Any], guarded: Guarded) -> list[Callable[...,
     return passed[: marked[-1] + 1] if marked else []
 
 
-def calls_super(function: Any, bases: Iterable[type]) -> bool:
-    """Whether *function* seems to call what it overrides in one of *bases*."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    words = {"super", "__class__", *(base.__name__ for base in bases)}
-    return code is None or not words.isdisjoint({*code.co_names, *code.co_freevars})
+def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The functions in the closure of *function*: what a decorator without `functools.wraps` stands above."""
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            continue
+        if inspect.isfunction(content):
+            yield content
 
 
 def explaining(

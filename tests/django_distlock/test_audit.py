@@ -158,6 +158,36 @@ def test_a_method_that_passes_the_lock_of_its_base_by_is_found(serve: Serve, bas
     )
 
 
+def sell(self: Any, request: HttpRequest, id: int) -> HttpResponse:
+    return HttpResponse("sold")
+
+
+class CallsAnother(LockedPost):
+    def post(self, request: HttpRequest, id: int) -> HttpResponse:
+        return super().options(request, id)
+
+
+SubBuy: Any = on_dispatch(sub(Buy))
+
+
+class CallsPastIt(SubBuy):  # type: ignore[misc]
+    def dispatch(self, request: HttpRequest, id: int) -> HttpResponse:
+        return super(SubBuy, self).dispatch(request, id)  # type: ignore[no-any-return]
+
+
+class CallsBetween(sub(LockedPost, post=sell)):  # type: ignore[misc]
+    def post(self, request: HttpRequest, id: int) -> HttpResponse:
+        return super().post(request, id)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("cls", [sub(LockedPost, post=sell), CallsAnother, CallsPastIt, CallsBetween])
+def test_an_override_that_requests_pass_the_lock_by_is_found_however_it_is_written(
+    serve: Serve, cls: Any
+) -> None:
+    serve(cls.as_view())
+    assert "() does not call that of its base" in found()["distlock.E012"]
+
+
 def test_a_method_that_calls_the_locked_one_of_its_base_passes(serve: Serve) -> None:
     class Sub(LockedPost):
         def post(self, request: HttpRequest, id: int) -> HttpResponse:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from flask.views import MethodView
+from flask.views import MethodView, View
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
@@ -238,3 +238,126 @@ def test_decorators_that_lock_as_those_of_the_base_are_served(app: Flask, locks:
         paths = [*(view.__name__ for view in views), "ruled"]
         assert [client.post(f"/{path}/1").status_code for path in paths] == [423] * 5
         assert client.get("/Reads/1").text == "read"
+
+
+def sell(self: Any, id: int) -> str:
+    return "sold"
+
+
+def without_wraps(function: Any) -> Any:
+    return lambda *args, **kwargs: function(*args, **kwargs)
+
+
+class SellMixin:
+    post = sell
+
+
+class CallsAnother(Locked):
+    def render(self) -> str:
+        return "sold"
+
+    def post(self, id: int) -> str:
+        return super().__str__() + self.render()
+
+
+class CallsPastIt(Locked):
+    def post(self, id: int) -> str:
+        return super(Locked, self).post(id)  # type: ignore[misc]
+
+
+class Between(Locked):
+    def post(self, id: int) -> str:
+        return "sold"
+
+
+class CallsBetween(Between):
+    def post(self, id: int) -> str:
+        return super().post(id)
+
+
+class LockedDispatch(View):
+    @distributed_lock("product_<id>", timeout=0, methods=["POST"])
+    def dispatch_request(self, id: int) -> str:
+        return "sold"
+
+
+UNSEEN = {
+    "function of another name": lambda: type("Sub", (Locked,), {"post": sell}),
+    "lambda": lambda: type("Sub", (Locked,), {"post": lambda self, id: "sold"}),
+    "decorator without wraps": lambda: type("Sub", (Locked,), {"post": without_wraps(sell)}),
+    "mixin": lambda: type("Sub", (SellMixin, Locked), {}),
+    "partialmethod": lambda: type("Sub", (Locked,), {"post": functools.partialmethod(sell)}),
+    "super of another method": lambda: CallsAnother,
+    "super past the guard": lambda: CallsPastIt,
+    "super of one that does not call it": lambda: CallsBetween,
+    "dispatch_request": lambda: type("Sub", (LockedDispatch,), {"dispatch_request": sell}),
+}
+
+
+@pytest.mark.parametrize("make", UNSEEN.values(), ids=UNSEEN)
+def test_an_override_that_requests_pass_the_lock_by_is_refused_however_it_is_written(
+    app: Flask, make: Any
+) -> None:
+    app.add_url_rule("/<int:id>", view_func=make().as_view("sub"), methods=["POST"])
+    with pytest.raises(ConfigurationError, match=r"\(\) does not call that of its base Locked"):
+        app.test_client().post("/1")
+
+
+class OwnSuper(Locked):
+    def post(self, id: int) -> str:
+        return super(OwnSuper, self).post(id)  # noqa: UP008
+
+
+class LaterSuper(Locked):
+    def post(self, id: int) -> str:
+        parent = super()
+        return (lambda: parent.post(id))()
+
+
+class ByName(Locked):
+    def post(self, id: int) -> str:
+        return Locked.post(self, id)
+
+
+class ByText(Locked):
+    def post(self, id: int) -> str:
+        return str(getattr(super(), "post")(id))  # noqa: B009
+
+
+def namesake() -> Any:
+    class Locked(Calls):
+        def post(self, id: int) -> str:
+            return super(Locked, self).post(id)  # noqa: UP008
+
+    return Locked
+
+
+class Calls(Locked):
+    def post(self, id: int) -> str:
+        return super().post(id)
+
+
+class Logged(Locked):
+    @without_wraps
+    def post(self, id: int) -> str:
+        return super().post(id)
+
+
+CALLING = {
+    "own": lambda: OwnSuper,
+    "later": lambda: LaterSuper,
+    "by name": lambda: ByName,
+    "by text": lambda: ByText,
+    "namesake": namesake,
+    "decorator without wraps": lambda: Logged,
+    "twice": lambda: type("Sub", (Calls,), {"put": sell}),
+}
+
+
+@pytest.mark.parametrize("make", CALLING.values(), ids=CALLING)
+def test_an_override_that_calls_the_guarded_method_is_served_however_it_is_written(
+    app: Flask, locks: DistLock, make: Any
+) -> None:
+    app.add_url_rule("/<int:id>", view_func=make().as_view("sub"), methods=["POST"])
+    with app.app_context(), locks.lock("product_1"):
+        assert app.test_client().post("/1").status_code == 423
