@@ -33,12 +33,12 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
         return transaction.atomic(using=using, durable=True)
 
     def again(begin: Begin, left: Callable[[], float]) -> object:
-        return begin_fenced(begin, _Connection(using), grant, left, _make_table(using), again=True)
+        return begin_fenced(begin, _Connection(using), grant, left, make_table(using), again=True)
 
     later = Later(grant, using, again)
     with (
         later.watched(),
-        begin_fenced(begin, _Connection(using), grant, left, _make_table(using)),
+        begin_fenced(begin, _Connection(using), grant, left, make_table(using)),
         _undivided(grant, using),
     ):
         yield
@@ -94,7 +94,7 @@ def prune(using: str, days: float, dry_run: bool) -> int:
     def begin() -> AbstractContextManager[object]:
         return transaction.atomic(using=using, durable=True)
 
-    return prune_rows(begin, _Connection(using), days, _make_table(using), dry_run)
+    return prune_rows(begin, _Connection(using), days, make_table(using), dry_run)
 
 
 def database_of(fence: bool | str) -> str | None:
@@ -121,7 +121,7 @@ def check_database(using: str) -> None:
         )
 
 
-def _make_table(using: str) -> str:
+def make_table(using: str) -> str:
     """What to do where the table is missing."""
     installed = apps.is_installed("django_distlock")
     install = "" if installed else 'Write INSTALLED_APPS += ["django_distlock"]. '

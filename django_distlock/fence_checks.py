@@ -8,14 +8,17 @@ from asgiref.sync import iscoroutinefunction
 from django.apps.config import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as Caution
+from django.db import connections
 from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
+from distlock.fence.row import TABLE
 from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.settings import Service, read
 from django_distlock.audit import guards_at
-from django_distlock.fence import check_database, database_of
+from django_distlock.fence import check_database, database_of, make_table
 from django_distlock.remedies import async_with_fence
 from django_distlock.routes import routes
 from django_distlock.rules import make_plan
@@ -24,12 +27,49 @@ from django_distlock.rules import make_plan
 @register(Tags.urls)
 def check_fences(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """That each fence names a database that can have one. Connects to nothing."""
-    try:
-        services = read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"})
-    except ConfigurationError:
-        return []  # `check_settings` says so.
-    found = dict.fromkeys(_problems(services))
+    found = dict.fromkeys(_problems(_services()))
     return [Error(problem, id="distlock.E013") for problem in found]
+
+
+@register(Tags.database)
+def check_tables(
+    *,
+    app_configs: Sequence[AppConfig] | None = None,
+    databases: Sequence[str] | None = None,
+    **kwargs: object,
+) -> list[CheckMessage]:
+    """That the fence's table is there: ``check --database default``. Asks these databases only."""
+    fenced = set(_databases(_services())) if databases else set()
+    return [
+        # An error would stop the very 'migrate' that makes it.
+        Caution(
+            f"The table {TABLE}, which locks of this site need, is missing in the database {using!r}.",
+            hint=make_table(using),
+            id="distlock.W006",
+        )
+        for using in databases or ()
+        if using in fenced and TABLE not in connections[using].introspection.table_names()
+    ]
+
+
+def _services() -> dict[str, Service]:
+    try:
+        return read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"})
+    except ConfigurationError:
+        return {}  # `check_settings` says so.
+
+
+def _databases(services: dict[str, Service]) -> Iterator[str]:
+    """Those in which something is fenced, or locked by its row."""
+    fences = [service.fence for service in services.values()]
+    fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
+    for fence in fences:
+        try:
+            using = database_of(fence)
+        except ConfigurationError:
+            continue  # `check_fences` says so.
+        if using is not None:
+            yield using
 
 
 def _problems(services: dict[str, Service]) -> Iterator[str]:

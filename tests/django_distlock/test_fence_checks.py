@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from django.test import Client
 from django.urls import path
 
 from django_distlock import distributed_lock
+from tests.web.quickstart import own_environment
 
 Serve = Callable[..., Client]
 
@@ -57,3 +60,49 @@ def test_a_database_that_has_no_fence_is_found(serve: Serve, monkeypatch: pytest
     monkeypatch.setattr(connections["other"], "vendor", "oracle")
     serve(distributed_lock("product_<id>", fence="other")(view))
     assert "The database 'other' is oracle" in found()[0]
+
+
+MIGRATE = "Run: manage.py migrate distlock"
+TABLE = """
+from django.conf import settings
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    INSTALLED_APPS=["django_distlock"], ROOT_URLCONF=__name__, DISTLOCK=SETTING,
+)
+import django
+django.setup()
+from django.core.checks import run_checks
+from django.core.management import call_command
+urlpatterns = []
+
+def found(**words):
+    return [message.hint for message in run_checks(**words) if message.id == "distlock.W006"]
+
+print(found(databases=["default"]))
+print(found())
+call_command("migrate", "distlock", verbosity=0, skip_checks=False)
+print(found(databases=["default"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "hints"),
+    [
+        ({"default": {"BACKEND": "database"}}, [MIGRATE]),
+        (
+            {"default": {"LOCATION": "redis://127.0.0.1:1", "FENCE": True}},
+            [MIGRATE],
+        ),
+        ({"default": {"LOCATION": "redis://127.0.0.1:1"}}, []),
+    ],
+)
+def test_a_missing_table_is_found_where_the_database_is_asked(setting: object, hints: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TABLE.replace("SETTING", repr(setting))],
+        env=own_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str(hints), "[]", "[]"]
