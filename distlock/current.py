@@ -62,6 +62,8 @@ class Keeping:
     around: tuple[Held, ...] = ()
     #: Also what was released since.
     kept: list[Held] = field(default_factory=list)
+    #: Nobody ends any more what is kept from now on: code that copied the context outlives the request.
+    closed: bool = False
 
     def open(self) -> tuple[Held, ...]:
         """What is not released yet."""
@@ -138,12 +140,14 @@ def keeping() -> Iterator[Keeping]:
     try:
         yield request
     finally:
+        request.closed = True
         _keeping.reset(token)
 
 
 def kept_by_request() -> Keeping | None:
     """Of the request that runs; None where nothing can be kept."""
-    return _keeping.get()
+    request = _keeping.get()
+    return None if request is None or request.closed else request
 
 
 @contextmanager

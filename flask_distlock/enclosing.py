@@ -57,6 +57,7 @@ class _Enclosing:
                     raise
                 problem = error
             finally:
+                request.closed = True
                 kept = [one.kept for one in request.kept if isinstance(one.kept, KeptLock)]
                 for one in kept:
                     one.end()

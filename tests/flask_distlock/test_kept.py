@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,6 +223,32 @@ def test_an_error_handler_commits_what_it_writes_by_itself(shop: Shop, sell: Cal
     shop.serve(fail)
     assert shop.post().text == "mended"
     assert (shop.log[0], shop.stock()) == ("handler-", 10)
+
+
+def test_a_thread_with_the_context_of_a_request_that_is_over_keeps_nothing(shop: Shop, sell: Call) -> None:
+    answered = threading.Event()
+    threads: list[threading.Thread] = []
+    told: list[str] = []
+    guarded = distributed_lock("product_1")(sell)
+
+    def job() -> None:
+        assert answered.wait(60)
+        try:
+            guarded()
+        except ConfigurationError as error:
+            told.append(str(error))
+
+    @shop.app.post("/")
+    def view() -> str:
+        threads.append(threading.Thread(target=contextvars.copy_context().run, args=(job,)))
+        threads[0].start()
+        return "accepted"
+
+    assert shop.post().text == "accepted"
+    answered.set()
+    threads[0].join(60)
+    assert not held(shop)
+    assert ["returned with uncommitted changes" in one for one in told] == [True]
 
 
 def test_two_guards_of_one_request_end_with_one_transaction(shop: Shop, sell: Call) -> None:
