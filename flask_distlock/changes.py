@@ -73,6 +73,13 @@ class Changes:
         told = {_changed(database, before) for database, before in self._begun.get(session, {}).items()}
         return True if True in told else None if None in told else False
 
+    def locking(self, session: Session) -> bool:
+        """Whether *session*, which has no changes, has locked rows. Only PostgreSQL tells."""
+        return any(
+            not before.more and database.dialect.name == "postgresql" and _changed(database, before) is None
+            for database, before in self._begun.get(session, {}).items()
+        )
+
     def _executed(
         self, database: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
     ) -> None:

@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from flask import Flask, appcontext_pushed, current_app, has_app_context
+from flask import (
+    Flask,
+    Request,
+    appcontext_pushed,
+    current_app,
+    has_app_context,
+    has_request_context,
+    request,
+)
 
 from distlock.current import Held, kept_by_request
 from distlock.errors import ConfigurationError, LockLost
@@ -18,8 +26,10 @@ from distlock.web.guard import check_held
 from flask_distlock.changes import Changes
 from flask_distlock.fencing import Fenced, Fences, Left
 from flask_distlock.keeping import KeptLock
+from flask_distlock.opened import refuse_opened
 
 if TYPE_CHECKING:
+    from flask.typing import ResponseReturnValue
     from sqlalchemy import Connection, Engine
     from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
@@ -41,11 +51,22 @@ class Sessions:
         self._fences = Fences(self._is_current)
         #: The locks that are kept until the transaction of a session has ended, the innermost first.
         self._kept: WeakKeyDictionary[Session, list[KeptLock]] = WeakKeyDictionary()
+        #: What was open when the view of a request began.
+        self._before_view: WeakKeyDictionary[Request, SessionTransaction | None] = WeakKeyDictionary()
 
     def look_out(self, app: Flask) -> None:
         """Watch the app's session from the first app context in which it is there."""
         # There is no use of the session before that.
         appcontext_pushed.connect(self._pushed, app)
+        dispatch = app.dispatch_request
+
+        def dispatch_request(*args: Any) -> ResponseReturnValue:
+            session = self.current()
+            opened = None if session is None else session.get_transaction()
+            self._before_view[request._get_current_object()] = opened  # type: ignore[attr-defined]
+            return dispatch(*args)
+
+        app.dispatch_request = dispatch_request  # type: ignore[method-assign]
 
     def _pushed(self, app: Flask, **_: Any) -> None:
         self.watch(app)
@@ -79,6 +100,13 @@ class Sessions:
         if self._session is None or not has_app_context() or not self._session.registry.has():
             return None
         return self._session()
+
+    def begun_before_view(self, session: Session) -> bool:
+        """Whether the open transaction of *session* was there before the view, as that of a login is."""
+        if not has_request_context():
+            return False
+        known, asked = self._before_view, request._get_current_object()  # type: ignore[attr-defined]
+        return asked not in known or known[asked] is session.get_transaction()
 
     def keep(self, session: Session, kept: KeptLock) -> None:
         """Let *kept* go when the transaction of *session* has ended."""
@@ -170,33 +198,17 @@ class SessionTransactions:
         self._changed = False
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        session = self._sessions.current()
+        sessions, session = self._sessions, self._sessions.current()
         if session is None:
             return
-        if not session.in_transaction():
-            if not self._sessions.changes.known(session):
-                # With expire_on_commit=False it still knows what it read before the lock.
-                session.expire_all()
-            return
-        shown = ", ".join(map(repr, names))
-        if nested:
-            raise ConfigurationError(
-                f"{self._where} would be locked on {shown} inside the transaction of the guard around it: "
-                f"name all locks in one place, the outer one: @distributed_lock(…, {shown}), or the rule."
-            )
-        if _begun(session):
-            raise ConfigurationError(
-                f"{self._where} would be locked on {shown} inside a transaction that db.session.begin() has "
-                "opened, and let go before its COMMIT: write 'with db.session.begin():' inside "
-                f"{self._where}, or @distributed_lock(…) on the function around both."
-            )
-        if self._sessions.changes.of(session):
-            raise ConfigurationError(
-                f"db.session has changes that are not committed, and {self._where} is about to wait for "
-                f"{shown}. They would be committed together. Call db.session.commit() or rollback() before."
-            )
-        # What was read before the lock may be stale by the time we have it. Reading again is cheap.
-        session.rollback()
+        if session.in_transaction():
+            mine = not self.is_view and not sessions.begun_before_view(session)
+            refuse_opened(session, sessions.changes, self._where, names, nested, mine)
+            # What was read before the lock may be stale by the time we have it. Reading again is cheap.
+            session.rollback()
+        elif not sessions.changes.known(session):
+            # With expire_on_commit=False it still knows what it read before the lock.
+            session.expire_all()
 
     @contextmanager
     def begin(self, grant: Grant, fence: str | None, left: Left) -> Iterator[bool]:
@@ -265,13 +277,6 @@ def _joins(session: Session) -> bool:
         return isinstance(session.get_bind(), Connection)
     except UnboundExecutionError:
         return False
-
-
-def _begun(session: Session) -> bool:
-    """Whether somebody has begun the transaction of *session* in so many words, and means to end it."""
-    transaction = session.get_transaction()
-    explicit = transaction is not None and transaction.origin.name == "BEGIN"
-    return explicit or session.in_nested_transaction()
 
 
 def _status(result: Any) -> int:

@@ -108,6 +108,7 @@ def test_a_block_that_raises_keeps_what_the_view_may_still_commit(shop: Shop, se
 def test_an_async_block_is_looked_after(shop: Shop, sell: Call) -> None:
     async def view() -> str:
         before = shop.product().stock
+        shop.db.session.rollback()
         async with shop.locks.lock("product_1"):
             sell()
         shop.note(f"{before}")

@@ -1,0 +1,133 @@
+"""A transaction that is open where a lock is about to be taken: the site's own is never ended in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import text
+
+from distlock.errors import ConfigurationError
+from flask_distlock import DistLock, distributed_lock
+from tests.databases import Databases
+from tests.flask_distlock.sales import Store
+from tests.flask_distlock.session_shop import Shop
+
+OPEN = r"inside a transaction of db\.session.*commit\(\) or rollback\(\)"
+
+
+@pytest.fixture
+def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
+    yield shop
+    shop.close()
+
+
+@pytest.fixture
+def store(databases: Databases, locks: DistLock) -> Iterator[Store]:
+    store = Store(databases("postgresql", "open_transactions"), locks)
+    store.app.testing = True
+    yield store
+    store.close()
+
+
+def with_block(locks: DistLock) -> Any:
+    return locks.lock("printer")
+
+
+def with_function(locks: DistLock) -> Any:
+    distributed_lock("printer")(lambda: None)()
+    return nullcontext()
+
+
+@pytest.mark.parametrize("take", [with_block, with_function])
+def test_a_lock_after_the_first_query_of_the_view_is_refused(shop: Shop, take: Any) -> None:
+    """A lock that has nothing to do with the database must not drop what the view relies on."""
+    begun: list[object] = []
+
+    def view() -> str:
+        shop.product()
+        begun.append(shop.db.session().get_transaction())
+        with pytest.raises(ConfigurationError, match=OPEN), take(shop.locks):
+            pytest.fail("ran")
+        begun.append(shop.db.session().get_transaction())
+        shop.db.session.rollback()
+        with take(shop.locks):
+            return "printed"
+
+    shop.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert shop.post().text == "printed"
+    assert begun[0] is begun[1]
+
+
+@pytest.mark.parametrize("take", [with_block, with_function])
+def test_a_row_that_the_view_has_locked_stays_locked(store: Store, take: Any) -> None:
+    def view() -> str:
+        store.db.session.execute(text("SELECT stock FROM product FOR UPDATE"))
+        with pytest.raises(ConfigurationError, match=OPEN), take(store.locks):
+            pytest.fail("ran")
+        with store.db.engine.connect() as other:
+            free = other.scalars(text("SELECT id FROM product FOR UPDATE SKIP LOCKED")).all()
+        return f"free: {free}"
+
+    store.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert store.app.test_client().post("/").text == "free: []"
+
+
+def test_a_row_that_a_hook_has_locked_is_refused(store: Store) -> None:
+    @store.app.before_request
+    def lock_the_row() -> None:
+        store.db.session.execute(text("SELECT stock FROM product FOR UPDATE"))
+
+    store.serve(lambda: pytest.fail("ran"))
+    with pytest.raises(ConfigurationError, match=r"has locked rows.*commit\(\) or rollback\(\)"):
+        store.app.test_client().post("/product/1/buy")
+
+
+@pytest.mark.parametrize("kind", ["view", "block", "function", "hook"])
+def test_what_a_hook_has_only_read_is_read_anew(shop: Shop, kind: str) -> None:
+    shop.app.before_request(lambda: str(shop.product())[:0] or None)
+
+    def view() -> str:
+        with with_function(shop.locks) if kind == "function" else shop.locks.lock("printer"):
+            return "sold"
+
+    if kind == "hook":
+        shop.app.before_request(lambda: view()[:0] or None)
+    if kind == "view":
+        shop.serve(lambda: "sold")
+    else:
+        shop.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert shop.post().text == "sold"
+
+
+def test_what_a_login_check_above_the_decorator_has_read_is_read_anew(shop: Shop) -> None:
+    locked = distributed_lock("product_1")(lambda: "sold")
+
+    def login_required() -> Any:
+        return locked() if shop.product() else "who?"
+
+    login_required.__wrapped__ = locked  # type: ignore[attr-defined]
+    shop.app.add_url_rule("/", "view", login_required, methods=["POST"])
+    assert shop.post().text == "sold"
+
+
+def test_the_numbers_of_a_test_around_the_session_are_not_the_hooks(store: Store) -> None:
+    store.app.before_request(lambda: store.db.session.scalar(text("SELECT 1")) and None)
+    store.serve(lambda: "read")
+    with store.app.app_context(), store.db.engine.connect() as connection:
+        outer = connection.begin()
+        connection.execute(text("SELECT stock FROM product FOR UPDATE"))
+        engines = store.db.engines
+        engine, engines[None] = engines[None], connection  # type: ignore[assignment]
+        try:
+            assert store.app.test_client().post("/product/1/buy").text == "read"
+        finally:
+            engines[None] = engine
+            store.db.session.remove()
+            if outer.is_active:
+                outer.rollback()
