@@ -18,9 +18,9 @@ from loadtest.visit import VISITS
 from tests.loadtest.command import loadtest
 from tests.loadtest.test_words import EXACT, OVERSOLD, run
 
-#: Many buyers: those who find nothing left are answered quickly. Units for several turns, so that both
-#: instances sell some also where one of them starts late.
-SIZE = ["--stock", "30", "--purchases", "10"]
+#: Units for several turns, so that both instances sell some also where one of them starts late; and so many
+#: carts that all is sold in the end. Those who find nothing left are answered quickly.
+SIZE = ["--stock", "20", "--purchases", "15"]
 
 
 @pytest.mark.parametrize(
