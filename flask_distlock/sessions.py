@@ -27,6 +27,7 @@ from flask_distlock.changes import Changes
 from flask_distlock.fencing import Fenced, Fences, Left
 from flask_distlock.keeping import KeptLock
 from flask_distlock.opened import refuse_opened
+from flask_distlock.status import status_of
 
 if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue
@@ -250,7 +251,7 @@ class SessionTransactions:
         if session is None or not session.in_transaction():
             return False
         # What a view leaves behind when it refuses was not meant to stay.
-        refuses = self.is_view and _status(self.result) >= 400
+        refuses = self.is_view and status_of(self.result) >= 400
         changed = False if refuses else self._sessions.changes.of(session)
         self._changed = changed is True and not failed
         if not changed and _joins(session):
@@ -277,11 +278,3 @@ def _joins(session: Session) -> bool:
         return isinstance(session.get_bind(), Connection)
     except UnboundExecutionError:
         return False
-
-
-def _status(result: Any) -> int:
-    """The status of what a view returned, in all the forms that Flask takes."""
-    status = getattr(result, "status_code", 200)
-    if isinstance(result, tuple) and len(result) > 1 and isinstance(result[1], int | str):
-        status = result[1]
-    return int(str(status).split(maxsplit=1)[0])

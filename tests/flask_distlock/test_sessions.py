@@ -153,22 +153,6 @@ def test_changes_that_nobody_commits_are_rolled_back_and_refused(
     assert shop.stock() == 10
 
 
-@pytest.mark.parametrize("refusal", [("sold out", 409), ("sold out", "409 CONFLICT"), Response(status=409)])
-def test_what_a_refusing_view_leaves_behind_is_rolled_back(shop: Shop, refusal: Any) -> None:
-    def view() -> Any:
-        shop.product().stock -= 20
-        return refusal
-
-    @shop.app.after_request
-    def commit(response: Response) -> Response:
-        shop.db.session.commit()
-        return response
-
-    shop.serve(view)
-    assert shop.post().status_code == 409
-    assert shop.stock() == 10
-
-
 def test_what_a_failing_view_leaves_behind_is_rolled_back(shop: Shop) -> None:
     def view() -> str:
         shop.product().stock = 0
