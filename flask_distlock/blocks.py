@@ -12,6 +12,7 @@ from distlock.locks import Locks
 from distlock.owner import current_owner
 from distlock.steps import Gate, Steps
 from distlock.web.guard import kept_for
+from flask_distlock.opened import inside_guard
 from flask_distlock.sessions import Sessions, SessionTransactions
 
 #: What messages call it.
@@ -31,7 +32,7 @@ class SessionClient(Locks):
         if (again := kept_for(self, names)) is not None and again.kept is not None:
             return EnteredGrant(again.grant, again.kept)
         transactions = self._sessions.transactions(BLOCK, is_view=False)
-        transactions.refuse_open(names, nested=False)
+        transactions.refuse_open(names, nested=inside_guard())
         grant = yield from self._client._acquire(names, gate, seconds, ttl)
         return None if grant is None else SessionGrant(grant, self._client, transactions)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from distlock.current import held
 from distlock.errors import ConfigurationError
 from flask_distlock.changes import Changes
 
@@ -24,7 +25,8 @@ def refuse_opened(
     if nested:
         raise ConfigurationError(
             f"{where} would be locked on {shown} inside the transaction of the guard around it: "
-            f"name all locks in one place, the outer one: @distributed_lock(…, {shown}), or the rule."
+            f"name all locks in one place, the outer one: @distributed_lock(…, {shown}), or the rule. "
+            "A lock of another alias is named by a decorator of its own above it."
         )
     if _begun(session):
         raise ConfigurationError(
@@ -48,6 +50,11 @@ def refuse_opened(
             f"db.session has locked rows, as with SELECT … FOR UPDATE, and {where} is about to wait for "
             f"{shown}. Lock them in the view, or call db.session.commit() or rollback() before."
         )
+
+
+def inside_guard() -> bool:
+    """Whether a guard is around the running code, which has the transaction."""
+    return any(one.running for one in held())
 
 
 def _begun(session: Session) -> bool:

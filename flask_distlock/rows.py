@@ -13,6 +13,7 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.steps import Gate, Steps
 from distlock.web.database import RowLock
+from flask_distlock.opened import inside_guard
 from flask_distlock.sessions import SessionTransactions
 
 
@@ -36,7 +37,7 @@ class RowClient(Locks):
         )
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        self._transactions.refuse_open(names, nested=False)
+        self._transactions.refuse_open(names, nested=inside_guard())
         return self._guards._acquire(names, gate, seconds, ttl)
 
     def _begin(self, grant: RowGrant, left: Callable[[], float]) -> AbstractContextManager[object]:
