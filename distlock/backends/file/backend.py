@@ -142,6 +142,7 @@ class FileBackend:
         with self._place.explained():
             client = self._connected()
             try:
+                client.locks.heal()
                 yield client
             finally:
                 client.end()

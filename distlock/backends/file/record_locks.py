@@ -10,19 +10,16 @@ process has exactly one descriptor of each state file, found by device and inode
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import secrets
 import struct
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from distlock.backends.file.place import Place
 from distlock.backends.file.tree import Tree
+from distlock.backends.file.writing import HELD_BY_OTHERS, Writers, Writing
 from distlock.errors import BackendUnavailable
 
 SHARDS = 256
@@ -32,8 +29,6 @@ _STATE = "state"
 #: Locked bytes need not exist. The first bytes serialise writers, one for each shard; a contender's byte lies
 #: this far out plus its own 60 random bits, so that nobody has to hand out bytes or take them back.
 _CONTENDERS = 1 << 61
-
-_HELD_BY_OTHERS = {errno.EACCES, errno.EAGAIN}
 
 #: struct flock where off_t has 64 bits by nature: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -56,8 +51,7 @@ class RecordLocks:
         """In a forked child: its parent's locks are not its own. The descriptor itself may go on."""
         self.clients = 0
         self._contenders: set[int] = set()
-        # Record locks do not exclude threads of one process from one another.
-        self._mutexes = [threading.Lock() for _ in range(SHARDS)]
+        self._writers = Writers(self.descriptor, self._stalled)
 
     def current(self) -> bool:
         """Whether the state file in the directory is still ours: somebody may have deleted or replaced it."""
@@ -96,7 +90,7 @@ class RecordLocks:
             # Shared, so that two who look at the same time do not take each other for the living.
             fcntl.lockf(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
-            if error.errno in _HELD_BY_OTHERS:
+            if error.errno in HELD_BY_OTHERS:
                 return True
             raise
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
@@ -115,37 +109,24 @@ class RecordLocks:
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(self.descriptor, fcntl.F_GETLK, question))
         return pid if kind != fcntl.F_UNLCK and pid > 0 else None
 
-    @contextmanager
-    def writing(self, shard: int, patience: float) -> Iterator[None]:
+    def writing(self, shard: int, patience: float) -> Writing:
         """Be the only writer of *shard*, among threads and processes; give up after *patience* seconds."""
-        deadline = time.monotonic() + patience
-        mutex = self._mutexes[shard]
-        if not mutex.acquire(timeout=patience):
-            raise self._stalled(patience)
-        try:
-            pause = 0.00005  # Others write for some 20 µs, so the first look again comes soon.
-            while True:
-                try:
-                    fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, shard)
-                    break
-                except OSError as error:
-                    if error.errno not in _HELD_BY_OTHERS:
-                        raise
-                if time.monotonic() >= deadline:
-                    raise self._stalled(patience)
-                time.sleep(pause)
-                pause = min(pause * 2, 0.005)
-            try:
-                yield
-            finally:
-                fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, shard)
-        finally:
-            mutex.release()
+        return Writing(self._writers, shard, patience)
 
-    def _stalled(self, patience: float) -> BackendUnavailable:
+    def heal(self) -> None:
+        """Put right what interrupted writers of this process have left behind."""
+        self._writers.heal()
+
+    def _stalled(self, patience: float, ours: bool) -> BackendUnavailable:
+        who = "Another thread of this process" if ours else "Another process"
+        why = (
+            "the disk does not answer, or a signal handler asks inside of the call that it interrupted."
+            if ours
+            else "it was stopped in the middle. Continue it or kill it."
+        )
         return BackendUnavailable(
-            f"Another process has been writing in the lock directory {self._place.directory} for longer than "
-            f"this call could wait ({patience:.3g} s): it was stopped in the middle. Continue it or kill it."
+            f"{who} has been writing in the lock directory {self._place.directory} for longer than "
+            f"this call could wait ({patience:.3g} s): {why}"
         )
 
 

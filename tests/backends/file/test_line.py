@@ -222,6 +222,20 @@ def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
     with (
         ThreadPoolExecutor(1) as pool,
         locks.writing(spot.shard, patience=2.0),
-        pytest.raises(BackendUnavailable, match="stopped"),
+        pytest.raises(BackendUnavailable, match="Another thread of this process"),
     ):
         pool.submit(line.join, spot, newcomer, 0.05).result()
+
+
+def test_a_writer_that_was_interrupted_where_no_exit_helps_is_passed_over(
+    place: Place, tree: Tree, locks: RecordLocks, key: str
+) -> None:
+    line = Line(place, tree, locks)
+    spot = line.spot(key)
+
+    def enter_and_never_leave() -> None:
+        locks.writing(spot.shard, patience=2.0).__enter__()
+
+    enter_and_never_leave()
+    newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True)
+    assert line.join(spot, newcomer, 0.0)[0] is not None

@@ -1,0 +1,96 @@
+"""A signal handler raises at any moment of a call: no name is dead afterwards, here or in another process."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import distlock
+from distlock.testing.fixtures import engine_of
+from tests.backends.file.peer import Peer
+from tests.core.interrupts import Interrupted, interrupted
+
+#: Seconds. Who is granted nothing for that long waits in vain.
+PATIENCE = 60.0
+#: A lock that nobody knows of ends after this, seconds.
+MAX_HOLD = 1.0
+_PLACES = ("/distlock/", "/contextlib.py", "/threading.py")
+
+
+class Calls:
+    """Raises `Interrupted` at the moment *number*: after a call of C, or at the start of a function."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.count = 0
+        self.where: str | None = None
+
+    def look(self, frame: FrameType, event: str, argument: Any) -> None:
+        file = frame.f_code.co_filename
+        if event not in ("c_return", "call") or not any(place in file for place in _PLACES):
+            return
+        self.count += 1
+        if self.count == self.number:
+            sys.setprofile(None)
+            self.where = f"{file}:{frame.f_lineno} {event} {getattr(argument, '__name__', '')}"
+            raise Interrupted
+
+
+def _interrupted_in_a_call(scene: Callable[[], None], number: int) -> str | None:
+    calls = Calls(number)
+    sys.setprofile(calls.look)
+    try:
+        scene()
+    except Interrupted:
+        pass
+    finally:
+        sys.setprofile(None)
+    return calls.where
+
+
+# An interrupt may come where an object is being made: the collector finds it half done.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("interrupt", "every"), [(interrupted, 3), (_interrupted_in_a_call, 1)], ids=["instruction", "call"]
+)
+def test_whoever_is_interrupted_leaves_no_dead_name(
+    url: str,
+    peer: Callable[..., Peer],
+    interrupt: Callable[[Callable[[], None], int], str | None],
+    every: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    locks = distlock.connect(url, prefix="shop", timeout=PATIENCE, max_hold=MAX_HOLD)
+    other = distlock.connect(url, prefix="shop", timeout=PATIENCE)
+    far = peer()
+
+    def scene() -> None:
+        with locks.lock("a"):
+            pass
+
+    scene()
+    points = 0
+    for number in itertools.count(1, every):
+        where = interrupt(scene, number)
+        if where is None:
+            break
+        points += 1
+        assert far.do("acquire_within", "a", 10.0)["fence"] is not None, where
+        far.do("let_go")
+        for one in (other, locks):
+            grant = one.lock("a").acquire()
+            assert grant is not None, where
+            grant.release()
+        engine_of(locks).inside.clear()
+    assert points > 30, f"{points} points: is anything traced?"
+    gc.collect()
+    locks.close()
+    other.close()
