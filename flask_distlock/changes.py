@@ -51,6 +51,9 @@ class Changes:
         """*session* has begun a transaction on *database*."""
         from sqlalchemy import event
 
+        if commits_by_itself(database):
+            # What is sent is committed: there is nothing that somebody could forget.
+            return
         self._in[database] = session
         event.listen(database, "after_cursor_execute", self._executed)
         self._begun.setdefault(session, {})[database] = _at_begin(database)
@@ -92,6 +95,19 @@ class Changes:
                 begun[database] = _sqlite(database)
         elif _changes(cursor, context):
             self._sent.add(session)
+
+
+def commits_by_itself(database: Connection) -> bool:
+    """Whether *database* commits each statement by itself, as far as its driver tells."""
+    driver: Any = database.connection.dbapi_connection
+    try:
+        if database.dialect.name == "sqlite":
+            # Without an isolation level there is a transaction only where somebody has written BEGIN.
+            off = driver.isolation_level is not None and getattr(driver, "autocommit", -1) is not True
+            return not (off or driver.in_transaction)
+        return bool(database.dialect.detect_autocommit_setting(driver))
+    except (AttributeError, NotImplementedError):
+        return False  # Older than SQLAlchemy 2.0.43, or a driver that can't tell.
 
 
 def _changes(cursor: Any, context: Any) -> bool:

@@ -19,7 +19,7 @@ from distlock.fence.row import TABLE
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
-from flask_distlock.changes import FENCE
+from flask_distlock.changes import FENCE, commits_by_itself
 from flask_distlock.sessions import DEFAULT_BIND
 
 #: Who wants to know if the transaction of a connection is ended by its database.
@@ -121,17 +121,7 @@ def _on_error(context: ExceptionContext) -> None:
 
 def refuse_autocommit(database: Database) -> None:
     """Raise `ConfigurationError` if *database* commits each statement by itself: no row would stay locked."""
-    driver: Any = database.connection.dbapi_connection
-    try:
-        if database.dialect.name == "sqlite":
-            # Without an isolation level there is a transaction only where somebody has written BEGIN.
-            off = driver.isolation_level is not None and getattr(driver, "autocommit", -1) is not True
-            commits = not (off or driver.in_transaction)
-        else:
-            commits = database.dialect.detect_autocommit_setting(driver)
-    except (AttributeError, NotImplementedError):
-        return  # Older than SQLAlchemy 2.0.43, or a driver that can't tell.
-    if commits:
+    if commits_by_itself(database):
         raise ConfigurationError(
             "The engine has the isolation level AUTOCOMMIT: the fence's row would be let go at once. Leave "
             "isolation_level out for what is fenced."
