@@ -12,6 +12,7 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.steps import Gate, Steps, ThreadGate
+from distlock.web.nesting import block_waiting
 from distlock.web.services import make_client, warn_if_alone
 from distlock.web.settings import Service
 from django_distlock.pooled import GivingBack
@@ -49,7 +50,8 @@ class Client(Locks):
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         refuse_open("This code", names, nested=False, line=_LINE)
-        return (yield from self._wait(names, gate, seconds, ttl))
+        with block_waiting(self, names, seconds) as most:
+            return (yield from self._wait(names, gate, most, ttl))
 
     def _wait(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         if not isinstance(gate, ThreadGate):

@@ -12,6 +12,7 @@ from distlock.locks import Locks
 from distlock.owner import current_owner
 from distlock.steps import Gate, Steps
 from distlock.web.guard import kept_for
+from distlock.web.nesting import block_waiting
 from flask_distlock.opened import inside_guard
 from flask_distlock.sessions import Sessions, SessionTransactions
 
@@ -25,6 +26,7 @@ class SessionClient(Locks):
     def __init__(self, client: Locks, sessions: Sessions) -> None:
         super().__init__(client._engine, client.prefix, client.timeout)
         self.place = client.place
+        self.keeps_out = client.keeps_out
         self._client = client
         self._sessions = sessions
 
@@ -33,7 +35,8 @@ class SessionClient(Locks):
             return EnteredGrant(again.grant, again.kept)
         transactions = self._sessions.transactions(BLOCK, is_view=False)
         transactions.refuse_open(names, nested=inside_guard())
-        grant = yield from self._client._acquire(names, gate, seconds, ttl)
+        with block_waiting(self, names, seconds) as most:
+            grant = yield from self._client._acquire(names, gate, most, ttl)
         return None if grant is None else SessionGrant(grant, self._client, transactions)
 
 

@@ -90,7 +90,7 @@ class DistLock:
             # The block is a transaction, and its end is that of the row's lock.
             transactions = state.sessions.transactions(BLOCK, is_view=False, outlives=False)
             return RowClient(client, transactions, bind_of(service.fence))
-        return SessionClient(client, state.sessions) if state.sessions.found else client
+        return SessionClient(client, state.sessions)
 
     def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:
         """A lock of the default alias; see `distlock.Locks.lock`."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from distlock.current import Held, held
 from distlock.errors import LockTimeout
 from distlock.locks import Locks
+from distlock.owner import Owner, current_owner
 
 logger = logging.getLogger("distlock")
 
@@ -32,6 +33,7 @@ _MOST = 1000
 class _Waiter:
     holds: frozenset[Key]
     wants: frozenset[Key]
+    owner: Owner
 
 
 _waiters: set[_Waiter] = set()
@@ -60,6 +62,7 @@ def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
     me = _Waiter(
         frozenset(_key(one.client, name) for one in around for name in one.grant.names),
         frozenset(_key(client, name) for name in names),
+        current_owner(),
     )
     with _books:
         if _closes_a_ring(me):
@@ -77,6 +80,26 @@ def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
     finally:
         with _books:
             _waiters.discard(me)
+
+
+@contextmanager
+def block_waiting(client: Locks, names: Sequence[str], seconds: float) -> Iterator[float]:
+    """`waiting` for a ``with`` block of *client* inside a guard. Gives how long to wait: of *seconds*.
+
+    Who only asks, without *seconds* to wait, is in no ring; and a guard may wait by a lock of *client*, too.
+    """
+    if not seconds or not held() or _guard_waits():
+        yield seconds
+        return
+    with waiting(client, names):
+        yield patience(client, names, seconds) or seconds
+
+
+def _guard_waits() -> bool:
+    """Whether a guard of the running thread or task waits already."""
+    owner = current_owner()
+    with _books:
+        return any(one.owner == owner for one in _waiters)
 
 
 def _closes_a_ring(me: _Waiter) -> bool:

@@ -104,6 +104,63 @@ def test_of_requests_in_opposite_orders_some_get_through_and_the_others_hear_at_
     assert LINE in warning
 
 
+@contextmanager
+def django_blocks(meet: Callable[[], None]) -> Iterator[Callable[[str], str]]:
+    def call(order: str) -> str:
+        def body() -> str:
+            meet()
+            with django_distlock.locks.lock(order[1]):
+                return "done"
+
+        return str(django_distlock.distributed_lock(order[0])(body)())
+
+    with override_settings(
+        DISTLOCK={"default": {"LOCATION": f"memory://nesting{next(numbers)}", "TIMEOUT": TIMEOUT}}
+    ):
+        yield call
+        django_distlock.locks.close_all()
+
+
+@contextmanager
+def flask_blocks(meet: Callable[[], None]) -> Iterator[Callable[[str], str]]:
+    app = Flask(__name__)
+    app.config["DISTLOCK"] = {"default": {"LOCATION": f"memory://nesting{next(numbers)}", "TIMEOUT": TIMEOUT}}
+    locks = flask_distlock.DistLock(app)
+
+    def call(order: str) -> str:
+        def body() -> str:
+            meet()
+            with locks.lock(order[1]):
+                return "done"
+
+        with app.app_context():
+            return str(locks.distributed_lock(order[0])(body)())
+
+    yield call
+    with app.app_context():
+        locks.close()
+
+
+@pytest.mark.parametrize("site", [django_blocks, flask_blocks])
+def test_of_blocks_inside_guards_in_opposite_orders_one_gets_through_and_the_other_hears_at_once(
+    site: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(order: str) -> str:
+        try:
+            return call(order)
+        except LockTimeout as error:
+            return str(error)
+
+    with site(Meeting()) as call, ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(answer, ["ab", "ba"]))
+        assert "done" in answers
+        assert any("both would wait" in one and one.endswith(LINE) for one in answers)
+        # There is no lock behind.
+        assert [answer("ab"), answer("ba")] == ["done", "done"]
+    [warning] = [one.getMessage() for one in caplog.records if "stands inside one on" in one.getMessage()]
+    assert LINE in warning
+
+
 @pytest.fixture
 def client() -> Iterator[distlock.Locks]:
     client = distlock.connect(f"memory://nesting{next(numbers)}", timeout=TIMEOUT)
