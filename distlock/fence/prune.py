@@ -10,14 +10,18 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence.row import TABLE, floor_of
-from distlock.fence.statements import DELETE, UPDATE, Connection, statements_for
+from distlock.fence.statements import DELETE, UPDATE, Connection, Rows, statements_for
 from distlock.fence.trouble import no_table, trouble
 from distlock.grant import Fence
+
+R = TypeVar("R")
 
 Begin = Callable[[], AbstractContextManager[object]]
 
@@ -58,7 +62,11 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
     pruned = 0
     try:
         for domain, rows in _old(begin, connection, before):
-            pruned += len(rows) if dry_run else _patiently(begin, connection, domain, rows, before)
+            if dry_run:
+                pruned += len(rows)
+                continue
+            delete = partial(_prune, connection, domain, rows, before)
+            pruned += _patiently(begin, delete)
     except Exception as error:
         if trouble(error) == "no table":
             raise no_table(make_table) from None
@@ -68,13 +76,18 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
 
 def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[str, list[str]]]:
     """What may be pruned, a batch at a time: a prefix, and keys of its rows."""
+
+    def batch() -> tuple[Rows, dict[str, int | None]]:
+        rows = connection.execute(_OLD, [last, before, BATCH])
+        living: dict[str, int | None] = {}
+        for domain in {domain for _, domain, _ in rows}:
+            [(living[domain],)] = connection.execute(_LIVING, [domain, before])
+        return rows, living
+
     last = ""
     while True:
-        living: dict[str, int | None] = {}
-        with begin():
-            rows = connection.execute(_OLD, [last, before, BATCH])
-            for domain in {domain for _, domain, _ in rows}:
-                [(living[domain],)] = connection.execute(_LIVING, [domain, before])
+        # Under SERIALIZABLE, what is only read is locked, too.
+        rows, living = _patiently(begin, lambda _: batch())
         if not rows:
             return
         last = rows[-1][0]
@@ -83,12 +96,13 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
             yield domain, [key for _, key in group]
 
 
-def _patiently(begin: Begin, connection: Connection, domain: str, rows: Sequence[str], before: int) -> int:
+def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
+    """*do* in a transaction, and again while the database lets it not in. It is told the seconds left."""
     deadline = now() + PATIENCE
     while True:
         try:
             with begin():
-                return _prune(connection, domain, rows, before, max(0.0, deadline - now()))
+                return do(max(0.0, deadline - now()))
         except Exception as error:
             if trouble(error) not in {"busy", "again"}:
                 raise

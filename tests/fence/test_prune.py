@@ -24,7 +24,7 @@ from tests.fence.conftest import STOCK
 from tests.fence.instance import Order
 from tests.fence.instances import Stock, started
 from tests.fence.test_new_rows import LEVELS, strict
-from tests.fence.test_passing import FakeGrant, grant, passes
+from tests.fence.test_passing import FakeGrant, grant, passes, until_it_waits
 from tests.fence.test_stalled_holder import LONG, LOST, SHORT, SOLD, Pair
 from tests.fence.test_table import run as flask_command
 from tests.redis_server import RedisServer
@@ -176,6 +176,27 @@ def test_under_load_no_piece_is_sold_twice_and_nobody_fails(engine: Engine, stri
             pruned += prune(strict, days=0)
     assert sold == STOCK
     assert pruned > 0
+
+
+@on("mariadb")  # Elsewhere nobody waits for who only reads.
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_deadlock_with_the_site_while_it_looks_is_not_the_end(engine: Engine, dry_run: bool) -> None:
+    strict = create_engine(engine.url, isolation_level="SERIALIZABLE")
+    passes(engine, grant(1, "mine", "a", "b"))
+    age(engine)
+    first, last = sorted(key_of("shop", name) for name in "ab")
+    change = text("UPDATE distlock_fence SET token = 'site' WHERE id = :id")
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as site:
+            # Who has changed more is not the one that is ended.
+            site.execute(text("UPDATE stock SET qty = qty + 1"))
+            site.execute(change, {"id": last})
+            pruned = pool.submit(fence.prune, strict, "default", 30, dry_run=dry_run)
+            until_it_waits(engine)
+            site.execute(change, {"id": first})
+        assert pruned.result(60) == 2
+    assert len(names(engine)) == (2 if dry_run else 0)
+    strict.dispose()
 
 
 @pytest.mark.parametrize("word", ["prune", "prune --dry-run"])
