@@ -93,7 +93,7 @@ class Changes:
             # The fence's own row is no change of the site's.
             if (begun := self._begun.get(session)) is not None and database.dialect.name == "sqlite":
                 begun[database] = _sqlite(database)
-        elif _changes(cursor, context):
+        elif _changes(database, cursor, context):
             self._sent.add(session)
 
 
@@ -110,10 +110,13 @@ def commits_by_itself(database: Connection) -> bool:
         return False  # Older than SQLAlchemy 2.0.43, or a driver that can't tell.
 
 
-def _changes(cursor: Any, context: Any) -> bool:
+def _changes(database: Connection, cursor: Any, context: Any) -> bool:
     """Whether the statement that *context* is about has changed rows, as far as it tells."""
-    if context.isinsert:
+    if context.isinsert and cursor.description is not None and database.dialect.name == "sqlite":
+        # It counts them only when what they return has been fetched.
         return True
+    if context.isinsert:
+        return bool(cursor.rowcount)
     if context.isupdate or context.isdelete:
         return bool(cursor.rowcount)
     # What gives no rows was no reading, in whatever words; SET and SAVEPOINT count none.

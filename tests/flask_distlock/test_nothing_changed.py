@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, text
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock
@@ -30,6 +32,45 @@ def open_store(databases: Databases, locks: DistLock) -> Iterator[Open]:
     yield open_store
     for store in stores:
         store.close()
+
+
+def ignoring(kind: str, store: Store, id: int) -> Any:
+    """INSERT … that leaves alone what is there."""
+    if kind == "mariadb":
+        return mysql.insert(store.Product).values(id=id, stock=7).prefix_with("IGNORE")
+    dialect = {"sqlite": sqlite, "postgresql": postgresql}[kind]
+    return dialect.insert(store.Product).values(id=id, stock=7).on_conflict_do_nothing()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_insert_that_inserts_nothing_is_no_change(open_store: Open, kind: str) -> None:
+    store = open_store(kind)
+    store.serve(lambda: (store.db.session.execute(ignoring(kind, store, 1)), "there")[1])
+    assert store.app.test_client().post("/product/1/buy").text == "there"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("returning", [False, True])
+def test_an_insert_that_inserts_is_a_change(open_store: Open, kind: str, returning: bool) -> None:
+    store = open_store(kind)
+
+    def view() -> str:
+        statement = ignoring(kind, store, 2)
+        store.db.session.execute(statement.returning(store.Product.id) if returning else statement)
+        return "made"
+
+    store.serve(view)
+    with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
+        store.app.test_client().post("/product/1/buy")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_rows_are_a_change(open_store: Open, kind: str) -> None:
+    store = open_store(kind)
+    rows = [{"id": one, "stock": 1} for one in range(2, 9)]
+    store.serve(lambda: (store.db.session.execute(insert(store.Product), rows), "made")[1])
+    with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
+        store.app.test_client().post("/product/1/buy")
 
 
 @pytest.fixture(params=KINDS)
