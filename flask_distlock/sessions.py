@@ -74,9 +74,10 @@ class Sessions:
 
     def watch(self, app: Flask) -> None:
         """Find the app's session, and follow what is written in it."""
-        if self._session is not None:
-            return
         session = getattr(app.extensions.get("sqlalchemy"), "session", None)
+        if session is self._session:
+            # It may be replaced at any time, as in tests.
+            return
         orm = sys.modules.get("sqlalchemy.orm")
         if orm is None or not isinstance(session, orm.scoped_session):
             return

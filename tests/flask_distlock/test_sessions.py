@@ -263,3 +263,37 @@ def test_an_extension_that_comes_late_is_watched(locks: DistLock, tmp_path: Path
         with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
             sell()
         db.engine.dispose()
+
+
+def test_a_session_that_is_replaced_is_watched(shop: Shop) -> None:
+    """As by a test that binds the session to its own transaction, or an extension that comes late."""
+    commits: list[None] = []
+
+    @shop.app.after_request
+    def commit(response: Response) -> Response:
+        if commits:
+            shop.db.session.commit()
+        return response
+
+    shop.serve(shop.sell)
+    with shop.app.app_context():
+        shop.db.session.remove()
+    shop.db.session = shop.db._make_scoped_session({})
+    with pytest.raises(ConfigurationError, match=r"call db\.session\.commit\(\) inside"):
+        shop.post()
+    commits.append(None)
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["commit+"], 9)
+
+
+def test_a_block_looks_after_a_session_that_is_replaced(shop: Shop) -> None:
+    def view() -> str:
+        shop.db.session = shop.db._make_scoped_session({})
+        with shop.locks.lock("product_1"):
+            shop.sell()
+        shop.db.session.commit()
+        return "sold"
+
+    shop.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert shop.post().text == "sold"
+    assert (shop.log, shop.stock()) == (["commit+"], 9)
