@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask
+from flask import Flask, Response, request
 from sqlalchemy import text
 
 from distlock.errors import ConfigurationError
@@ -131,3 +131,52 @@ def test_the_numbers_of_a_test_around_the_session_are_not_the_hooks(store: Store
             store.db.session.remove()
             if outer.is_active:
                 outer.rollback()
+
+
+def test_what_a_hook_has_set_for_its_transaction_is_gone_in_the_view(store: Store) -> None:
+    @store.app.before_request
+    def choose() -> None:
+        store.db.session.execute(text("SELECT set_config('shop.tenant', 'a', true)"))
+
+    told = text("SELECT current_setting('shop.tenant', true)")
+    store.serve(lambda: f"tenant: {store.db.session.scalar(told) or 'none'}")
+    assert store.app.test_client().post("/product/1/buy").text == "tenant: none"
+
+
+def test_a_notification_is_sent_by_the_commit_of_the_view(store: Store) -> None:
+    def view() -> str:
+        store.db.session.execute(text("SELECT pg_notify('sales', :what)"), {"what": request.args["commit"]})
+        if request.args["commit"] == "view":
+            store.db.session.commit()
+        return "sold"
+
+    @store.app.after_request
+    def commit(response: Response) -> Response:
+        store.db.session.commit()
+        return response
+
+    store.serve(view)
+    with store.app.app_context(), store.db.engine.connect() as listener:
+        driver: Any = listener.connection.dbapi_connection
+        driver.autocommit = True
+        driver.execute("LISTEN sales")
+        for who in ("hook", "view"):
+            assert store.app.test_client().post(f"/product/1/buy?commit={who}").text == "sold"
+        heard = next(driver.notifies(timeout=60, stop_after=1))
+        assert heard.payload == "view"
+        listener.invalidate()
+
+
+def test_a_block_below_a_login_check_says_what_to_write(shop: Shop) -> None:
+    """As ``@login_required`` of Flask-Login, which loads the user when the view is called."""
+
+    def view() -> str:
+        name = f"user_{shop.product().id}"
+        with pytest.raises(ConfigurationError, match=OPEN), shop.locks.lock(name):
+            pytest.fail("ran")
+        shop.db.session.rollback()
+        with shop.locks.lock(name):
+            return "sold"
+
+    shop.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert shop.post().text == "sold"
