@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NoReturn
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -30,6 +34,17 @@ _TLS = (
 )
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _CERT_REQS = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
+
+
+@contextmanager
+def _named(name: str, told: dict[str, str]) -> Iterator[None]:
+    """What TLS can't read of the file that *name* tells is an OSError with the name of that file."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        if name not in told:
+            raise ValueError("ssl_ca_data holds no certificate") from None
+        raise OSError(errno.EINVAL, f"{name} can't be used ({error})", told[name]) from None
 
 
 class Address:
@@ -73,14 +88,24 @@ class Address:
         Reads files. Raises OSError where it can't.
         """
         told = self._ssl
-        context = ssl.create_default_context(
-            cafile=told.get("ssl_ca_certs"), capath=told.get("ssl_ca_path"), cadata=told.get("ssl_ca_data")
-        )
+        # OpenSSL says that a file is missing, and not which one.
+        for name in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
+            if name in told:
+                os.close(os.open(told[name], os.O_RDONLY | os.O_CLOEXEC))
+        with _named("ssl_ca_certs", told):
+            context = ssl.create_default_context(
+                cafile=told.get("ssl_ca_certs"),
+                capath=told.get("ssl_ca_path"),
+                cadata=told.get("ssl_ca_data"),
+            )
         needed, check_hostname = self._verify
         context.check_hostname = check_hostname and needed is not ssl.CERT_NONE
         context.verify_mode = needed
         if "ssl_certfile" in told:
-            context.load_cert_chain(told["ssl_certfile"], told.get("ssl_keyfile"), told.get("ssl_password"))
+            with _named("ssl_certfile", told):
+                context.load_cert_chain(
+                    told["ssl_certfile"], told.get("ssl_keyfile"), told.get("ssl_password")
+                )
         return context
 
     def redact(self, text: str) -> str:

@@ -12,6 +12,15 @@ from distlock.errors import BackendUnavailable
 
 _PERMISSIONS = "Let the user run the commands that docs/redis.md lists, on ~dl:* and &dl:*."
 _NO_TLS = "See whether that port speaks TLS; where it does not, write redis://."
+_CLIENT_CERTIFICATE = (
+    "It wants a certificate of its clients that it trusts: name yours in the URL, "
+    "?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
+)
+_EXPIRED = "Renew the certificate of the server. If it is not out of date, see the clock of this host."
+_OTHER_HOST = (
+    "Write a host that the certificate names in the URL, or give the server a certificate for this host "
+    "(subjectAltName)."
+)
 _CLUSTER = "It is a node of a cluster, and can't be used for locks: give them a server of their own."
 _SLOW = (
     "See whether it is overloaded or the network drops packets; io_timeout and the time-out of the lock "
@@ -20,7 +29,19 @@ _SLOW = (
 
 
 def _out_of(*numbers: int) -> Callable[[BaseException], bool]:
-    return lambda error: isinstance(error, OSError) and error.errno in numbers
+    # TLS has numbers of its own in errno: 1 is no EPERM there.
+    return lambda error: (
+        isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno in numbers
+    )
+
+
+def _unverified(*codes: int) -> Callable[[BaseException], bool]:
+    """*codes*: X509_V_ERR_... of OpenSSL."""
+    return lambda error: isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in codes
+
+
+def _of_a_file(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.filename is not None
 
 
 #: What the error is or what the server's text says -> what to do about it. The first that fits is taken.
@@ -49,12 +70,20 @@ _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], 
     (TimeoutError, _SLOW),
     (_out_of(errno.EMFILE), "This process has no descriptors left: close files, or raise 'ulimit -n'."),
     (_out_of(errno.ENFILE, errno.ENOBUFS, errno.ENOMEM), "This host has run out of descriptors or memory."),
+    (_of_a_file, "Correct the path in the URL, or the file: this process's user has to be able to read it."),
     (_out_of(errno.EACCES, errno.EPERM), "Let this process's user connect: see the rights of the socket."),
     (gaierror, "Check the name of the host in the URL, and the resolver."),
+    (_unverified(9, 10), _EXPIRED),
+    (_unverified(62, 64), _OTHER_HOST),
     (
         ssl.SSLCertVerificationError,
-        "Name the authority in the URL: ?ssl_ca_certs=/path/ca.pem; the certificate has to name that host.",
+        "Name the authority that signed its certificate in the URL: ?ssl_ca_certs=/path/ca.pem.",
     ),
+    ("ALERT_CERTIFICATE", _CLIENT_CERTIFICATE),
+    ("ALERT_BAD_CERTIFICATE", _CLIENT_CERTIFICATE),
+    ("ALERT_HANDSHAKE_FAILURE", _CLIENT_CERTIFICATE),
+    ("ALERT_UNKNOWN_CA", _CLIENT_CERTIFICATE),
+    ("_ALERT_", "It refuses to speak TLS with this process: see its log."),
     (ssl.SSLError, _NO_TLS),
     ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
     (ValueError, "Check the URL."),

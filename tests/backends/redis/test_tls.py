@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import MakeContender, ask
 from tests.redis_server import RedisServer, free_port, running
+
+server = contextmanager(running)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ def test_a_lock_goes_from_hand_to_hand_under_tls(
 
 @pytest.mark.usefixtures("tls_server")
 def test_a_certificate_that_nobody_vouches_for_is_refused(tls_port: int, contender: MakeContender) -> None:
-    with pytest.raises(BackendUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+    with pytest.raises(BackendUnavailable, match=r"CERTIFICATE_VERIFY_FAILED.*\?ssl_ca_certs=/path"):
         contender(f"rediss://127.0.0.1:{tls_port}/0").request(ask())
 
 
@@ -62,5 +65,55 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tls_port: int, contend
 def test_a_certificate_for_another_host_is_refused(
     certificate: Path, tls_port: int, contender: MakeContender
 ) -> None:
-    with pytest.raises(BackendUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+    with pytest.raises(BackendUnavailable, match=r"CERTIFICATE_VERIFY_FAILED.*Write a host that the cert"):
         contender(f"rediss://localhost:{tls_port}/0?ssl_ca_certs={certificate}").request(ask())
+
+
+@pytest.fixture
+def expired(certificate: Path) -> Path:
+    """Its key is that of *certificate*."""
+    path = certificate.with_name("expired.pem")
+    command = "openssl x509 -in cert.pem -signkey key.pem -days -1 -out expired.pem"
+    subprocess.run(command.split(), cwd=certificate.parent, check=True, capture_output=True)
+    return path
+
+
+def test_an_expired_certificate_is_told_with_its_remedy(
+    certificate: Path, expired: Path, tls_port: int, contender: MakeContender
+) -> None:
+    files = ["--tls-cert-file", str(expired), "--tls-key-file", str(certificate.with_name("key.pem"))]
+    with (
+        server("--tls-port", str(tls_port), "--tls-auth-clients", "no", *files),
+        pytest.raises(BackendUnavailable, match=r"expired.*Renew the certificate"),
+    ):
+        contender(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={expired}").request(ask())
+
+
+def test_a_server_that_wants_a_certificate_is_never_a_reason_to_do_without_tls(
+    certificate: Path, tls_port: int, contender: MakeContender
+) -> None:
+    key = certificate.with_name("key.pem")
+    files = ["--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    url = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={certificate}"
+    with server("--tls-port", str(tls_port), "--tls-ca-cert-file", str(certificate), *files):
+        with pytest.raises(BackendUnavailable, match=r"\?ssl_certfile=/path") as told:
+            contender(url).request(ask())
+        assert "redis://" not in str(told.value)
+        contender(f"{url}&ssl_certfile={certificate}&ssl_keyfile={key}").hold(ask())
+
+
+@pytest.mark.usefixtures("tls_server")
+@pytest.mark.parametrize("name", ["ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"])
+def test_a_file_that_is_missing_is_named(name: str, tls_port: int, contender: MakeContender) -> None:
+    with pytest.raises(BackendUnavailable, match=r"'/nope\.pem'\. Correct the path"):
+        contender(f"rediss://127.0.0.1:{tls_port}/0?{name}=/nope.pem").request(ask())
+
+
+@pytest.mark.usefixtures("tls_server")
+@pytest.mark.parametrize("name", ["ssl_ca_certs", "ssl_certfile"])
+def test_a_file_without_a_certificate_is_named(
+    name: str, tls_port: int, tmp_path: Path, contender: MakeContender
+) -> None:
+    (tmp_path / "empty.pem").touch()
+    with pytest.raises(BackendUnavailable, match=rf"{name} can't be used.*empty\.pem'\. Correct the path"):
+        contender(f"rediss://127.0.0.1:{tls_port}/0?{name}={tmp_path / 'empty.pem'}").request(ask())
