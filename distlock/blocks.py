@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from distlock.current import held, inherited
@@ -29,6 +30,8 @@ class Entry:
     #: What the lock's own books had of the owner before.
     before: Any = None
     grant: Grant | None = None
+    #: Whose code has entered the block. A generator is another frame than whoever drives or closes it.
+    frame: FrameType | None = None
 
     @property
     def is_open(self) -> bool:
@@ -45,8 +48,25 @@ def begin(block: Entry) -> None:
     _around.set((*(one for one in _around.get() if one.is_open), block))
 
 
+def ending(entered: Sequence[Entry], owner: Owner, frame: FrameType) -> Entry | None:
+    """Which of *entered*, the oldest first, *owner* ends in *frame*.
+
+    A ``with`` statement enters and ends its block in one frame, in whatever thread or task a generator is
+    closed. Of other callers of `__enter__` and `__exit__`, as `ExitStack`, only the owner is known, and what
+    is over goes first: the code of another block may still run under its lock.
+    """
+    for block in reversed(entered):
+        if block.frame is frame:
+            return block
+    own = [block for block in reversed(entered) if block.owner == owner]
+    some = own or entered
+    return next((block for block in some if not block.is_open), next(iter(some), None))
+
+
 def end(block: Entry) -> None:
     """It leaves *block*, perhaps in another context than it was entered in."""
+    # A frame keeps alive what its code works with.
+    block.frame = None
     if around := _around.get():
         _around.set(tuple(one for one in around if one is not block and one.is_open))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Never
 
 from distlock import blocks
@@ -35,8 +37,7 @@ class Lock:
     def __init__(self, locks: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
         self._locks = locks
         self.names = names
-        self._timeout = timeout
-        self._ttl = ttl
+        self._timeout, self._ttl = timeout, ttl
         #: Whose grants came from this object and are out: for `release` and ``with``.
         self._out: list[Entry] = []
         #: The ``with`` blocks that are being run.
@@ -116,7 +117,7 @@ class Lock:
         try:
             blocks.refuse_own(self, self._wanted(block))
             grant = run(self._enter(block, self._seconds(True, None)))
-            return self._opened(block, grant)
+            return self._opened(block, grant, sys._getframe(1))
         except BaseException as error:
             self._forsake(block, error)
             raise
@@ -124,11 +125,11 @@ class Lock:
     def __exit__(self, *exc_info: Any) -> None:
         block = None
         try:
-            block = self._ending()
+            block = self._ending(sys._getframe(1))
             if block is not None:
                 run(self._leave(block))
         except BaseException as error:
-            self._break_off(block, error)
+            self._break_off(block, error, sys._getframe(1))
             raise
         self._tell(block, exc_info)
 
@@ -137,7 +138,7 @@ class Lock:
         try:
             blocks.refuse_own(self, self._wanted(block))
             grant = await arun(self._enter(block, self._seconds(True, None)))
-            return self._opened(block, grant)
+            return self._opened(block, grant, sys._getframe(1))
         except BaseException as error:
             self._forsake(block, error)
             raise
@@ -145,11 +146,11 @@ class Lock:
     async def __aexit__(self, *exc_info: Any) -> None:
         block = None
         try:
-            block = self._ending()
+            block = self._ending(sys._getframe(1))
             if block is not None:
                 await arun(self._leave(block))
         except BaseException as error:
-            self._break_off(block, error)
+            self._break_off(block, error, sys._getframe(1))
             raise
         self._tell(block, exc_info)
 
@@ -172,10 +173,11 @@ class Lock:
                 self._out = [*self._unreleased(), entry]
         return grant
 
-    def _opened(self, block: Entry, grant: Grant | None) -> Grant:
+    def _opened(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
         if grant is None:
             raise self._timed_out(isinstance(block.gate, ThreadGate) and in_event_loop())
         block.grant = grant
+        block.frame = frame
         with self._locks._engine.books:
             self._entered.append(block)
         if not self.of_guard:
@@ -242,15 +244,10 @@ class Lock:
     def _not_held(self) -> NotHeld:
         return NotHeld(f"The lock {self._shown()} was to be released, but this object does not hold it.")
 
-    def _ending(self) -> Entry | None:
-        """The ``with`` block that ends; None if nothing is left of it. It changes nothing."""
-        owner = current_owner()
+    def _ending(self, frame: FrameType) -> Entry | None:
+        """The ``with`` block that *frame* ends; None if nothing is left of it. It changes nothing."""
         with self._locks._engine.books:
-            for block in reversed(self._entered):
-                if block.owner == owner:
-                    return block
-            # Frameworks may leave a generator's block elsewhere than they entered it: a fixture's.
-            return next((block for block in self._entered if block.is_open), next(iter(self._entered), None))
+            return blocks.ending(self._entered, current_owner(), frame)
 
     def _leave(self, block: Entry) -> Steps[None]:
         if (grant := self._of(block)) is not None:
@@ -260,8 +257,9 @@ class Lock:
     def _of(self, block: Entry) -> Grant | None:
         """What the end of *block* gives back: its owner's latest, for the body may have exchanged it."""
         with self._locks._engine.books:
-            own = [entry.grant for entry in self._unreleased() if entry.owner == block.owner]
-        return own[-1] if own else block.grant
+            others = [entry for entry in self._entered if entry is not block]
+            out = [entry for entry in self._unreleased() if entry not in others]
+        return next((entry.grant for entry in reversed(out) if entry.owner == block.owner), block.grant)
 
     def _forget(self, block: Entry) -> None:
         with self._locks._engine.books:
@@ -270,12 +268,12 @@ class Lock:
             self._out = self._unreleased()
         blocks.end(block)
 
-    def _break_off(self, block: Entry | None, error: BaseException) -> None:
+    def _break_off(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
         """The end of *block* was interrupted: the keeper does the rest of it."""
         if block is None:
             # Nothing is changed yet. A block of others is not ours to end.
-            block = self._ending()
-            if block is None or block.owner != current_owner():
+            block = self._ending(frame)
+            if block is None or (block.frame is not frame and block.owner != current_owner()):
                 return
         self._hand_back(block, error)
         self._forget(block)
@@ -286,9 +284,11 @@ class Lock:
             grant._let_go(error)
 
     def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
-        """Raise `LostInside` if the lock of *block* was lost, and the body has not raised anything itself."""
-        if block is None or self.of_guard or not self.tells_loss or (exc_info and exc_info[0] is not None):
+        """Unless the body has raised: `LostInside` if the lock was lost, `NotHeld` if *block* is gone."""
+        if self.of_guard or not self.tells_loss or (exc_info and exc_info[0] is not None):
             return
+        if block is None:
+            raise self._not_held()
         grant = block.grant
         if grant is not None and not grant.committed and (why := grant.why_lost) is not None:
             raise LostInside(

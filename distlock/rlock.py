@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from distlock.blocks import Entry
@@ -148,8 +149,8 @@ class RLock(Lock):
                 del after[name]
         return after, NamesGrant(over) if over else None
 
-    def _ending(self) -> Entry | None:
-        if (block := super()._ending()) is not None:
+    def _ending(self, frame: FrameType) -> Entry | None:
+        if (block := super()._ending(frame)) is not None:
             block.before = self._inside.get(block.owner, {})
         return block
 
