@@ -26,6 +26,7 @@ from distlock.web.guard import check_held
 from flask_distlock.changes import Changes
 from flask_distlock.fencing import Fenced, Fences, Left
 from flask_distlock.keeping import KeptLock
+from flask_distlock.listening import follow
 from flask_distlock.opened import refuse_opened
 from flask_distlock.status import status_of
 
@@ -81,12 +82,7 @@ class Sessions:
         orm = sys.modules.get("sqlalchemy.orm")
         if orm is None or not isinstance(session, orm.scoped_session):
             return
-        from sqlalchemy import event
-
-        event.listen(session, "after_begin", self._after_begin)
-        event.listen(session, "before_commit", self._before_commit)
-        event.listen(session, "after_commit", self._after_commit)
-        event.listen(session, "after_transaction_end", self._after_transaction_end)
+        follow(session, app, self)
         self._session = session
 
     def transactions(self, where: str, is_view: bool, outlives: bool = True) -> SessionTransactions:
@@ -149,13 +145,13 @@ class Sessions:
             )
         return self._session(), engines[bind]
 
-    def _after_begin(self, session: Session, transaction: SessionTransaction, database: Connection) -> None:
+    def after_begin(self, session: Session, transaction: SessionTransaction, database: Connection) -> None:
         if transaction.nested:
             return
         self.changes.begin(session, database)
         self._fences.begin(session, database)
 
-    def _before_commit(self, session: Session) -> None:
+    def before_commit(self, session: Session) -> None:
         # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
         try:
             check_held()
@@ -165,13 +161,13 @@ class Sessions:
                 kept.refused = error
             raise
 
-    def _after_commit(self, session: Session) -> None:
+    def after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():
             self._fences.committed(session)
             for kept in self._kept.get(session, ()):
                 kept.committed = True
 
-    def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
+    def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is not None:
             return
         self.changes.end(session)

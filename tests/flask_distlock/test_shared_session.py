@@ -1,0 +1,54 @@
+"""One ``db`` of a module, and a factory that makes many apps, as test suites do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import text
+
+from flask_distlock import distributed_lock
+from flask_distlock.sessions import Sessions
+
+
+def test_a_transaction_is_followed_for_its_own_app_and_not_once_for_each_that_was_made(
+    make_app: Callable[..., Flask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = SQLAlchemy()
+    told: list[Sessions] = []
+    for name in ("after_begin", "_after_begin"):
+        if (before := getattr(Sessions, name, None)) is not None:
+
+            def count(self: Sessions, *args: object, before: Callable[..., None] = before) -> None:
+                told.append(self)
+                before(self, *args)
+
+            monkeypatch.setattr(Sessions, name, count)
+    apps = []
+    for number in range(5):
+        app = make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/{number}.db")
+        db.init_app(app)
+
+        @app.post("/")
+        @distributed_lock("product_1")
+        def view() -> str:
+            db.session.execute(text("CREATE TABLE product (id INTEGER)"))
+            db.session.execute(text("INSERT INTO product VALUES (1)"))
+            db.session.commit()
+            return "sold"
+
+        apps.append(app)
+    for app in apps:
+        with app.app_context():
+            db.session.execute(text("SELECT 1"))
+    told.clear()
+    for app in apps:
+        assert app.test_client().post("/").text == "sold"
+    # In the order of the apps: one transaction each.
+    assert told == [app.extensions["distlock"].sessions for app in apps]
+    for app in apps:
+        with app.app_context():
+            db.engine.dispose()
