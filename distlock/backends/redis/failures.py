@@ -16,6 +16,11 @@ _CLIENT_CERTIFICATE = (
     "It wants a certificate of its clients that it trusts: name yours in the URL, "
     "?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
 )
+#: A refusal of the client comes after the handshake, and a reset may overtake it.
+_CLOSED_TLS = (
+    "See whether it runs and speaks TLS on that port. If it wants a certificate of its clients, name yours "
+    "in the URL, ?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
+)
 _EXPIRED = "Renew the certificate of the server. If it is not out of date, see the clock of this host."
 _OTHER_HOST = (
     "Write a host that the certificate names in the URL, or give the server a certificate for this host "
@@ -38,6 +43,13 @@ def _out_of(*numbers: int) -> Callable[[BaseException], bool]:
 def _unverified(*codes: int) -> Callable[[BaseException], bool]:
     """*codes*: X509_V_ERR_... of OpenSSL."""
     return lambda error: isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in codes
+
+
+def _closed(error: BaseException) -> bool:
+    """Whether the other end closed the connection, once there was one."""
+    return isinstance(error, (ConnectionError, ssl.SSLEOFError)) and not isinstance(
+        error, ConnectionRefusedError
+    )
 
 
 def _of_a_file(error: BaseException) -> bool:
@@ -99,7 +111,7 @@ def unavailable(address: Address, error: BaseException, command: str | None = No
     text = str(error) or type(error).__name__
     shown = address.redact(text)
     remedy = "See the server's log."
-    for what, advice in _REMEDIES:
+    for what, advice in ((_closed, _CLOSED_TLS), *_REMEDIES) if address.tls else _REMEDIES:
         if _fits(what, text, error):
             remedy = advice
             break

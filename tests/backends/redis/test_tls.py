@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.failures import unavailable
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import MakeContender, ask
 from tests.redis_server import RedisServer, free_port, running
@@ -117,3 +120,10 @@ def test_a_file_without_a_certificate_is_named(
     (tmp_path / "empty.pem").touch()
     with pytest.raises(BackendUnavailable, match=rf"{name} can't be used.*empty\.pem'\. Correct the path"):
         contender(f"rediss://127.0.0.1:{tls_port}/0?{name}={tmp_path / 'empty.pem'}").request(ask())
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError(), ssl.SSLEOFError()])
+def test_a_refusal_that_a_reset_has_overtaken_has_the_same_remedy(error: OSError) -> None:
+    told = str(unavailable(Address("rediss://localhost"), error))
+    assert "?ssl_certfile=/path" in told
+    assert "redis://" not in told
