@@ -53,7 +53,7 @@ class Engine:
         self.backend = backend
         self.ttl = ttl
         self.era = era
-        self.on_lost = on_lost
+        self.losses = loss.Losses(on_lost, threads)
         self.on_lifted = on_lifted
         self.now = now
         self.mutex = threading.Lock()
@@ -181,7 +181,7 @@ class Engine:
         if ours is False:
             hold.lost = "the service had given it up before it was released"
             grant._lost_at_end = True
-            loss.tell(grant, hold.lost, self.on_lost)
+            self.losses.tell(grant, hold.lost)
 
     def let_go(self, grant: NameGrant, error: BaseException) -> None:
         """Release without I/O here: the keeper does it. For those who are being torn down by *error*."""
@@ -203,8 +203,11 @@ class Engine:
 
     # -- loss ------------------------------------------------------------------------------------
 
-    def lose(self, hold: Hold, why: str, retire: bool) -> None:
-        """The hold is not ours any more. The waiters start anew; the grant that is out is told."""
+    def lose(self, hold: Hold, why: str, retire: bool, aside: bool = True) -> None:
+        """The hold is not ours any more. The waiters start anew; the grant that is out is told.
+
+        *aside*: whether `on_lost` is called elsewhere: the threads that find losses have more to look after.
+        """
         with self.mutex:
             if hold.lost or hold.room.hold is not hold:
                 return
@@ -217,7 +220,7 @@ class Engine:
             self.rooms.settle(hold.room)
             grant = hold.grant
         if grant is not None:
-            loss.tell(grant, why, self.on_lost)
+            (self.losses.tell_aside if aside else self.losses.tell)(grant, why)
 
     # -- life cycle ------------------------------------------------------------------------------
 
@@ -234,9 +237,10 @@ class Engine:
                 self.rooms.settle(room)
         try:
             for hold in holds:
-                self.lose(hold, "the client was closed", retire=True)
+                self.lose(hold, "the client was closed", retire=True, aside=False)
             self.inside.clear()
             self.keeper.close()
+            self.losses.join()
             self.backend.close()
         finally:
             self.closing = False
@@ -253,7 +257,7 @@ class Engine:
         for hold in holds:
             # A daemon thread runs on until the very end: with its lock given back there would be two inside.
             kept = hold.waiter is None or may_run(hold.waiter.owner[0])
-            self.lose(hold, "the process ends", retire=not kept)
+            self.lose(hold, "the process ends", retire=not kept, aside=False)
 
     def has_ended(self) -> bool:
         return not self.keeper.retired
@@ -271,4 +275,5 @@ class Engine:
         self.rooms.clear()
         self.inside.clear()
         self.keeper.after_fork()
+        self.losses.after_fork()
         self.backend.after_fork()

@@ -162,8 +162,9 @@ def connect(
     holder counts as hung and is not renewed any more. *max_waiters*, *max_waiters_total*: how many callers of
     this process may wait, for one name and in all (None: no limit). Who would most likely wait in vain is
     refused in any case. *era*: raise it when the same names move to another lock
-    service. *on_lost*: called with the grant and the reason when a lock is lost. *on_lifted*: called with the
-    grant and its former fence when that had fallen behind a database. *options*: the backend's.
+    service. *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its
+    own; renewals don't wait for it. *on_lifted*: called with the grant and its former fence when that had
+    fallen behind a database. *options*: the backend's.
 
     Raises `ConfigurationError`.
     """

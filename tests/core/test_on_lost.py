@@ -1,0 +1,99 @@
+"""`on_lost` may take its time: the other locks of its client are renewed meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import distlock
+from distlock.testing.fixtures import engine_of, wait_until
+
+CEILING = 60
+TTL = 1.0
+
+
+class Slow:
+    """An `on_lost` that returns when it is let."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.told: list[tuple[tuple[str, ...], str]] = []
+
+    def __call__(self, grant: distlock.Grant, why: str) -> None:
+        self.begun.set()
+        assert self.go_on.wait(CEILING)
+        self.told.append((grant.names, why))
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    slow = Slow()
+    yield slow
+    slow.go_on.set()
+
+
+def take(locks: distlock.Locks, name: str) -> distlock.Grant:
+    grant = locks.lock(name).acquire(timeout=CEILING)
+    assert grant is not None
+    return grant
+
+
+def lose(locks: distlock.Locks, name: str) -> None:
+    hold = engine_of(locks).rooms.by_key[f":{name}"].hold
+    assert hold is not None
+    engine_of(locks).backend.release(hold.ask)
+
+
+def test_other_locks_are_renewed_while_on_lost_runs(request: pytest.FixtureRequest, slow: Slow) -> None:
+    url = f"memory://{request.node.name}"
+    locks = distlock.connect(url, ttl=TTL, on_lost=slow)
+    other = distlock.connect(url, ttl=TTL)
+    first, second, third = (take(locks, name) for name in "abc")
+    lose(locks, "a")
+    assert slow.begun.wait(CEILING)
+    assert first.lost
+    assert other.lock("b").acquire(timeout=3 * TTL) is None
+    # A loss is known at once, although it is told of later.
+    lose(locks, "c")
+    wait_until(lambda: third.lost, "the next loss is noticed")
+    assert not second.lost
+    assert slow.told == []
+    slow.go_on.set()
+    # Closing waits until all that was lost before is told.
+    second.release()
+    locks.close()
+    assert [names for names, _ in slow.told] == [("a",), ("c",)]
+    other.close()
+
+
+def test_on_lost_may_close_its_client(request: pytest.FixtureRequest) -> None:
+    closed = threading.Event()
+
+    def close(grant: distlock.Grant, why: str) -> None:
+        locks.close()
+        closed.set()
+
+    locks = distlock.connect(f"memory://{request.node.name}", ttl=TTL, on_lost=close)
+    take(locks, "a")
+    lose(locks, "a")
+    assert closed.wait(CEILING)
+
+
+def test_where_no_thread_can_be_started_the_loss_is_told_all_the_same(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+    locks = distlock.connect(f"memory://{request.node.name}", ttl=TTL, on_lost=lambda grant, why: told.set())
+    take(locks, "a")
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        lose(locks, "a")
+        assert told.wait(CEILING)
+    locks.close()
