@@ -11,7 +11,7 @@ from distlock.grant import Fence, Grant
 from distlock.locks import Locks
 from distlock.owner import current_owner
 from distlock.steps import Gate, Steps
-from distlock.web.guard import kept_for
+from distlock.web.guard import kept_for, refuse_kept
 from distlock.web.nesting import block_waiting
 from flask_distlock.opened import inside_guard
 from flask_distlock.sessions import Sessions, SessionTransactions
@@ -35,6 +35,7 @@ class SessionClient(Locks):
             return EnteredGrant(again.grant, again.kept)
         transactions = self._sessions.transactions(BLOCK, is_view=False)
         transactions.refuse_open(names, nested=inside_guard())
+        refuse_kept(self, names)
         with block_waiting(self, names, seconds) as most:
             grant = yield from self._client._acquire(names, gate, most, ttl)
         return None if grant is None else SessionGrant(grant, self._client, transactions)

@@ -206,6 +206,7 @@ def _wanted(
         _refuse_unfenced(again, names, fence)
         return (), again.kept
     transactions.refuse_open(names, nested=bool(running))
+    refuse_kept(client, names)
     return names, None
 
 
@@ -216,6 +217,19 @@ def kept_for(client: Locks, names: Sequence[str]) -> Held | None:
             one.grant.check()
             return one
     return None
+
+
+def refuse_kept(client: Locks, names: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if this request keeps some of *names*: it would wait for itself."""
+    for one in held():
+        both = [name for name in names if name in one.grant.names]
+        if one.kept and both and client.is_place_of(one.client):
+            raise ConfigurationError(
+                f"{', '.join(map(repr, both))} is kept by this request until the transaction that was begun "
+                f"under it has ended, and would be waited for in vain with {', '.join(map(repr, names))}: "
+                "call db.session.commit() or rollback() before, in the same app context, or take all names "
+                "at once where the first is taken."
+            )
 
 
 def _refuse_unfenced(outer: Held, names: Sequence[str], fence: str | None) -> None:

@@ -251,6 +251,26 @@ def test_a_thread_with_the_context_of_a_request_that_is_over_keeps_nothing(shop:
     assert ["returned with uncommitted changes" in one for one in told] == [True]
 
 
+@pytest.mark.parametrize("again", ["guard", "block"])
+def test_a_kept_lock_is_not_waited_for_with_another_in_a_context_of_its_own(shop: Shop, again: str) -> None:
+    both = distributed_lock("product_1", "z", timeout=0)(shop.sell)
+
+    @shop.app.post("/")
+    def view() -> str:
+        with shop.locks.lock("product_1"):
+            shop.product().stock -= 1
+            shop.db.session.flush()
+        block = shop.locks.lock("product_1", "z", timeout=0)
+        ask = both if again == "guard" else block.acquire
+        with shop.app.app_context(), pytest.raises(ConfigurationError, match="'product_1' is kept by this"):
+            ask()
+        shop.db.session.commit()
+        return "sold"
+
+    assert shop.post().text == "sold"
+    assert not held(shop)
+
+
 def test_two_guards_of_one_request_end_with_one_transaction(shop: Shop, sell: Call) -> None:
     inner = distributed_lock("product_2", timeout=0)(sell)
 
