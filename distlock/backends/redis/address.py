@@ -55,7 +55,10 @@ class Address:
             parts = urlsplit(url)
             self.host = unquote(parts.hostname or "localhost")
             self.port = 6379 if parts.port is None else parts.port
-            query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+            pairs = parts.query.split("&") if parts.query else []
+            query = parse_qsl(
+                "&".join(filter(None, pairs)), keep_blank_values=True, strict_parsing=any(pairs)
+            )
             # What no resolver takes is found here, and not at the first lock.
             self.host.encode("idna")
         except (ValueError, UnicodeError):
@@ -70,6 +73,8 @@ class Address:
         # What is left of a password with a special character in it may look like a port or a path.
         if self.port == 0 or "@" in f"{parts.path}{parts.query}" or (self.path and parts.hostname):
             self._unreadable()
+        if not all(pairs):
+            self._refuse("Its query has an & too many: take it out.")
         given = self._given(query)
         self.username = given.get("username") or unquote(parts.username or "")
         self.password = given.get("password") or unquote(parts.password or "")
@@ -163,5 +168,6 @@ class Address:
         # The cause would quote the URL, and with it the password.
         raise ConfigurationError(
             "The URL of the Redis server cannot be read. Write redis://[user:password@]host[:port][/db], "
-            "rediss://… for TLS or unix:///path/to/redis.sock[?db=0]; quote special characters as %XX."
+            "rediss://… for TLS or unix:///path/to/redis.sock[?db=0]; in "
+            "user, password and query write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %."
         ) from None
