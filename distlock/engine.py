@@ -24,6 +24,7 @@ from distlock.keeper import Keeper
 from distlock.lifting import OnLifted
 from distlock.news import News
 from distlock.owner import Owner
+from distlock.refusals import log
 from distlock.rlock import Inside
 from distlock.room import Room, Rooms
 from distlock.steps import Call, Gate, Park, Steps
@@ -252,8 +253,10 @@ class Engine:
         try:
             self.undoing.catch_up()
             holds = list(self.keeper.holds)
+            refusals = self.keeper.refusals.take()
         finally:
             self.mutex.release()
+        log(refusals)
         for hold in holds:
             # A daemon thread runs on until the very end: with its lock given back there would be two inside.
             kept = hold.waiter is None or may_run(hold.waiter.owner[0])

@@ -102,3 +102,31 @@ def test_a_service_that_does_not_answer_delays_the_end_for_seconds_at_most(
     own_server.pause()
     said, _ = process.communicate("go on\n", timeout=CEILING)
     assert said == "lost True\n"
+
+
+REFUSED = """
+import threading
+
+import distlock
+from distlock.testing.fixtures import wait_for_waiters
+
+locks = distlock.connect("memory://", timeout=60, max_waiters=1)
+grant = locks.lock("product_1").acquire()
+waiter = threading.Thread(target=locks.lock("product_1").acquire)
+waiter.start()
+wait_for_waiters(locks, 1)
+for _ in range(5):
+    try:
+        locks.lock("product_1").acquire()
+    except distlock.TooManyWaiters:
+        pass
+grant.release()
+waiter.join()
+"""
+
+
+def test_what_was_refused_last_is_logged() -> None:
+    process = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=CEILING)
+    assert process.returncode == 0
+    counts = [int(line.split()[0]) for line in process.stderr.splitlines() if "refused at once" in line]
+    assert sum(counts) == 5
