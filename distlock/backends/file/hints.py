@@ -51,6 +51,8 @@ class Listener:
         self._keys: dict[str, str] = {}
         self._watched: dict[int, int] = {}
         self._closing = False
+        #: Nobody but the thread knows of the FIFO.
+        self._orphan = False
         os.mkfifo(self._name, 0o600, dir_fd=tree.wake)
         try:
             # Open for writing as well, so that it never reads as ended when a writer closes.
@@ -120,9 +122,13 @@ class Listener:
         try:
             self._thread.start()
         except BaseException as error:
-            os.close(self._fifo)
-            if not isinstance(error, RuntimeError):
+            if self._thread.ident is not None or not isinstance(error, RuntimeError):
+                # Interrupted: the thread may run, and closes what it reads.
+                with self._lock:
+                    self._closing = self._orphan = True
+                    self._poke()
                 raise
+            os.close(self._fifo)
             raise BackendUnavailable(
                 "A lock cannot be waited for, because this process can start no more threads "
                 f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, "
@@ -152,6 +158,9 @@ class Listener:
                 self._hear()
             if dead:
                 self._mourn(dead)
+        with self._lock:
+            if self._orphan:
+                os.close(self._fifo)
 
     def _hear(self) -> None:
         """Read all hints that are there, and pass on each key once."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import os
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -13,8 +15,11 @@ from typing import Any
 import pytest
 
 import distlock
+from distlock.backends.file import hints
+from distlock.backends.file.place import Place
+from distlock.backends.file.tree import Tree
 from distlock.testing.fixtures import engine_of
-from tests.backends.file.peer import Peer
+from tests.backends.file.peer import Peer, Sink
 from tests.core.interrupts import Interrupted, interrupted
 
 #: Seconds. Who is granted nothing for that long waits in vain.
@@ -94,3 +99,26 @@ def test_whoever_is_interrupted_leaves_no_dead_name(
     gc.collect()
     locks.close()
     other.close()
+
+
+def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_its_thread_ends(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    start = threading.Thread.start
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise Interrupted
+
+    tree = Tree(Place(url))
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    with pytest.raises(Interrupted):
+        hints.Listener(tree, 1, Sink())
+    monkeypatch.undo()
+    started[0].join(10)
+    assert not started[0].is_alive()
+    assert len(os.listdir("/proc/self/fd")) == before
+    tree.close()
