@@ -111,7 +111,7 @@ def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loss, "tell", _nothing)
+    patch.setattr(loss.Losses, "tell_aside", _nothing)
 
 
 def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
