@@ -117,7 +117,9 @@ def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
 def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
     """As redis-py did until 3.0."""
     honest = Lock._opened
-    patch.setattr(Lock, "_opened", lambda self, block, grant: grant and honest(self, block, grant))
+    patch.setattr(
+        Lock, "_opened", lambda self, block, grant, frame: grant and honest(self, block, grant, frame)
+    )
 
 
 def a_context_owns_the_reentrant_lock(patch: pytest.MonkeyPatch) -> None:
