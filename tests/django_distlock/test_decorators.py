@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import io
 import logging
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -296,16 +294,3 @@ class TestPlainFunctions:
             sell(1)
         kept_out.set()
         first.join()
-
-
-@pytest.mark.parametrize("names", [(), ("product_{id}",), ("product_<id",)])
-def test_what_is_wrong_in_a_decorator_names_its_line(names: tuple[str, ...]) -> None:
-    line = inspect.currentframe().f_lineno + 3  # type: ignore[union-attr]
-    with pytest.raises(ConfigurationError) as told:
-
-        @distributed_lock(*names)
-        def buy(request: HttpRequest, id: int) -> HttpResponse: ...
-
-    assert str(told.value).startswith(f"{__name__}, line {line}: ")
-    # Its last line says all: no other traceback is above it.
-    assert "another exception" not in "".join(traceback.format_exception(told.value))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+import traceback
 
 import pytest
+from django.http import HttpRequest, HttpResponse
 
+from distlock.errors import ConfigurationError
+from django_distlock import distributed_lock
 from tests.web.quickstart import own_environment
 
 SITE = """
@@ -119,3 +124,16 @@ def test_memory_outside_of_debug_mode_is_told_by_the_log(view: str, debug: bool,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count(ALONE) == lines, done.stderr
+
+
+@pytest.mark.parametrize("names", [(), ("product_{id}",), ("product_<id",)])
+def test_what_is_wrong_in_a_decorator_names_its_line(names: tuple[str, ...]) -> None:
+    line = inspect.currentframe().f_lineno + 3  # type: ignore[union-attr]
+    with pytest.raises(ConfigurationError) as told:
+
+        @distributed_lock(*names)
+        def buy(request: HttpRequest, id: int) -> HttpResponse: ...
+
+    assert str(told.value).startswith(f"{__name__}, line {line}: ")
+    # Its last line says all: no other traceback is above it.
+    assert "another exception" not in "".join(traceback.format_exception(told.value))

@@ -16,7 +16,6 @@ from flask.views import MethodView
 from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
 from flask_distlock import DistLock, distributed_lock
-from flask_distlock.signals import lock_refused
 from tests.flask_distlock.session_shop import Call, Shop, after, commit_and_note, held
 
 
@@ -283,31 +282,6 @@ def test_two_guards_of_one_request_end_with_one_transaction(shop: Shop, sell: Ca
     shop.serve(inner)
     assert shop.post().text == "sold"
     assert shop.log == ["names ('product_1',)+", "commit+", "after-"]
-
-
-def test_no_waiter_keeps_a_connection(shop: Shop) -> None:
-    checked_out: list[int] = []
-    with shop.app.app_context():
-        pool: Any = shop.db.engine.pool
-        holder = shop.locks.lock("product_1")
-        holder.acquire()
-
-    def name(request: object) -> str:
-        checked_out.append(pool.checkedout())
-        return "product_1"
-
-    def refused(sender: Flask, **what: Any) -> None:
-        checked_out.append(pool.checkedout())
-
-    @shop.app.before_request
-    def login() -> None:
-        shop.product()
-
-    shop.app.add_url_rule("/", "view", distributed_lock(name, timeout=0.1)(lambda: "sold"), methods=["POST"])
-    with lock_refused.connected_to(refused, shop.app):
-        assert shop.post().status_code == 423
-    holder.release()
-    assert checked_out == [1, 0]
 
 
 def test_nothing_is_logged_where_all_goes_well(

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
+from flask_distlock.signals import lock_refused
 from tests.databases import Databases
 from tests.flask_distlock.sales import Store
 from tests.flask_distlock.session_shop import Shop
@@ -180,3 +181,28 @@ def test_a_block_below_a_login_check_says_what_to_write(shop: Shop) -> None:
 
     shop.app.add_url_rule("/", "view", view, methods=["POST"])
     assert shop.post().text == "sold"
+
+
+def test_no_waiter_keeps_a_connection(shop: Shop) -> None:
+    checked_out: list[int] = []
+    with shop.app.app_context():
+        pool: Any = shop.db.engine.pool
+        holder = shop.locks.lock("product_1")
+        holder.acquire()
+
+    def name(request: object) -> str:
+        checked_out.append(pool.checkedout())
+        return "product_1"
+
+    def refused(sender: Flask, **what: Any) -> None:
+        checked_out.append(pool.checkedout())
+
+    @shop.app.before_request
+    def login() -> None:
+        shop.product()
+
+    shop.app.add_url_rule("/", "view", distributed_lock(name, timeout=0.1)(lambda: "sold"), methods=["POST"])
+    with lock_refused.connected_to(refused, shop.app):
+        assert shop.post().status_code == 423
+    holder.release()
+    assert checked_out == [1, 0]
