@@ -31,6 +31,13 @@ def queued(directory: Path) -> int:
     return len(list(directory.glob("v2/queue/*/*")))
 
 
+def in_line(one: Contender, key: str, directory: Path, count: int) -> None:
+    """Until *count* hold or wait, and the newest writes no more: stopped in there it would stop all."""
+    wait_until(lambda: queued(directory) == count, f"{count} stand in line")
+    # It looks under the writers' lock.
+    one.backend.locked(key)
+
+
 def standing_still(each: Peer) -> None:
     each.signal(signal.SIGSTOP)
     status = Path(f"/proc/{each.pid}/stat")
@@ -46,7 +53,7 @@ def test_a_first_waiter_that_stands_still_blocks_nobody(
     stopped = first.begin("acquire", key)
     wait_until(lambda: queued(directory) == 2, "the first waiter stands in line")
     waiting = second.begin("acquire_within", "product_1", CEILING)
-    wait_until(lambda: queued(directory) == 3, "the second waiter stands in line")
+    in_line(one, key, directory, 3)
     standing_still(first)
     one.backend.release(mine)
     fence = waiting.result(CEILING)["fence"]
@@ -66,7 +73,7 @@ def test_a_time_out_behind_one_that_stands_still_is_kept(
     one.held(mine)
     first, second = peer(), peer()
     first.begin("acquire", key)
-    wait_until(lambda: queued(directory) == 2, "the first waiter stands in line")
+    in_line(one, key, directory, 2)
     standing_still(first)
     waiting = second.begin("acquire_within", "product_1", 0.3)
     assert waiting.result(CEILING)["fence"] is None
@@ -84,7 +91,7 @@ def test_a_whole_row_of_waiters_that_stand_still_is_passed_over(
     for number in range(3):
         each = peer()
         each.begin("acquire", key)
-        wait_until(lambda count=number + 2: queued(directory) == count, "it stands in line")
+        in_line(one, key, directory, number + 2)
         standing_still(each)
     two.queued(last)
     one.backend.release(mine)
