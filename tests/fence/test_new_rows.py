@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
+from distlock.clock import now
 from distlock.errors import LockTimeout
 from flask_distlock.fence import fenced
 from tests.databases import on
@@ -138,12 +139,14 @@ def test_new_names_do_not_wait_for_each_other(engine: Engine, strict: Engine) ->
 
 @at_every_level
 def test_the_wait_for_a_new_row_ends_in_time(engine: Engine, strict: Engine) -> None:
+    began = now()
     with (
         Session(strict) as session,
         fenced(session, strict, grant(1), lambda: 30.0),
         pytest.raises(LockTimeout, match="an earlier holder's transaction was still open"),
     ):
         Second(strict, 2, "product_1", seconds=0.2).buy()
+    assert now() - began < 15
     assert rows(engine) == 0
 
 
