@@ -1,6 +1,6 @@
 """Fifty buyers who all start together and ask ten times each.
 
-Runs alone, with its web page, against a shop that `python -m loadtest up` has opened. It imports nothing
+Runs alone, with its web page, against a shop that `scripts/demo up` has opened. It imports nothing
 of this project, because the `locust` command finds it by its path.
 """
 

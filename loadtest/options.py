@@ -1,4 +1,4 @@
-"""What can be asked of ``python -m loadtest``, and what can't, with the reason."""
+"""What can be asked of ``scripts/demo``, and what can't, with the reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m loadtest",
+        prog="scripts/demo",
         description="Fifty buyers, one product: does the shop sell more than it has?",
         epilog=EPILOG,
     )

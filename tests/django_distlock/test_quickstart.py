@@ -26,12 +26,6 @@ from django.db import models
 class Product(models.Model):
     stock = models.IntegerField()
 """
-URLS = """
-from django.urls import path
-from shop.views import reduce_stock
-
-urlpatterns = [path("products/<int:id>/reduce", reduce_stock)]
-"""
 CSRF = {"Cookie": f"csrftoken={'x' * 32}", "X-CSRFToken": "x" * 32}
 
 
@@ -46,13 +40,14 @@ def start_project(folder: Path, url: str) -> None:
     folder.mkdir()
     run(folder, "-m", "django", "startproject", "mysite", ".")
     run(folder, "manage.py", "startapp", "shop")
-    setting, views = snippets("django.md")[:2]
+    setting, views, urls = snippets("django.md")[:3]
     with (folder / "mysite" / "settings.py").open("a") as settings:
         settings.write("\nINSTALLED_APPS += ['shop']\n")
         settings.write(setting.replace("redis://localhost:6379/0", url))
     (folder / "shop" / "models.py").write_text(MODELS)
     (folder / "shop" / "views.py").write_text(views)
-    (folder / "mysite" / "urls.py").write_text(URLS)
+    with (folder / "mysite" / "urls.py").open("a") as file:
+        file.write(urls)
     run(folder, "manage.py", "check", "--fail-level", "WARNING")
     run(folder, "manage.py", "makemigrations", "shop")
     run(folder, "manage.py", "migrate")

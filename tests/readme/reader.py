@@ -16,7 +16,7 @@ from tests.web.quickstart import code_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-SETTING, DJANGO_VIEW, FLASK_APP = code_blocks(README, "python")
+SETTING, DJANGO_VIEW, DJANGO_URLS, FLASK_APP = code_blocks(README, "python")
 #: What the README takes as given: a shop with products, and a way to serve it.
 DJANGO_MODELS = """
 from django.db import models
@@ -24,12 +24,6 @@ from django.db import models
 
 class Product(models.Model):
     stock = models.IntegerField()
-"""
-DJANGO_URLS = """
-from django.urls import path
-from shop.views import reduce_stock
-
-urlpatterns = [path("products/<int:id>/reduce", reduce_stock)]
 """
 FLASK_SHOP = """
 from flask import Flask
@@ -44,9 +38,39 @@ class Product(db.Model):
     id = db.Column(db.Integer, primary_key=True)
     stock = db.Column(db.Integer, nullable=False)
 """
+#: A page that has the README's form.
+DJANGO_PAGE = """
+from django.views.generic import TemplateView
+
+urlpatterns += [path("", TemplateView.as_view(template_name="buy.html"))]
+"""
+(FORM,) = re.findall("`(<form.*?</form>)`", README)
 OWN = ["gunicorn", "Flask-SQLAlchemy"]
-#: Django's own protection of forms asks for both.
-CSRF = {"Cookie": f"csrftoken={'x' * 32}", "X-CSRFToken": "x" * 32}
+
+
+#: The commands that the README buys with, in a shell.
+(DJANGO_CURL,) = (block for block in code_blocks(README, "sh") if "curl" in block)
+(FLASK_CURL,) = re.findall(r"`(curl [^`]*)`", README)
+
+
+def typed(lines: str) -> dict[str, str]:
+    """The headers that curl sends when *lines* are typed into a shell."""
+    shown = f"curl() {{ printf '%s\\n' \"$@\"; }}\n{lines}"
+    done = subprocess.run(["sh", "-euc", shown], capture_output=True, text=True, check=True)
+    words = iter(done.stdout.splitlines())
+    method, headers = "GET", dict[str, str]()
+    for word in words:
+        if word == "-X":
+            method = next(words)
+        elif word == "-b":
+            headers["Cookie"] = next(words)
+        elif word == "-H":
+            name, _, value = next(words).partition(": ")
+            headers[name] = value
+        else:
+            assert re.fullmatch(r"http://localhost:(8000|5000)/products/1/reduce", word), word
+    assert method == "POST"
+    return headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +136,16 @@ class Reader:
             settings.write(f'\nINSTALLED_APPS += ["shop"]\n{setting}')
         (folder / "shop" / "models.py").write_text(DJANGO_MODELS)
         (folder / "shop" / "views.py").write_text(view)
-        (folder / "mysite" / "urls.py").write_text(DJANGO_URLS)
+        with (folder / "mysite" / "urls.py").open("a") as urls:
+            urls.write(f"\n{DJANGO_URLS}{DJANGO_PAGE}")
+        (folder / "shop" / "templates").mkdir()
+        (folder / "shop" / "templates" / "buy.html").write_text(FORM)
         self.run("manage.py", "makemigrations", "shop", cwd=folder)
         self.run("manage.py", "migrate", cwd=folder)
         self.run("manage.py", "check", "--fail-level", "WARNING", cwd=folder)
         fill = f"from shop.models import Product; Product.objects.create(stock={stock})"
         self.run("manage.py", "shell", "-c", fill, cwd=folder)
-        return Shop(folder, "mysite.wsgi", folder / "db.sqlite3", "shop_product", CSRF)
+        return Shop(folder, "mysite.wsgi", folder / "db.sqlite3", "shop_product", typed(DJANGO_CURL))
 
     def flask(self, folder: Path, lines: str, stock: int, prepare: str = "pass") -> Shop:
         """A new app with a table of products, and the README's lines below it."""
@@ -127,7 +154,7 @@ class Reader:
         fill = "from app import *\nwith app.app_context():\n    db.create_all()\n"
         fill += f"    db.session.add(Product(stock={stock}))\n    db.session.commit()\n    {prepare}\n"
         self.run("-c", fill, cwd=folder)
-        return Shop(folder, "app:app", folder / "instance" / "shop.db", "product", {})
+        return Shop(folder, "app:app", folder / "instance" / "shop.db", "product", typed(FLASK_CURL))
 
 
 def copy_of_the_clone(folder: Path) -> Path:

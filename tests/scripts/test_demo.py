@@ -40,7 +40,7 @@ def bash(clone: Path, lines: str) -> list[str]:
 def test_the_help_installs_nothing(clone: Path) -> None:
     done = run(clone, "scripts/demo", "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: ")
+    assert done.stdout.startswith("usage: scripts/demo ")
     assert "installed first" not in done.stdout
     assert not (clone / ".venv").exists()
 
