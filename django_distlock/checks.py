@@ -10,12 +10,20 @@ from django.core.checks import CheckMessage, Error, Info, Tags, register
 from django.core.checks import Warning as Caution
 from django.urls import get_resolver
 
-from distlock.errors import ConfigurationError
+from distlock.errors import ConfigurationError, LockError
 from distlock.web.capacity import uncapped
 from distlock.web.decorator import Told, unused
 from distlock.web.joined import joined
-from distlock.web.services import make_client
-from distlock.web.settings import DEFAULT_ALIAS, Kind, contended_status, find_problems, misspelled, read
+from distlock.web.services import make_client, refuse_unusable
+from distlock.web.settings import (
+    DEFAULT_ALIAS,
+    Kind,
+    Service,
+    contended_status,
+    find_problems,
+    misspelled,
+    read,
+)
 from django_distlock.audit import Found, guards_at, misplaced, passed_by, reads_early
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.routes import Route, misfits, routes
@@ -145,16 +153,26 @@ def _check_placement(route: Route) -> Iterator[CheckMessage]:
 
 def _check_services(setting: object) -> Iterator[CheckMessage]:
     for alias, service in read(setting).items():
-        try:
-            make_client(service).close()
-        except ConfigurationError as error:
-            yield Error(str(error), id="distlock.E002")
+        yield from _check_service(service)
         if service.scheme in {"memory", "dummy"} and not settings.DEBUG:
             yield Caution(
                 f"DISTLOCK[{alias!r}] uses the {service.scheme} backend, which keeps no other process out.",
                 hint="Outside of tests use a lock service that all servers share.",
                 id="distlock.W002",
             )
+
+
+def _check_service(service: Service) -> Iterator[CheckMessage]:
+    try:
+        make_client(service).close()
+    except ConfigurationError as error:
+        yield Error(str(error), id="distlock.E002")
+        return
+    try:
+        refuse_unusable(service)
+    except LockError as error:
+        hint = "Found by the user who runs this check: run it as the user who serves the site."
+        yield Error(str(error), hint=hint, id="distlock.E014")
 
 
 def _not_configured() -> CheckMessage:

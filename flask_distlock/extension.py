@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from flask import Flask, current_app, request
 
-from distlock.errors import ConfigurationError
+from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.database_setting import fence_for
 from distlock.web.joined import joined
-from distlock.web.services import Services, make_client, warn_if_alone, without_settings
+from distlock.web.services import (
+    Services,
+    make_client,
+    refuse_unusable,
+    warn_if_alone,
+    without_settings,
+)
 from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, misspelled, read
 from flask_distlock.blocks import BLOCK, SessionClient
 from flask_distlock.bridge import pass_on
@@ -76,10 +83,16 @@ class DistLock:
     def check(self, app: Flask) -> None:
         """Look now for what the first request would find: guards in the wrong place, rules for no route.
 
-        Call it when all routes are registered. Raises `ConfigurationError`.
+        Call it when all routes are registered. A lock directory is looked at, too, and no server is asked.
+        Raises `ConfigurationError`.
         """
         with app.app_context():
             _check(app, current_state())
+        if (setting := app.config["DISTLOCK"]) is not None:
+            for service in read(setting).values():
+                # A full disk may pass before the first request.
+                with suppress(BackendUnavailable):
+                    refuse_unusable(service)
 
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""

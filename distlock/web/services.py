@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from distlock.errors import ConfigurationError
+from distlock.errors import ConfigurationError, LockError
 from distlock.lifting import OnLifted
 from distlock.locks import Locks, connect
 from distlock.loss import OnLost
@@ -113,6 +113,23 @@ def make_client(service: Service, on_lost: OnLost | None = None, on_lifted: OnLi
     except (ConfigurationError, TypeError) as error:
         # TypeError: an option with the name of an argument, or one that another library would take.
         raise ConfigurationError(f"DISTLOCK[{service.alias!r}]: {error}") from error
+
+
+def refuse_unusable(service: Service) -> None:
+    """Raise `ConfigurationError` or `BackendUnavailable` if *service* is a directory that can't be used.
+
+    As the first lock would, but nothing is made there. No server is asked: what may be away just now is no
+    fault of the settings.
+    """
+    if service.scheme != "file":
+        return
+    # Where a site uses it, its system has what that needs.
+    from distlock.backends.file import usable
+
+    try:
+        usable.refuse_unusable(service.location)
+    except LockError as error:
+        raise type(error)(f"DISTLOCK[{service.alias!r}]: {error}") from error
 
 
 def warn_if_alone(service: Service) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from django.test import Client
 from django.urls import include, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from django_distlock import distributed_lock
+from distlock.errors import ConfigurationError
+from django_distlock import distributed_lock, locks
 
 Serve = Callable[..., Client]
 
@@ -195,3 +197,17 @@ class TestNames:
         serve(csrf_exempt(distributed_lock(buy.__wrapped__)))
         assert found() == ["distlock.E008"]
         assert "test_checks.buy: A lock needs a name" in hints()
+
+
+def test_a_lock_directory_that_can_not_be_used_is_an_error(settings: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "locks"
+    settings.DISTLOCK = {"default": {"LOCATION": f"file://{directory}"}}
+    assert found() == []
+    assert not directory.exists()
+    directory.mkdir()
+    directory.chmod(0o777)
+    assert found() == ["distlock.E014"]
+    with pytest.raises(ConfigurationError) as used:
+        locks.lock("product_1").acquire()
+    assert f"DISTLOCK['default']: {used.value}" in hints()
+    assert "run it as the user who serves the site" in hints()

@@ -132,3 +132,16 @@ def test_without_settings_files_serve_this_host_while_debugging(
     with app.app_context(), locks.lock("product_1"):
         assert locks.lock("product_1").locked()
     assert (tmp_path / "distlock").is_dir()
+
+
+def test_the_check_looks_at_a_lock_directory(
+    locks: DistLock, make_app: Callable[..., Flask], tmp_path: Path
+) -> None:
+    directory = tmp_path / "locks"
+    app = make_app(DISTLOCK=f"file://{directory}")
+    locks.check(app)
+    assert not directory.exists()
+    directory.mkdir()
+    directory.chmod(0o777)
+    with pytest.raises(ConfigurationError, match=r"DISTLOCK.*may be written by everybody.*install -d"):
+        locks.check(app)

@@ -15,6 +15,9 @@ from distlock.errors import BackendUnavailable, ConfigurationError
 #: The format of what lies in the directory; another format gets another folder and never meets this one.
 FORMAT = "v2"
 
+#: The file in there that every contender has locked a byte of.
+STATE = "state"
+
 #: What no repetition of the call will heal.
 _HOPELESS = {
     errno.EACCES: "may not be written by this user",
@@ -41,7 +44,7 @@ class Place:
     def __init__(self, url: str) -> None:
         self.directory = directory_of(url)
         self.root = f"{self.directory}/{FORMAT}"
-        self.state = f"{self.root}/state"
+        self.state = f"{self.root}/{STATE}"
         self.refuse_network()
 
     def refuse_network(self) -> None:

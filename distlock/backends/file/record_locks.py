@@ -17,14 +17,12 @@ import struct
 import sys
 import threading
 
-from distlock.backends.file.place import Place
+from distlock.backends.file.place import STATE, Place
 from distlock.backends.file.tree import Tree
 from distlock.backends.file.writing import HELD_BY_OTHERS, Writers, Writing
 from distlock.errors import BackendUnavailable
 
 SHARDS = 256
-
-_STATE = "state"
 
 #: Locked bytes need not exist. The first bytes serialise writers, one for each shard; a contender's byte lies
 #: this far out plus its own 60 random bits, so that nobody has to hand out bytes or take them back.
@@ -139,7 +137,7 @@ def attach(place: Place, tree: Tree) -> RecordLocks:
     with _guard:
         try:
             # Look before opening: a second descriptor could never be closed again.
-            status = os.stat(_STATE, dir_fd=tree.root, follow_symlinks=False)
+            status = os.stat(STATE, dir_fd=tree.root, follow_symlinks=False)
             locks = _attached.get(_identity(status))
         except FileNotFoundError:
             locks = None
@@ -172,13 +170,13 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 def _open(tree: Tree) -> int:
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(_STATE, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=tree.root)
+        descriptor = os.open(STATE, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=tree.root)
     except FileExistsError:
-        descriptor = os.open(_STATE, flags, dir_fd=tree.root)
+        descriptor = os.open(STATE, flags, dir_fd=tree.root)
     else:
         os.fchmod(descriptor, tree.file_mode())
     try:
-        tree.require_file(descriptor, _STATE)
+        tree.require_file(os.fstat(descriptor), STATE)
     except BaseException:
         os.close(descriptor)
         raise

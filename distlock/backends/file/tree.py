@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -34,11 +35,13 @@ class Tree:
     there (its owner, or its group too) may use the locks.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, mkdir: Callable[..., None] = os.mkdir) -> None:
+        """*mkdir*: called as `os.mkdir` for what is missing."""
         self._place = place
+        self._mkdir = mkdir
         self._opened: dict[int, _Opened] = {}
         self._group: int | None = None
-        self._base = self._keep(_walk(place.directory), place.directory)
+        self._base = self._keep(_walk(place.directory, mkdir), place.directory)
         try:
             self._require(os.fstat(self._base), place.directory)
             #: Where the state file is, the lines, and the FIFOs of those who wait.
@@ -84,7 +87,7 @@ class Tree:
     def make(self, name: str, parent: int) -> None:
         """Make the directory *name* in *parent*, with the rights of the lock directory."""
         try:
-            os.mkdir(name, 0o700, dir_fd=parent)
+            self._mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:
             return
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
@@ -98,9 +101,8 @@ class Tree:
         """The rights of our files: whoever may write in the lock directory, but never everybody."""
         return self._rights() & 0o660 | 0o600
 
-    def require_file(self, descriptor: int, name: str) -> None:
-        """Raise unless the open file *name* is a plain one that only those who are trusted can change."""
-        status = os.fstat(descriptor)
+    def require_file(self, status: os.stat_result, name: str) -> None:
+        """Raise unless the file *name* is a plain one that only those who are trusted can change."""
         self._require(status, f"{self._place.root}/{name}")
         # A second name is somebody else's way to have us write into a file of another purpose.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
@@ -147,7 +149,7 @@ class Tree:
             trust.require(status, path, directory, group=self._group, inside=True)
 
 
-def _walk(directory: str) -> int:
+def _walk(directory: str, mkdir: Callable[..., None]) -> int:
     """A descriptor of the absolute *directory*, made where it is missing. Raises `trust.Distrusted`."""
     here, path = os.open("/", _ANCESTOR), "/"
     ahead = _steps(directory)
@@ -160,7 +162,7 @@ def _walk(directory: str) -> int:
             try:
                 target = _link(step, here, below, directory)
                 if target is None:
-                    following = _ancestor(step, here, 0o755 if ahead else 0o700)
+                    following = _ancestor(step, here, 0o755 if ahead else 0o700, mkdir)
                 else:
                     links += 1
                     if links > _MOST_LINKS:
@@ -196,9 +198,9 @@ def _link(step: str, here: int, path: str, directory: str) -> str | None:
     return None
 
 
-def _ancestor(step: str, here: int, mode: int) -> int:
+def _ancestor(step: str, here: int, mode: int, mkdir: Callable[..., None]) -> int:
     with suppress(FileNotFoundError):
         return os.open(step, _ANCESTOR, dir_fd=here)
     with suppress(FileExistsError):
-        os.mkdir(step, mode, dir_fd=here)
+        mkdir(step, mode, dir_fd=here)
     return os.open(step, _ANCESTOR, dir_fd=here)
