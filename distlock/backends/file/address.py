@@ -53,7 +53,7 @@ def directory_of(url: str) -> str:
             f"behind three slashes. Write {meant}"
         )
     path = parts.path
-    if parts.query or parts.fragment or "?" in url or "#" in url:
+    if "?" in url or "#" in url:
         raise ConfigurationError(
             "The URL of the lock directory has a query or fragment: the file backend takes none. Options are "
             f"arguments of connect() or OPTIONS. Write {EXAMPLE}; a ? in a name is %3F, and a # is %23."
