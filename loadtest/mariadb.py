@@ -45,10 +45,11 @@ def running_mariadb() -> Iterator[str]:
         data, log, users, port = home / "data", home / "log", home / "users.sql", free_port()
         users.write_text(USERS)
         # --no-defaults: this machine may have a MariaDB of its own, with settings of its own.
+        # --tmpdir: one that starts clears the temporary tables there away, be they another server's.
+        places = ("--no-defaults", f"--datadir={data}", f"--tmpdir={home}")
         normal = "--auth-root-authentication-method=normal"
-        command = [install, "--no-defaults", f"--datadir={data}", "--skip-test-db", normal]
-        run_once("MariaDB's installation", command, log, account)
-        command = [server_command, "--no-defaults", f"--datadir={data}", f"--port={port}", *OPTIONS]
+        run_once("MariaDB's installation", [install, *places, "--skip-test-db", normal], log, account)
+        command = [server_command, *places, f"--port={port}", *OPTIONS]
         # SIGKILL: an orderly end takes seconds, for data that nobody needs.
         command += [f"--init-file={users}"]
         server = Child("MariaDB", command, log, account=account, stop_with=signal.SIGKILL)

@@ -32,6 +32,17 @@ def test_a_server_listens_on_the_loopback_only_and_leaves_nothing(
     assert not home.exists()
 
 
+def test_a_mariadb_keeps_its_temporary_tables_to_itself() -> None:
+    """A server that starts clears those in its directory away: in a common one, also another server's."""
+    with SERVERS["mariadb"]() as url:
+        (process,) = [child for child in psutil.Process().children() if child.name() == "mariadbd"]
+        engine = create_engine(database_url(url))
+        with engine.connect() as connection:
+            folder = connection.execute(text("SELECT @@tmpdir")).scalar_one()
+        engine.dispose()
+        assert folder == process.cwd().removesuffix("/data")
+
+
 @pytest.mark.parametrize(
     ("database", "kind"),
     [
