@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -147,13 +148,14 @@ class TroubleConformance(ConformanceFixtures):
     def test_a_hung_holder_does_not_keep_the_lock(
         self, connect: Connect, other: distlock.Locks, name: str
     ) -> None:
-        told = threading.Event()
-        locks = connect(ttl=0.6, max_hold=0.5, on_lost=lambda grant, why: told.set())
+        told: SimpleQueue[str] = SimpleQueue()
+        locks = connect(ttl=0.6, max_hold=0.5, on_lost=lambda grant, why: told.put(why))
         grant = locks.lock(name).acquire()
         assert grant is not None
         second = other.lock(name).acquire(timeout=PATIENCE)
         assert second is not None
-        assert told.wait(PATIENCE)
+        # On a busy machine a renewal may be missed, too: that is not what ends this hold.
+        assert "max_hold" in told.get(timeout=PATIENCE)
         assert grant.lost
         assert second.fence > grant.fence
         grant.release()
