@@ -19,7 +19,19 @@ def check_free(port: int) -> None:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    """A port that nobody else is given in the next minute, so that runs side by side don't meet in one.
+
+    The kernel keeps it: a connection that this end has closed first stays in TIME_WAIT, and its port is no
+    longer among those that are free to choose from. A server may listen there by name, as all do that start
+    again at once (``SO_REUSEADDR``).
+    """
+    with socket.socket() as listener, socket.socket() as client:
+        # Reusable only from here on: with the option set, bind might choose a port that is kept for another.
+        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.listen(1)
+        client.connect(listener.getsockname())
+        listener.accept()[0].close()
         port: int = listener.getsockname()[1]
         return port
 

@@ -15,7 +15,8 @@ import pytest
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from distlock.backends.zookeeper.wire import Client
-from tests.redis_server import PATIENCE, eventually, free_port
+from loadtest.ports import free_port
+from tests.redis_server import PATIENCE, eventually
 
 #: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
 JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")

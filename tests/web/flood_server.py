@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.redis_server import eventually, free_port
+from loadtest.ports import free_port
+from tests.redis_server import eventually
 from tests.web.quickstart import listens, own_environment
 
 ROOT = Path(__file__).parents[2]

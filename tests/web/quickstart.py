@@ -14,7 +14,8 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.redis_server import eventually, free_port
+from loadtest.ports import free_port
+from tests.redis_server import eventually
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BUYERS = 16

@@ -15,8 +15,9 @@ import distlock
 from distlock.backends.base import Held
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
+from loadtest.ports import free_port
 from tests.backends.redis.contender import MakeContender, ask, some_key
-from tests.redis_server import RedisServer, eventually, free_port, running
+from tests.redis_server import RedisServer, eventually, running
 
 SECRET = "s3cr3t-Pa55"
 

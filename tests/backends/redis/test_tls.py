@@ -13,8 +13,9 @@ import pytest
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unavailable
 from distlock.errors import BackendUnavailable
+from loadtest.ports import free_port
 from tests.backends.redis.contender import MakeContender, ask
-from tests.redis_server import RedisServer, free_port, running
+from tests.redis_server import RedisServer, running
 
 server = contextmanager(running)
 

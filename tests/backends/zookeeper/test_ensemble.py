@@ -10,8 +10,9 @@ import pytest
 from distlock import clock
 from distlock.errors import BackendUnavailable
 from distlock.hold import margin
+from loadtest.ports import free_port
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
-from tests.redis_server import eventually, free_port
+from tests.redis_server import eventually
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
 
