@@ -1,12 +1,14 @@
 """Admission: a caller that would most likely wait in vain is refused at once, instead of being stored.
 
-What counts is how often this process is granted a name, not how long it holds it: the turns of other
-processes lengthen the interval between two grants, and nobody has to ask them.
+Behind n others one waits for n + 1 grants, so the wait is expected to be as long as the last n + 1 grants of
+this process took. The turns of other processes are in that, and nobody has to ask them. One slow grant counts
+once, however long the line is; a line that has become slow is known as such when one time-out is over.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING
 
 from distlock.errors import TooManyWaiters
@@ -16,37 +18,44 @@ if TYPE_CHECKING:
 
 #: Which share of what is left of its time-out a caller may be expected to wait.
 SHARE = 0.8
-#: How many grants the smoothed interval looks back. A turn of another process is one long interval among
-#: many short ones, so a single one must not count for all.
-LOOKS_BACK = 8
-#: A gap of so many seconds counts for as much as all before it: behind a slow view grants are too few to
-#: wait for eight of them.
-LONG = 2.0
-#: Seconds in which the interval of a name that nobody waits for halves: what was slow then may be fast now.
-HALF_LIFE = 10.0
+#: How many grants are looked back at, at the least: a few in a row may be quick, or slow, by chance.
+FEW = 8
+#: How many are remembered of a name. A longer line is expected to go on as those did.
+MANY = 128
+#: Seconds after which a name that nobody waits for is unknown again: what was slow then may be fast now.
+FORGOTTEN = 30.0
 #: How many names that nobody waits for are remembered.
 REMEMBERED = 1024
 
 
 class Pace:
-    """How often a room is granted its lock. An unknown name begins with one grant for nothing."""
+    """How often a room was granted its lock while somebody waited. What is not known of was for nothing."""
 
-    __slots__ = ("grants", "interval", "noted")
+    __slots__ = ("_marks", "noted")
 
     def __init__(self) -> None:
-        #: Smoothed seconds between two grants, while somebody waits.
-        self.interval = 0.0
-        self.grants = 1
+        #: When the grants were, on a clock that stands still while nobody waits.
+        self._marks = deque([0.0], MANY + 1)
+        #: When the last one was.
         self.noted = 0.0
 
-    def after(self, gap: float) -> float:
-        """What the interval were if a grant came now, *gap* seconds after the last one."""
-        weight = max(1 / min(self.grants + 1, LOOKS_BACK), gap / (gap + LONG))
-        return self.interval + (gap - self.interval) * weight
+    def note(self, gap: float, now: float) -> None:
+        """Another grant, or a wait without one, *gap* seconds after the last."""
+        self._marks.append(self._marks[-1] + gap)
+        self.noted = now
 
-    def note(self, gap: float) -> None:
-        self.interval = self.after(gap)
-        self.grants += 1
+    def took(self, grants: int) -> float:
+        """Seconds from the grant that was so many before the last one to the last one."""
+        if grants <= MANY:
+            return self._marks[-1] - self._marks[max(-1 - grants, -len(self._marks))]
+        return self.took(MANY) * grants / MANY
+
+    def takes(self, grants: int, gap: float) -> float:
+        """Seconds for the next *grants* grants. *gap*: how long the next one has been awaited by now.
+
+        It takes as long again. The open gap is one among others, unless the last whole one was longer.
+        """
+        return max(self.took(grants), gap + self.took(grants - 1))
 
 
 class Admission:
@@ -85,15 +94,14 @@ class Admission:
         room.granted = True
 
     def timed_out(self, room: Room, now: float) -> None:
-        """Somebody gave up. The interval is at least as long as the room has been waiting by now."""
-        _note(room, now, whole=False)
+        """Somebody gave up. With the last one ends the wait of the room, and what comes is a new line."""
+        if len(room.queue) == 1 and _note(room, now, whole=False):
+            room.since = now
 
     def recall(self, key: str, now: float) -> Pace | None:
         """What is known of a name that gets a room again."""
         pace = self._remembered.pop(key, None)
-        if pace is not None:
-            pace.interval *= 0.5 ** ((now - pace.noted) / HALF_LIFE)
-        return pace
+        return pace if pace is None or now - pace.noted < FORGOTTEN else None
 
     def remember(self, room: Room) -> None:
         """The room is gone. Only names that were waited for are worth it."""
@@ -107,25 +115,25 @@ class Admission:
 
 
 def expected_wait(room: Room, now: float) -> float:
-    """Seconds that one more caller of *room* waits, as far as one can tell.
+    """Seconds that one more caller of *room* waits, as far as one can tell."""
+    pace, gap = room.pace or _UNKNOWN, now - room.since
+    grants = len(room.queue) + 1
+    looked_at = max(grants, FEW)
+    return max(pace.takes(grants, gap), pace.takes(looked_at, gap) * grants / looked_at)
 
-    The next grant takes as long again as it has taken, or as usual, whatever is longer; then come those who
-    are ahead. For them the gap that is open counts as one among others: one slow holder does not make the
-    whole line slow.
+
+def _note(room: Room, now: float, whole: bool) -> bool:
+    """Count the gap that is open. *whole*: from grant to grant; else it is that long at least.
+
+    False: it tells nothing, since the last one was longer.
     """
-    gap = now - room.since
-    pace = room.pace or _UNKNOWN
-    return max(pace.interval, gap) + len(room.queue) * max(pace.interval, pace.after(gap))
-
-
-def _note(room: Room, now: float, whole: bool) -> None:
-    """Count the gap that is open. *whole*: from grant to grant; else the interval is that long at least."""
     gap = now - room.since
     if room.pace is None:
         room.pace = Pace()
-    if whole or gap > room.pace.interval:
-        room.pace.note(gap)
-        room.pace.noted = now
+    if not whole and gap <= room.pace.took(1):
+        return False
+    room.pace.note(gap, now)
+    return True
 
 
 def _full(name: str, waiting: int, limit: str) -> TooManyWaiters:

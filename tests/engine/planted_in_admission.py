@@ -27,19 +27,20 @@ def who_is_next_may_be_refused(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_open_gap_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        admission,
-        "expected_wait",
-        lambda room, now: (len(room.queue) + 1) * (room.pace.interval if room.pace else 0.0),
-    )
+    patch.setattr(Pace, "takes", lambda self, grants, gap: self.took(grants))
 
 
 def the_open_gap_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pace, "takes", lambda self, grants, gap: max(self.took(grants), grants * gap))
+
+
+def the_longest_grant_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "FEW", 1)
     patch.setattr(
-        admission,
-        "expected_wait",
-        lambda room, now: (
-            (len(room.queue) + 1) * max(room.pace.interval if room.pace else 0.0, now - room.since)
+        Pace,
+        "takes",
+        lambda self, grants, gap: (
+            grants * max(gap, *(self.took(n + 1) - self.took(n) for n in range(grants)))
         ),
     )
 
@@ -52,11 +53,7 @@ def only_holds_of_ones_own_count(patch: pytest.MonkeyPatch) -> None:
         honest(self, room, *rest)
 
     patch.setattr(Turns, "take", take)
-    patch.setattr(
-        admission,
-        "expected_wait",
-        lambda room, now: (len(room.queue) + 1) * (room.pace.interval if room.pace else 0.0),
-    )
+    the_open_gap_is_ignored(patch)
 
 
 def quiet_time_counts(patch: pytest.MonkeyPatch) -> None:
@@ -86,8 +83,7 @@ def trying_once_counts(patch: pytest.MonkeyPatch) -> None:
         honest(self, waiter)
         if waiter.grant is None:
             waiter.room.pace = waiter.room.pace or Pace()
-            waiter.room.pace.note(1.0)
-            waiter.room.pace.noted = waiter.room.since
+            waiter.room.pace.note(1.0, waiter.room.since)
 
     patch.setattr(Rooms, "leave", leave)
 
@@ -96,8 +92,8 @@ def dropped_rooms_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Admission, "remember", lambda self, room: None)
 
 
-def nothing_fades(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "HALF_LIFE", math.inf)
+def nothing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "FORGOTTEN", math.inf)
 
 
 def everything_is_remembered(patch: pytest.MonkeyPatch) -> None:
@@ -113,16 +109,18 @@ def patience_without_limit_ends(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def the_first_interval_is_believed(patch: pytest.MonkeyPatch) -> None:
-    honest = Pace.__init__
-
-    def build(self: Pace) -> None:
-        honest(self)
-        self.interval = 1.0
-
-    patch.setattr(Pace, "__init__", build)
-    patch.setattr(admission, "_UNKNOWN", Pace())
+def what_is_unknown_is_slow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pace, "took", lambda self, grants: grants * 1.0)
 
 
 def what_was_slow_stays_slow(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "LOOKS_BACK", 1000)
+    patch.setattr(admission, "FEW", 80)
+
+
+def a_few_grants_tell_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "FEW", 1)
+
+
+def a_longer_line_is_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    honest = Pace.took
+    patch.setattr(Pace, "took", lambda self, grants: honest(self, min(grants, admission.MANY)))

@@ -29,9 +29,12 @@ class Cancelled(BaseException):
 class SimulatedGate:
     def __init__(self) -> None:
         self.open = False
+        #: Called when it is woken.
+        self.heard: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
         self.open = True
+        self.heard()
 
     def alive(self) -> bool:
         return True

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from distlock.admission import REMEMBERED
+from distlock.admission import MANY, REMEMBERED
 from distlock.errors import TooManyWaiters
 from tests.engine.scene import TIMEOUT, Rush, Scene
 
@@ -141,8 +141,29 @@ def test_who_tries_once_counts_for_nothing() -> None:
 def test_a_line_that_becomes_fast_is_long_again_soon() -> None:
     scene = Scene()
     scene.slow(3.0)
-    scene.slow(0.005, count=30)
+    scene.slow(0.005, count=50)
     for _ in range(50):
+        scene.come()
+
+
+def test_a_few_quick_grants_do_not_make_a_slow_line_quick() -> None:
+    scene = Scene()
+    scene.slow(2.0)
+    scene.slow(0.1, count=4)
+    for _ in range(4):
+        scene.come()
+    with pytest.raises(TooManyWaiters):
+        scene.come()
+
+
+def test_a_line_longer_than_what_is_remembered_is_as_slow() -> None:
+    scene = Scene()
+    scene.slow(0.01, count=2 * MANY)
+    for _ in range(390):
+        scene.come()
+    for _ in range(20):
+        scene.come(timeout=math.inf)
+    with pytest.raises(TooManyWaiters):
         scene.come()
 
 
@@ -159,10 +180,10 @@ def test_a_line_that_was_slow_is_remembered_when_all_have_gone() -> None:
         scene.come()
 
 
-def test_what_is_remembered_fades() -> None:
+def test_what_is_remembered_is_forgotten_in_time() -> None:
     scene = Scene()
     scene.slow(2.0)
-    scene.now += 120.0
+    scene.now += 60.0
     for _ in range(50):
         scene.come()
 

@@ -9,6 +9,7 @@ import pytest
 from distlock.errors import TooManyWaiters
 from tests.engine import planted_in_admission as planted
 from tests.engine import test_admission as tests
+from tests.engine import test_admission_in_crowds as crowds
 from tests.engine.scene import Rush
 
 #: A bug in admission, and the test that kills it.
@@ -22,11 +23,14 @@ PLANTED: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     planted.time_outs_do_not_count: tests.test_waits_that_timed_out_count,
     planted.trying_once_counts: tests.test_who_tries_once_counts_for_nothing,
     planted.dropped_rooms_are_forgotten: tests.test_a_line_that_was_slow_is_remembered_when_all_have_gone,
-    planted.nothing_fades: tests.test_what_is_remembered_fades,
+    planted.nothing_is_forgotten: tests.test_what_is_remembered_is_forgotten_in_time,
     planted.everything_is_remembered: tests.test_only_so_many_names_that_were_waited_for_are_remembered,
     planted.patience_without_limit_ends: tests.test_patience_without_limit_is_never_refused,
-    planted.the_first_interval_is_believed: tests.test_the_first_burst_comes_in,
+    planted.what_is_unknown_is_slow: tests.test_the_first_burst_comes_in,
     planted.what_was_slow_stays_slow: tests.test_a_line_that_becomes_fast_is_long_again_soon,
+    planted.a_few_grants_tell_all: tests.test_a_few_quick_grants_do_not_make_a_slow_line_quick,
+    planted.a_longer_line_is_for_nothing: tests.test_a_line_longer_than_what_is_remembered_is_as_slow,
+    planted.the_longest_grant_counts_for_everybody: lambda: crowds.test_one_slow_grant_refuses_nobody(1.0, 2),
 }
 
 
