@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.asyncio import async_unsafe
 
 from distlock.errors import ConfigurationError, LockError
@@ -16,6 +17,7 @@ from distlock.web.results import refuse_coroutine, warn_of_stream
 from django_distlock.clients import Client
 from django_distlock.conf import services, warn_without_checks
 from django_distlock.fence import database_of
+from django_distlock.leftovers import give_up_failed
 from django_distlock.observers import observer_for
 from django_distlock.remedies import async_with_fence
 from django_distlock.request import DjangoRequest
@@ -119,4 +121,6 @@ def look_over(guarded: Guarded, response: Any) -> Any:
 
 def _finished(guarded: Guarded, result: Any) -> Any:
     refuse_coroutine(guarded.where, result)
+    if isinstance(result, HttpResponseBase) and result.status_code >= 400:
+        give_up_failed()
     return result

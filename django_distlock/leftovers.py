@@ -1,4 +1,4 @@
-"""Transactions that locked code leaves open: whoever ends them later would commit after the release."""
+"""What locked code leaves of its transactions: open, closed, or failed so that their COMMIT is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from distlock.errors import ConfigurationError
 
@@ -35,6 +35,37 @@ def refuse_closed(aliases: Sequence[str]) -> None:
                 f"The view closed its connection to the database {alias!r} inside its transaction, so that "
                 "nothing of it is committed: leave connection.close() and connections.close_all() out."
             )
+
+
+def refuse_failed(aliases: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if the database would roll back a transaction of *aliases* at its COMMIT.
+
+    PostgreSQL does so in silence after an error that somebody has caught.
+    """
+    for alias in aliases:
+        connection: Any = connections[alias]
+        if _has_failed(connection) and not connection.needs_rollback:
+            using = "" if alias == DEFAULT_DB_ALIAS else f", using={alias!r}"
+            raise ConfigurationError(
+                f"What ran under the lock has caught an error of the database {alias!r} inside its "
+                "transaction, all of which PostgreSQL rolls back then: nothing of it is written. Write "
+                "'with transaction.atomic():' inside the try, around what may fail; or let the error out; or "
+                f"say that nothing is to be written: transaction.set_rollback(True{using})."
+            )
+
+
+def give_up_failed() -> None:
+    """For an answer that tells of an error: what the database has rolled back was meant to be."""
+    for connection in connections.all(initialized_only=True):
+        if _has_failed(connection):
+            connection.needs_rollback = True
+
+
+def _has_failed(connection: Any) -> bool:
+    if connection.vendor != "postgresql" or connection.connection is None or not connection.in_atomic_block:
+        return False
+    # In both of its drivers; the value is that of libpq's PQTRANS_INERROR.
+    return bool(connection.connection.info.transaction_status == 3)
 
 
 def _roll_back() -> str | None:

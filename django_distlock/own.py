@@ -11,6 +11,7 @@ from distlock.errors import ConfigurationError
 from distlock.faces import refuse_async
 from distlock.grant import Grant
 from django_distlock.fence import database_of, fenced
+from django_distlock.leftovers import refuse_failed
 from django_distlock.transactions import find_open
 
 
@@ -37,5 +38,6 @@ def atomic(grant: Grant, using: str | None, timeout: float) -> Iterator[None]:
     deadline = now() + timeout if timeout >= 0 else math.inf
     with fenced(grant, alias, lambda: deadline - now()):
         yield
+        refuse_failed([alias])
         # The last moment at which nothing has happened yet.
         grant.check()

@@ -14,6 +14,7 @@ from distlock.steps import Gate, Steps
 from distlock.web.database import RowLock
 from django_distlock.clients import Client
 from django_distlock.fence import fenced
+from django_distlock.leftovers import refuse_failed
 from django_distlock.transactions import refuse_open
 
 _LINE = (
@@ -46,4 +47,5 @@ class RowClient(Client):
     def _begin(self, grant: RowGrant, left: Callable[[], float]) -> Iterator[None]:
         with fenced(grant, self._using, left):
             yield
+            refuse_failed([self._using])
             grant.check()

@@ -22,7 +22,7 @@ from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.steps import TaskGate
 from django_distlock.fence import fenced, leaving_no_unused_row
-from django_distlock.leftovers import refuse_closed, rolling_back
+from django_distlock.leftovers import refuse_closed, refuse_failed, rolling_back
 from django_distlock.pooled import give_back
 from django_distlock.waits import waits_for_us, watched
 
@@ -184,7 +184,9 @@ def _begun(aliases: list[str], grant: Grant, fence: str | None, left: Callable[[
             if alias != fence:
                 stack.enter_context(transaction.atomic(using=alias, durable=True))
         yield fence is not None or bool(aliases)
-        refuse_closed([*aliases, *filter(None, [fence])])
+        own = [*aliases, *filter(None, [fence])]
+        refuse_closed(own)
+        refuse_failed(own)
 
 
 @dataclass(frozen=True, slots=True)
