@@ -152,6 +152,9 @@ class Client:
     def await_turn(self, key: str, mine: Entry, before: Sequence[Entry]) -> bool:
         """Listen for the release and the death of everybody *before* us. False if some death goes unheard."""
         with self._lock:
+            if self._listener is not None and not self._listener.reachable():
+                self._listener.close()
+                self._listener = None
             if self._listener is None:
                 if self._sink is None or self._closed is not None:
                     return False

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from distlock.backends.file.line import Line
 from distlock.backends.file.record_locks import RecordLocks
-from distlock.backends.file.tree import Tree
+from distlock.backends.file.tree import WAKE, Tree
 from distlock.backends.file.trust import Distrusted
 
 #: Seconds that one call may spend on it.
@@ -49,11 +49,14 @@ class Sweeper:
 
     def _round(self) -> Iterator[None]:
         known: dict[int, bool] = {}
-        for name in self._tree.names(".", self._tree.wake):
+        fifos: list[str] = []
+        with suppress(FileNotFoundError):
+            fifos = self._tree.names(WAKE, self._tree.root)
+        for name in fifos:
             with suppress(ValueError):
                 if self._dead(int(name, 16), known):
                     with suppress(FileNotFoundError):
-                        os.unlink(name, dir_fd=self._tree.wake)
+                        os.unlink(f"{WAKE}/{name}", dir_fd=self._tree.root)
             yield
         for entries in self._line.lines_of_shards():
             for entry in entries:

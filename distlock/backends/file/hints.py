@@ -14,7 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from distlock.backends.base import Sink
-from distlock.backends.file.tree import Tree
+from distlock.backends.file.tree import WAKE, Tree
+from distlock.backends.file.trust import Distrusted
 from distlock.errors import BackendUnavailable
 
 #: As much as a pipe holds on Linux, nearly: whoever wrote when it was full could not leave a hint.
@@ -29,7 +30,7 @@ def send(tree: Tree, contender: int, proof: str) -> None:
     """Tell *contender* that its entry *proof* may have come to the front."""
     try:
         descriptor = _open(tree, fifo_of(contender), os.O_WRONLY)
-    except OSError:
+    except (OSError, Distrusted):
         return  # Nobody listens: it has not begun to, or it is dead.
     try:
         # Short enough to be written whole or not at all.
@@ -53,7 +54,11 @@ class Listener:
         self._closing = False
         #: Nobody but the thread knows of the FIFO.
         self._orphan = False
-        os.mkfifo(self._name, 0o600, dir_fd=tree.wake)
+        folder = tree.enter(WAKE, tree.root)
+        try:
+            os.mkfifo(self._name, 0o600, dir_fd=folder)
+        finally:
+            os.close(folder)
         try:
             # Open for writing as well, so that it never reads as ended when a writer closes.
             self._fifo = _open(tree, self._name, os.O_RDWR)
@@ -63,6 +68,14 @@ class Listener:
         except BaseException:
             self._unlink()
             raise
+
+    def reachable(self) -> bool:
+        """Whether others can send hints here: somebody may have deleted the FIFO."""
+        try:
+            os.stat(f"{WAKE}/{self._name}", dir_fd=self._tree.root, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
 
     def expect(self, proof: str, key: str) -> None:
         """From now on a hint for the entry *proof* is a hint for *key*."""
@@ -137,7 +150,7 @@ class Listener:
 
     def _unlink(self) -> None:
         with suppress(OSError):
-            os.unlink(self._name, dir_fd=self._tree.wake)
+            os.unlink(f"{WAKE}/{self._name}", dir_fd=self._tree.root)
 
     def _poke(self) -> None:
         """Let the thread look at everything anew. Only under the lock, and before the close."""
@@ -188,8 +201,12 @@ class Listener:
 
 
 def _open(tree: Tree, name: str, flags: int) -> int:
-    descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tree.wake)
+    folder = tree.open(WAKE, tree.root)
+    try:
+        descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"wake/{name}")
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{WAKE}/{name}")
     return descriptor

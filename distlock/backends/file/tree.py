@@ -20,6 +20,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: An ancestor need not be readable, where the system can do without.
 _ANCESTOR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
+#: Where the FIFOs of those who wait are. It is not kept open: it is empty while nobody waits, and cleaners
+#: delete what is empty.
+WAKE = "wake"
 
 
 class _Opened(NamedTuple):
@@ -44,23 +47,24 @@ class Tree:
         self._base = self._keep(_walk(place.directory, mkdir), place.directory)
         try:
             self._require(os.fstat(self._base), place.directory)
-            #: Where the state file is, the lines, and the FIFOs of those who wait.
+            #: Where the state file is, and the lines.
             self.root = self._enter(FORMAT, self._base)
             self.queue = self._enter("queue", self.root)
-            self.wake = self._enter("wake", self.root)
+            os.close(self.enter(WAKE, self.root))
         except BaseException:
             self.close()
             raise
 
     def intact(self) -> bool:
-        """Whether the descriptors are still ours, and only those who are trusted may write there.
+        """Whether the directories are there, only those who are trusted may write in them, and we have them.
 
         Who becomes a daemon closes all that it finds.
         """
         try:
             for descriptor, opened in self._opened.items():
                 status = os.fstat(descriptor)
-                if (status.st_dev, status.st_ino) != opened[:2]:
+                # What has no name left was deleted: nobody is in there, and nobody comes.
+                if (status.st_dev, status.st_ino) != opened[:2] or not status.st_nlink:
                     return False
                 self._require(status, opened.path)
         except (OSError, trust.Distrusted):
@@ -78,7 +82,7 @@ class Tree:
     def names(self, name: str, parent: int) -> list[str]:
         """What is in the directory *name* of *parent*."""
         # Never of a descriptor that is kept: threads would share its position, and miss an entry.
-        descriptor = self._open(name, parent)
+        descriptor = self.open(name, parent)
         try:
             return os.listdir(descriptor)
         finally:
@@ -116,16 +120,20 @@ class Tree:
         # Where everybody may make something (a sticky directory), what we make is this user's alone.
         return mode & ~0o070 if mode & stat.S_IWOTH else mode
 
-    def _enter(self, name: str, parent: int) -> int:
-        path = f"{self._opened[parent].path}/{name}"
+    def enter(self, name: str, parent: int) -> int:
+        """`open`, where it may be missing."""
         try:
             self.make(name, parent)
-            return self._keep(self._open(name, parent), path)
+            return self.open(name, parent)
         except OSError as error:
-            error.filename = path
+            error.filename = f"{self._opened[parent].path}/{name}"
             raise
 
-    def _open(self, name: str, parent: int) -> int:
+    def _enter(self, name: str, parent: int) -> int:
+        return self._keep(self.enter(name, parent), f"{self._opened[parent].path}/{name}")
+
+    def open(self, name: str, parent: int) -> int:
+        """A descriptor of the directory *name* in *parent*, for the caller to close."""
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
         try:
             self._require(os.fstat(descriptor), f"{self._opened[parent].path}/{name}")

@@ -1,0 +1,67 @@
+"""Cleaners, and people who clean up, delete a part of what is in the directory: it heals by itself."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from distlock.backends.base import Queued
+from distlock.testing.fixtures import wait_until
+from distlock.testing.protocol import Contender, ask
+
+#: Longer than any of it takes on a busy machine.
+CEILING = 60.0
+
+
+@pytest.mark.parametrize("part", ["queue", "wake", "queue/*", "state", "."])
+def test_a_part_that_was_deleted_between_two_uses_is_made_again(
+    one: Contender, two: Contender, key: str, directory: Path, part: str
+) -> None:
+    first, second = ask(key), ask(key)
+    one.held(first)
+    two.queued(second)
+    assert one.backend.release(first)
+    two.held(second)
+    assert two.backend.release(second)
+    for path in sorted((directory / "v2").glob(part) if "*" in part else [directory / "v2" / part]):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    third, fourth = ask(key), ask(key)
+    one.held(third)
+    two.queued(fourth)
+    hints = len(two.sink.hints)
+    assert one.backend.release(third)
+    wait_until(lambda: len(two.sink.hints) > hints, "it is hinted")
+    two.held(fourth)
+
+
+@pytest.mark.parametrize("part", ["wake", "wake/*"])
+def test_a_waiter_whose_fifo_was_deleted_has_another_with_its_next_look(
+    one: Contender, two: Contender, key: str, directory: Path, part: str
+) -> None:
+    first, second = ask(key), ask(key)
+    one.held(first)
+    two.queued(second)
+    for path in (directory / "v2").glob(part):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    # Nobody has lost anything.
+    assert isinstance(two.backend.request(second), Queued)
+    assert one.backend.renew([first]) == [True]
+    assert one.backend.release(first)
+    assert two.sink.wait_for_hint(key, CEILING)
+    two.held(second)
+
+
+def test_who_waits_in_a_line_that_was_deleted_stands_in_the_next_one(
+    one: Contender, two: Contender, key: str, directory: Path
+) -> None:
+    first, second, third = ask(key), ask(key), ask(key)
+    one.held(first)
+    two.queued(second)
+    shutil.rmtree(directory / "v2" / "queue")
+    two.held(second)
+    assert one.backend.renew([first]) == [False]
+    one.queued(third)
+    assert two.backend.release(second)
+    one.held(third)
