@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 
 from distlock.backends.file.place import STATE, Place
-from distlock.backends.file.tree import Tree
+from distlock.backends.file.tree import WAKE, Tree
 
 
 class _Missing(Exception):
@@ -26,8 +26,8 @@ def refuse_unusable(url: str) -> None:
     with suppress(_Missing), place.explained():
         tree = Tree(place, mkdir=_would_make)
         try:
-            for directory, name in {tree.root: "", tree.queue: "/queue", tree.wake: "/wake"}.items():
-                _require(os.W_OK | os.X_OK, ".", directory, f"{place.root}{name}")
+            for name in (".", "queue", WAKE):
+                _require(os.W_OK | os.X_OK, name, tree.root, os.path.normpath(f"{place.root}/{name}"))
             # Only looked at: to close a descriptor of it would give up all locks of this process there.
             with suppress(FileNotFoundError):
                 tree.require_file(os.lstat(STATE, dir_fd=tree.root), STATE)
