@@ -17,7 +17,7 @@ from distlock.web.results import refuse_coroutine, warn_of_stream
 from django_distlock.clients import Client
 from django_distlock.conf import services, warn_without_checks
 from django_distlock.fence import database_of
-from django_distlock.leftovers import give_up_failed
+from django_distlock.leftovers import give_up_failed, refuse_left
 from django_distlock.observers import observer_for
 from django_distlock.remedies import async_with_fence
 from django_distlock.request import DjangoRequest
@@ -79,9 +79,12 @@ async def arun(
 
     async def finished() -> Any:
         try:
-            return await body()
-        finally:
+            result = await body()
+        except BaseException:
             await transactions.finish()
+            raise
+        refuse_left(names, await transactions.finish())
+        return result
 
     return await guard.arun(
         client,

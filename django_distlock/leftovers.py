@@ -17,9 +17,14 @@ def rolling_back(names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        _roll_back()
+        roll_back()
         raise
-    if (alias := _roll_back()) is not None:
+    refuse_left(names, roll_back())
+
+
+def refuse_left(names: Sequence[str], alias: str | None) -> None:
+    """Raise `ConfigurationError` if a transaction of the database *alias* was left open."""
+    if alias is not None:
         shown = ", ".join(map(repr, names))
         raise ConfigurationError(
             f"What ran under the lock {shown} left a transaction of the database {alias!r} open: it is "
@@ -68,8 +73,8 @@ def _has_failed(connection: Any) -> bool:
     return bool(connection.connection.info.transaction_status == 3)
 
 
-def _roll_back() -> str | None:
-    """The first database that had one open."""
+def roll_back() -> str | None:
+    """Roll back what is open in this thread. Gives the first database that had a transaction."""
     found: str | None = None
     for connection in connections.all(initialized_only=True):
         # Those of `TestCase` stay. Django's own test for durable blocks; the stubs don't know the attribute.

@@ -22,7 +22,7 @@ from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.steps import TaskGate
 from django_distlock.fence import fenced, leaving_no_unused_row
-from django_distlock.leftovers import refuse_closed, refuse_failed, rolling_back
+from django_distlock.leftovers import refuse_closed, refuse_failed, roll_back, rolling_back
 from django_distlock.pooled import give_back
 from django_distlock.waits import waits_for_us, watched
 
@@ -137,14 +137,16 @@ class AsyncTransactions:
 
         return cls(where, *await sync_to_async(look)())
 
-    async def finish(self) -> None:
-        """Wait until that thread is idle. Cancellation waits, too.
+    async def finish(self) -> str | None:
+        """Wait until that thread is idle, and end what is left open there. Cancellation waits, too.
+
+        Gives the database whose transaction was open, and was rolled back.
 
         A client that goes away, or a time-out in the view, ends the wait for what the thread does and not the
         work itself, which would be committed after the release. A thread that waits for our own lock is not
         waited for: it does somebody else's work, for without a `ThreadSensitiveContext` all share one.
         """
-        idle = asyncio.ensure_future(sync_to_async(_nothing)())
+        idle = asyncio.ensure_future(sync_to_async(roll_back)())
         cancelled: asyncio.CancelledError | None = None
         gate = TaskGate()
         idle.add_done_callback(lambda _: gate.wake())
@@ -154,10 +156,10 @@ class AsyncTransactions:
                     await gate.wait(math.inf)
                 except asyncio.CancelledError as error:
                     cancelled = error
-        if not idle.cancel():
-            idle.result()
+        left = None if idle.cancel() else idle.result()
         if cancelled is not None:
             raise cancelled
+        return left
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         if self._open is not None:
@@ -166,10 +168,6 @@ class AsyncTransactions:
     @contextmanager
     def begin(self, grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
         yield False
-
-
-def _nothing() -> None:
-    return None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from distlock.fence.issuing import RowGrant
 from distlock.fence.passing import Again
 from distlock.fence.row import RolledBack
 from distlock.grant import Grant
+from flask_distlock.beginning import beginnable
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -66,7 +67,8 @@ class Fences:
         self._of[session] = self._in[context] = (*self.of(session), fenced)
         watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
         try:
-            yield
+            with beginnable(session):
+                yield
         finally:
             # A guard around this one goes on, and one that is kept may be over before.
             rest = tuple(one for one in self._of.get(session, ()) if one is not fenced)

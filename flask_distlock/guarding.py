@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from flask import current_app, has_request_context, request
 from flask.views import View
+from werkzeug.exceptions import HTTPException
 
 from distlock.errors import LockError
 from distlock.locks import Locks
@@ -23,7 +24,10 @@ from flask_distlock.observers import observer_for
 from flask_distlock.request import FlaskRequest
 from flask_distlock.sessions import SessionTransactions, bind_of
 from flask_distlock.state import State, current_state
+from flask_distlock.status import status_of
 from flask_distlock.views import locked_as_view
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -37,6 +41,8 @@ class Ask:
     fence: str | None
     standby: Locks | None
     observer: Observer | None
+    #: What the view has raised, and is an answer like any other.
+    raised: HTTPException | None = None
 
     def finish(self, result: Any) -> Any:
         """See to the *result* of the function, while the lock is held."""
@@ -47,36 +53,35 @@ class Ask:
         self.transactions.result = result
         return result
 
+    def finish_raised(self, error: HTTPException) -> None:
+        """`finish`, for a view that has raised its answer, as ``abort(redirect(...))`` does.
+
+        Raises *error* if it is a refusal: what the view has changed is rolled back then.
+        """
+        if not self.transactions.is_view or status_of(error) >= 400:
+            raise error
+        self.raised = self.finish(error)
+
+    def end(self, result: R) -> R:
+        """*result*, which was raised or returned, once the lock is let go or kept."""
+        if self.raised is not None:
+            raise self.raised
+        return result
+
 
 def call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function of *guarded* under its lock."""
     with _asking(guarded, args, kwargs) as ask:
         if ask is None:
             return guarded.function(*args, **kwargs)
-        return guard.run(
-            ask.client,
-            ask.names,
-            lambda: ask.finish(guarded.function(*args, **kwargs)),
-            ask.transactions,
-            timeout=guarded.told.timeout,
-            ttl=guarded.told.ttl,
-            fence=ask.fence,
-            standby=ask.standby,
-            observer=ask.observer,
-            keep=ask.transactions.keep,
-        )
 
+        def body() -> Any:
+            try:
+                return ask.finish(guarded.function(*args, **kwargs))
+            except HTTPException as error:
+                return ask.finish_raised(error)
 
-async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`call`, for an async function."""
-    with _asking(guarded, args, kwargs) as ask:
-        if ask is None:
-            return await guarded.function(*args, **kwargs)
-
-        async def body() -> Any:
-            return ask.finish(await guarded.function(*args, **kwargs))
-
-        return await guard.arun(
+        result = guard.run(
             ask.client,
             ask.names,
             body,
@@ -88,6 +93,34 @@ async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any])
             observer=ask.observer,
             keep=ask.transactions.keep,
         )
+        return ask.end(result)
+
+
+async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`call`, for an async function."""
+    with _asking(guarded, args, kwargs) as ask:
+        if ask is None:
+            return await guarded.function(*args, **kwargs)
+
+        async def body() -> Any:
+            try:
+                return ask.finish(await guarded.function(*args, **kwargs))
+            except HTTPException as error:
+                return ask.finish_raised(error)
+
+        result = await guard.arun(
+            ask.client,
+            ask.names,
+            body,
+            ask.transactions,
+            timeout=guarded.told.timeout,
+            ttl=guarded.told.ttl,
+            fence=ask.fence,
+            standby=ask.standby,
+            observer=ask.observer,
+            keep=ask.transactions.keep,
+        )
+        return ask.end(result)
 
 
 @contextmanager

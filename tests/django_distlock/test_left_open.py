@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
@@ -89,7 +90,25 @@ def on_method(leave: Callable[[], None]) -> Any:
     return Sell.as_view()
 
 
-@pytest.mark.parametrize("make", [function, on_method])
+def async_function(leave: Callable[[], None]) -> Any:
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        await sync_to_async(leave)()
+        return HttpResponse("sold")
+
+    return lock(view)
+
+
+def async_on_method(leave: Callable[[], None]) -> Any:
+    class Sell(View):
+        @lock
+        async def post(self, request: HttpRequest, id: int) -> HttpResponse:
+            await sync_to_async(leave)()
+            return HttpResponse("sold")
+
+    return Sell.as_view()
+
+
+@pytest.mark.parametrize("make", [function, on_method, async_function, async_on_method])
 @pytest.mark.parametrize("leave", [manually, by_entering])
 def test_a_transaction_that_is_left_open_is_rolled_back_and_told(
     serve: Callable[..., Client], make: Callable[..., Any], leave: Callable[[], None]
@@ -109,18 +128,24 @@ def test_a_block_that_is_never_left_is_not_committed_under_atomic_requests_eithe
     assert not Group.objects.exists()
 
 
-def test_the_error_of_the_view_is_raised_all_the_same(serve: Callable[..., Client]) -> None:
-    client = serve(function(by_raising))
+@pytest.mark.parametrize("make", [function, async_function])
+def test_the_error_of_the_view_is_raised_all_the_same(
+    serve: Callable[..., Client], make: Callable[..., Any]
+) -> None:
+    client = serve(make(by_raising))
     with pytest.raises(ValueError, match="the view's own"):
         client.post("/product/1")
     assert not Group.objects.exists()
 
 
-def test_who_ends_his_transaction_is_left_alone(serve: Callable[..., Client]) -> None:
+@pytest.mark.parametrize("make", [function, async_function])
+def test_who_ends_his_transaction_is_left_alone(
+    serve: Callable[..., Client], make: Callable[..., Any]
+) -> None:
     def leave() -> None:
         manually()
         transaction.commit()
         transaction.set_autocommit(True)
 
-    assert serve(function(leave)).post("/product/1").content == b"sold"
+    assert serve(make(leave)).post("/product/1").content == b"sold"
     assert Group.objects.count() == 1

@@ -73,6 +73,17 @@ def test_the_view_commits_and_its_row_tells_the_fence(shop: Shop) -> None:
     assert (shop.stock(), shop.number()) == (7, 3)
 
 
+def test_the_view_may_begin_the_transaction_of_the_row(shop: Shop) -> None:
+    def buy() -> str:
+        with shop.db.session.begin():
+            shop.product().stock -= 1
+        return "sold"
+
+    shop.serve(buy)
+    assert [shop.post().text for _ in range(3)] == ["sold"] * 3
+    assert (shop.stock(), shop.number()) == (7, 3)
+
+
 def test_what_is_read_after_the_commit_needs_no_lock(shop: Shop) -> None:
     def buy() -> str:
         product = shop.product()
