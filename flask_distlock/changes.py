@@ -5,62 +5,63 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
-from distlock.fence.row import TABLE
+from flask_distlock.told import (
+    FENCE,
+    LOCKING,
+    WRITING,
+    Seen,
+    changed,
+    commits_by_itself,
+    holds,
+    seen_at_begin,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
-#: An execution option of what the guard itself sends.
-FENCE = "distlock_fence"
 
-# Who changes rows has a number for the transaction, and locks the table in a mode that readers don't take;
-# SELECT … FOR UPDATE has the number only, as nextval(). Both stay until the transaction ends:
-# https://www.postgresql.org/docs/current/explicit-locking.html
-_POSTGRESQL = f"""
-SELECT pg_current_xact_id_if_assigned() IS NOT NULL,
-  CASE WHEN pg_current_xact_id_if_assigned() IS NULL THEN 0 ELSE (
-    SELECT count(*) FROM pg_catalog.pg_locks AS held JOIN pg_catalog.pg_class AS it ON it.oid = held.relation
-    WHERE held.pid = pg_backend_pid() AND held.locktype = 'relation' AND it.relkind NOT IN ('S', 'i', 'I')
-      AND held.mode NOT IN ('AccessShareLock', 'RowShareLock') AND it.relname <> '{TABLE}'
-  ) END
-"""  # noqa: S608 - nothing but the name of the table is put in.
+class Work(NamedTuple):
+    """How many statements were sent in a transaction."""
 
-
-class Seen(NamedTuple):
-    """How much one connection has changed, as its database counts."""
-
-    #: None: it can't tell.
-    changes: int | None
-    #: Whether it may have changed something that is not counted.
-    more: bool = False
+    all: int
+    #: Those that have given no rows, such as what sets something until the transaction ends.
+    acts: int
 
 
 class Changes:
     """What the sessions of one app have changed in the transactions that are open."""
 
     def __init__(self) -> None:
-        #: The connections of the open transactions, with what was seen when they began.
-        self._begun: WeakKeyDictionary[Session, dict[Connection, Seen]] = WeakKeyDictionary()
+        #: The connections of the open transactions, with what was seen when they began. None: each statement
+        #: is committed when it is sent.
+        self._begun: WeakKeyDictionary[Session, dict[Connection, Seen | None]] = WeakKeyDictionary()
         #: Whose transactions connections are in.
         self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
         #: Sessions that have sent changes to the database, so that they look clean and are not.
         self._sent: WeakSet[Session] = WeakSet()
+        #: What statements were that have changed nothing, and leave locks for which changes would be taken.
+        self._quiet: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
+        self._work: WeakKeyDictionary[Session, Work] = WeakKeyDictionary()
 
     def begin(self, session: Session, database: Connection) -> None:
         """*session* has begun a transaction on *database*."""
         from sqlalchemy import event
 
+        begun = self._begun.setdefault(session, {})
         if commits_by_itself(database):
             # What is sent is committed: there is nothing that somebody could forget.
+            begun[database] = None
             return
         self._in[database] = session
         event.listen(database, "after_cursor_execute", self._executed)
-        self._begun.setdefault(session, {})[database] = _at_begin(database)
+        begun[database] = seen_at_begin(database)
 
     def end(self, session: Session) -> None:
         """The transaction of *session* has ended."""
         self._sent.discard(session)
+        self._work.pop(session, None)
+        self._quiet.pop(session, None)
         self._begun.pop(session, None)
 
     def known(self, session: Session) -> bool:
@@ -73,15 +74,24 @@ class Changes:
         """Whether *session* has changes; None: its database can't tell, and SQLAlchemy knows of none."""
         if self.known(session):
             return True
-        told = {_changed(database, before) for database, before in self._begun.get(session, {}).items()}
+        quiet = self._quiet.get(session, set())
+        begun = self._begun.get(session, {}).items()
+        told = {changed(database, before, quiet) for database, before in begun if before is not None}
         return True if True in told else None if None in told else False
 
-    def locking(self, session: Session) -> bool:
-        """Whether *session*, which has no changes, has locked rows. Only PostgreSQL tells."""
-        return any(
-            not before.more and database.dialect.name == "postgresql" and _changed(database, before) is None
-            for database, before in self._begun.get(session, {}).items()
-        )
+    def held(self, session: Session) -> bool | None:
+        """Whether the end of *session*, which has no changes, lets locks go that its site has taken.
+
+        None: its database can't tell, or nobody has seen how the transaction began.
+        """
+        if session not in self._begun:
+            return None
+        told = {holds(database) for database in self._begun[session]}
+        return True if True in told else None if None in told else False
+
+    def work(self, session: Session) -> Work:
+        """What *session* has done in its transaction."""
+        return self._work.get(session, Work(0, 0))
 
     def _executed(
         self, database: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
@@ -92,22 +102,14 @@ class Changes:
         if FENCE in context.execution_options:
             # The fence's own row is no change of the site's.
             if (begun := self._begun.get(session)) is not None and database.dialect.name == "sqlite":
-                begun[database] = _sqlite(database)
-        elif _changes(database, cursor, context):
+                begun[database] = seen_at_begin(database)
+            return
+        asked, acted = self.work(session)
+        self._work[session] = Work(asked + 1, acted + (cursor.description is None))
+        if _changes(database, cursor, context):
             self._sent.add(session)
-
-
-def commits_by_itself(database: Connection) -> bool:
-    """Whether *database* commits each statement by itself, as far as its driver tells."""
-    driver: Any = database.connection.dbapi_connection
-    try:
-        if database.dialect.name == "sqlite":
-            # Without an isolation level there is a transaction only where somebody has written BEGIN.
-            off = driver.isolation_level is not None and getattr(driver, "autocommit", -1) is not True
-            return not (off or driver.in_transaction)
-        return bool(database.dialect.detect_autocommit_setting(driver))
-    except (AttributeError, NotImplementedError):
-        return False  # Older than SQLAlchemy 2.0.43, or a driver that can't tell.
+        elif word := _quiet(cursor, context):
+            self._quiet.setdefault(session, set()).add(word)
 
 
 def _changes(database: Connection, cursor: Any, context: Any) -> bool:
@@ -120,50 +122,24 @@ def _changes(database: Connection, cursor: Any, context: Any) -> bool:
     if context.isupdate or context.isdelete:
         return bool(cursor.rowcount)
     # What gives no rows was no reading, in whatever words; SET and SAVEPOINT count none.
-    return cursor.description is None and cursor.rowcount > 0
+    if cursor.description is None and cursor.rowcount > 0:
+        return True
+    word, rows = _tag(cursor)
+    return word in WRITING and rows > 0
 
 
-def _at_begin(database: Connection) -> Seen:
-    match database.dialect.name:
-        case "sqlite":
-            return _sqlite(database)
-        case "postgresql" if _joined(database):
-            return _postgresql(database)
-    return Seen(0)
+def _quiet(cursor: Any, context: Any) -> str:
+    """What the statement that *context* is about, which has changed nothing, was to do."""
+    if (word := _tag(cursor)[0]) in WRITING | LOCKING:
+        return word
+    writes = context.isinsert or context.isupdate or context.isdelete or cursor.description is None
+    # Of other drivers than psycopg.
+    return "UPDATE" if not word and writes and cursor.rowcount == 0 else ""
 
 
-def _joined(database: Connection) -> bool:
-    """Whether the session takes part in a transaction that somebody else has begun, as in tests."""
-    info = getattr(database.connection.dbapi_connection, "info", None)
-    # What another driver can't tell is asked for.
-    return getattr(info, "transaction_status", 1) != 0
-
-
-def _changed(database: Connection, before: Seen) -> bool | None:
-    try:
-        match database.dialect.name:
-            case "sqlite":
-                if not getattr(database.connection.dbapi_connection, "in_transaction", True):
-                    return False
-                now = _sqlite(database)
-            case "postgresql":
-                now = _postgresql(database)
-            case _:
-                return None
-    except Exception:
-        # PostgreSQL takes no more statements after one that has failed, and commits nothing.
-        return False
-    if now.changes is None or before.changes is None:
-        return None
-    return True if now.changes > before.changes else None if now.more else False
-
-
-def _sqlite(database: Connection) -> Seen:
-    # Other drivers than Python's own need not have it.
-    return Seen(getattr(database.connection.dbapi_connection, "total_changes", None))
-
-
-def _postgresql(database: Connection) -> Seen:
-    options = {FENCE: True}
-    assigned, locks = database.exec_driver_sql(_POSTGRESQL, execution_options=options).one()
-    return Seen(locks, more=assigned)
+def _tag(cursor: Any) -> tuple[str, int]:
+    """What PostgreSQL calls the statement of *cursor*, and how many rows it says. Others call it nothing."""
+    words = str(getattr(cursor, "statusmessage", None) or "").split()
+    if words and words[-1].isdigit():
+        return words[0], int(words[-1])
+    return " ".join(words), 0

@@ -19,8 +19,8 @@ from distlock.fence.row import TABLE
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
-from flask_distlock.changes import FENCE, commits_by_itself
 from flask_distlock.sessions import DEFAULT_BIND
+from flask_distlock.told import FENCE, commits_by_itself
 
 #: Who wants to know if the transaction of a connection is ended by its database.
 _watched: WeakKeyDictionary[Database, list[Callable[[BaseException], None]]] = WeakKeyDictionary()

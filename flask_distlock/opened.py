@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from distlock.current import held
 from distlock.errors import ConfigurationError
-from flask_distlock.changes import Changes
+from flask_distlock.changes import Changes, Work
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
 def refuse_opened(
-    session: Session, changes: Changes, where: str, names: Sequence[str], nested: bool, mine: bool
+    session: Session, changes: Changes, where: str, names: Sequence[str], nested: bool, mine: Work | None
 ) -> None:
     """Raise `ConfigurationError` if the transaction of *session* must not be ended before the lock *names*.
 
-    *nested*: a guard is around *where*. *mine*: the code that asks has begun the transaction itself, and may
-    rely on what it has read or locked there; otherwise a hook has, as to load the user.
+    *nested*: a guard is around *where*. *mine*: what the code that asks has done there itself, and may rely
+    on; None: all of it was a hook's, as to load the user.
     """
     shown = ", ".join(map(repr, names))
     if nested:
@@ -39,17 +39,34 @@ def refuse_opened(
             f"db.session has changes that are not committed, and {where} is about to wait for "
             f"{shown}. They would be committed together. Call db.session.commit() or rollback() before."
         )
-    if mine:
+    if joins(session):
+        # What is held there is that of whoever has begun it, and stays.
+        return
+    held = changes.held(session)
+    if held or (mine is not None and mine.acts):
+        raise ConfigurationError(
+            f"{where} is about to wait for {shown} inside a transaction of db.session which has locked rows "
+            "or a table, as with SELECT … FOR UPDATE, has an advisory lock, or has set something, as with "
+            "SET LOCAL. Its end would let that go. Do that under the lock, or call db.session.commit() or "
+            "rollback() before."
+        )
+    if mine is not None and held is None:
         raise ConfigurationError(
             f"{where} would be locked on {shown} inside a transaction of db.session, which the code around "
-            "has begun with a query: what it has read may be stale once the lock is there. Take the lock "
+            "has begun with a query, and the database can't tell what it has locked there. Take the lock "
             "before the first query, or call db.session.commit() or rollback() before."
         )
-    if changes.locking(session):
-        raise ConfigurationError(
-            f"db.session has locked rows, as with SELECT … FOR UPDATE, and {where} is about to wait for "
-            f"{shown}. Lock them in the view, or call db.session.commit() or rollback() before."
-        )
+
+
+def joins(session: Session) -> bool:
+    """Whether *session* takes part in a transaction that somebody else has begun, as a test around it."""
+    from sqlalchemy import Connection
+    from sqlalchemy.exc import UnboundExecutionError
+
+    try:
+        return isinstance(session.get_bind(), Connection)
+    except UnboundExecutionError:
+        return False
 
 
 def inside_guard() -> bool:

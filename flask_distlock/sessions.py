@@ -23,11 +23,11 @@ from distlock.current import Held, kept_by_request
 from distlock.errors import ConfigurationError, LockLost
 from distlock.grant import Grant
 from distlock.web.guard import check_held
-from flask_distlock.changes import Changes
+from flask_distlock.changes import Changes, Work
 from flask_distlock.fencing import Fenced, Fences, Left
 from flask_distlock.keeping import KeptLock
 from flask_distlock.listening import follow
-from flask_distlock.opened import refuse_opened
+from flask_distlock.opened import joins, refuse_opened
 from flask_distlock.status import status_of
 
 if TYPE_CHECKING:
@@ -53,8 +53,10 @@ class Sessions:
         self._fences = Fences(self._is_current)
         #: The locks that are kept until the transaction of a session has ended, the innermost first.
         self._kept: WeakKeyDictionary[Session, list[KeptLock]] = WeakKeyDictionary()
-        #: What was open when the view of a request began.
-        self._before_view: WeakKeyDictionary[Request, SessionTransaction | None] = WeakKeyDictionary()
+        #: What was open when the view of a request began, and what was done in it.
+        self._before_view: WeakKeyDictionary[Request, tuple[SessionTransaction | None, Work]] = (
+            WeakKeyDictionary()
+        )
 
     def look_out(self, app: Flask) -> None:
         """Watch the app's session from the first app context in which it is there."""
@@ -65,7 +67,8 @@ class Sessions:
         def dispatch_request(*args: Any) -> ResponseReturnValue:
             session = self.current()
             opened = None if session is None else session.get_transaction()
-            self._before_view[request._get_current_object()] = opened  # type: ignore[attr-defined]
+            done = Work(0, 0) if session is None else self.changes.work(session)
+            self._before_view[request._get_current_object()] = opened, done  # type: ignore[attr-defined]
             return dispatch(*args)
 
         app.dispatch_request = dispatch_request  # type: ignore[method-assign]
@@ -99,12 +102,20 @@ class Sessions:
             return None
         return self._session()
 
-    def begun_before_view(self, session: Session) -> bool:
-        """Whether the open transaction of *session* was there before the view, as that of a login is."""
+    def done_by_view(self, session: Session) -> Work | None:
+        """What the view, or the script, has done in the open transaction of *session*.
+
+        None: nothing. Hooks have begun it, as a login does.
+        """
+        done = self.changes.work(session)
         if not has_request_context():
-            return False
+            return done
         known, asked = self._before_view, request._get_current_object()  # type: ignore[attr-defined]
-        return asked not in known or known[asked] is session.get_transaction()
+        opened, before = known.get(asked, (session.get_transaction(), done))
+        if opened is not session.get_transaction():
+            return done
+        mine = Work(done.all - before.all, done.acts - before.acts)
+        return mine if mine.all else None
 
     def keep(self, session: Session, kept: KeptLock) -> None:
         """Let *kept* go when the transaction of *session* has ended."""
@@ -200,10 +211,14 @@ class SessionTransactions:
         if session is None:
             return
         if session.in_transaction():
-            mine = not self.is_view and not sessions.begun_before_view(session)
+            mine = None if self.is_view else sessions.done_by_view(session)
             refuse_opened(session, sessions.changes, self._where, names, nested, mine)
             # What was read before the lock may be stale by the time we have it. Reading again is cheap.
-            session.rollback()
+            if mine is not None and joins(session):
+                # A ROLLBACK would be that of the test around it.
+                session.expire_all()
+            else:
+                session.rollback()
         elif not sessions.changes.known(session):
             # With expire_on_commit=False it still knows what it read before the lock.
             session.expire_all()
@@ -251,7 +266,7 @@ class SessionTransactions:
         refuses = self.is_view and status_of(self.result) >= 400
         changed = False if refuses else self._sessions.changes.of(session)
         self._changed = changed is True and not failed
-        if not changed and _joins(session):
+        if not changed and joins(session):
             # The transaction is that of a test, around the whole request. No COMMIT of the site ends it.
             return False
         if changed is not False and self._outlives and kept_by_request() is not None:
@@ -263,15 +278,4 @@ class SessionTransactions:
                 "is released would be seen too late by the next. They are rolled back: call "
                 "db.session.commit() inside it."
             )
-        return False
-
-
-def _joins(session: Session) -> bool:
-    """Whether *session* takes part in a transaction that somebody else has begun."""
-    from sqlalchemy import Connection
-    from sqlalchemy.exc import UnboundExecutionError
-
-    try:
-        return isinstance(session.get_bind(), Connection)
-    except UnboundExecutionError:
         return False

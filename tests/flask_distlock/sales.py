@@ -165,3 +165,7 @@ class Store:
         sold = sell()
         self.commit()
         return "sold" if sold else ("sold out", 409)
+
+
+#: Opens a store on a database of some kind.
+Open = Callable[..., Store]

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from flask import Flask
 from sqlalchemy import text
 
 import distlock
 from distlock.errors import ConfigurationError
-from flask_distlock import DistLock
 from tests.flask_distlock.session_shop import Call, Shop, after, commit_and_note
-
-
-@pytest.fixture
-def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
-    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
-    yield shop
-    shop.close()
-
-
-@pytest.fixture
-def sell(shop: Shop) -> Call:
-    return shop.sell
 
 
 def test_a_lock_of_its_own_client_stays_as_it_is(shop: Shop) -> None:

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from sqlalchemy import func, select, text
 
 from distlock.errors import ConfigurationError
-from flask_distlock import DistLock
-from tests.databases import Databases
-from tests.flask_distlock.sales import Store
+from tests.flask_distlock.sales import Open, Store
 from tests.transactions.till import STOCK
-
-Open = Callable[[str], Store]
-
-
-@pytest.fixture
-def open_store(databases: Databases, locks: DistLock) -> Iterator[Open]:
-    stores: list[Store] = []
-
-    def open_store(kind: str) -> Store:
-        store = Store(databases(kind, "changes"), locks)
-        store.app.testing = True
-        stores.append(store)
-        return store
-
-    yield open_store
-    for store in stores:
-        store.close()
-
 
 ANYWHERE = (
     "SELECT 1",

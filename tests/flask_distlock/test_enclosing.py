@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from flask_distlock import DistLock
-from tests.databases import Databases
-from tests.flask_distlock.sales import Store
+from tests.flask_distlock.sales import Open, Store
 from tests.transactions.till import REQUESTS, STOCK
 
 RIGHT = {"answers": {"200": STOCK, "409": REQUESTS - STOCK}, "orders": STOCK, "left": 0}
-
-Open = Callable[..., Store]
-
-
-@pytest.fixture
-def open_store(databases: Databases, locks: DistLock) -> Iterator[Open]:
-    stores: list[Store] = []
-
-    def open_store(kind: str, **setting: Any) -> Store:
-        stores.append(Store(databases(kind, "enclosing"), locks, **setting))
-        return stores[-1]
-
-    yield open_store
-    for store in stores:
-        store.close()
-
 
 COMMITTERS = (
     "view",

@@ -14,13 +14,6 @@ from flask_distlock.fence import fence_table
 from tests.flask_distlock.session_shop import Shop
 
 
-@pytest.fixture
-def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
-    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
-    yield shop
-    shop.close()
-
-
 def test_a_guard_inside_one_on_the_same_name_leaves_the_commit_to_it(shop: Shop) -> None:
     def reduce() -> None:
         shop.product().stock -= 1

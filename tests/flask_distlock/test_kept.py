@@ -5,30 +5,16 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Blueprint, Flask, Response, stream_with_context
+from flask import Blueprint, Response, stream_with_context
 from flask.views import MethodView
 
 from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
-from flask_distlock import DistLock, distributed_lock
+from flask_distlock import distributed_lock
 from tests.flask_distlock.session_shop import Call, Shop, after, commit_and_note, held
-
-
-@pytest.fixture
-def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
-    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
-    yield shop
-    shop.close()
-
-
-@pytest.fixture
-def sell(shop: Shop) -> Call:
-    return shop.sell
 
 
 def test_a_read_that_is_left_open_keeps_no_lock(shop: Shop) -> None:

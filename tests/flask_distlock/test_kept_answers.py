@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask, Response
+from flask import Response
 
 from distlock.errors import LockLost
-from flask_distlock import DistLock
 from tests.flask_distlock.session_shop import Call, Shop, after, held
-
-
-@pytest.fixture
-def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
-    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
-    yield shop
-    shop.close()
-
-
-@pytest.fixture
-def sell(shop: Shop) -> Call:
-    return shop.sell
 
 
 @pytest.mark.parametrize("where", ["after_request", "teardown_request", "teardown_appcontext"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,28 +9,10 @@ from sqlalchemy import insert, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from distlock.errors import ConfigurationError
-from flask_distlock import DistLock
-from tests.databases import Databases
-from tests.flask_distlock.sales import Store
+from tests.flask_distlock.sales import Open, Store
 from tests.transactions.till import STOCK
 
 KINDS = ("sqlite", "postgresql", "mariadb")
-Open = Callable[[str], Store]
-
-
-@pytest.fixture
-def open_store(databases: Databases, locks: DistLock) -> Iterator[Open]:
-    stores: list[Store] = []
-
-    def open_store(kind: str) -> Store:
-        store = Store(databases(kind, "nothing_changed"), locks)
-        store.app.testing = True
-        stores.append(store)
-        return store
-
-    yield open_store
-    for store in stores:
-        store.close()
 
 
 def ignoring(kind: str, store: Store, id: int) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,26 +12,15 @@ from sqlalchemy import text
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
 from flask_distlock.signals import lock_refused
-from tests.databases import Databases
-from tests.flask_distlock.sales import Store
+from tests.flask_distlock.sales import Open, Store
 from tests.flask_distlock.session_shop import Shop
 
 OPEN = r"inside a transaction of db\.session.*commit\(\) or rollback\(\)"
 
 
 @pytest.fixture
-def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path) -> Iterator[Shop]:
-    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
-    yield shop
-    shop.close()
-
-
-@pytest.fixture
-def store(databases: Databases, locks: DistLock) -> Iterator[Store]:
-    store = Store(databases("postgresql", "open_transactions"), locks)
-    store.app.testing = True
-    yield store
-    store.close()
+def store(open_store: Open) -> Store:
+    return open_store("postgresql")
 
 
 def with_block(locks: DistLock) -> Any:
@@ -43,26 +30,6 @@ def with_block(locks: DistLock) -> Any:
 def with_function(locks: DistLock) -> Any:
     distributed_lock("printer")(lambda: None)()
     return nullcontext()
-
-
-@pytest.mark.parametrize("take", [with_block, with_function])
-def test_a_lock_after_the_first_query_of_the_view_is_refused(shop: Shop, take: Any) -> None:
-    """A lock that has nothing to do with the database must not drop what the view relies on."""
-    begun: list[object] = []
-
-    def view() -> str:
-        shop.product()
-        begun.append(shop.db.session().get_transaction())
-        with pytest.raises(ConfigurationError, match=OPEN), take(shop.locks):
-            pytest.fail("ran")
-        begun.append(shop.db.session().get_transaction())
-        shop.db.session.rollback()
-        with take(shop.locks):
-            return "printed"
-
-    shop.app.add_url_rule("/", "view", view, methods=["POST"])
-    assert shop.post().text == "printed"
-    assert begun[0] is begun[1]
 
 
 @pytest.mark.parametrize("take", [with_block, with_function])
@@ -166,21 +133,6 @@ def test_a_notification_is_sent_by_the_commit_of_the_view(store: Store) -> None:
         heard = next(driver.notifies(timeout=60, stop_after=1))
         assert heard.payload == "view"
         listener.invalidate()
-
-
-def test_a_block_below_a_login_check_says_what_to_write(shop: Shop) -> None:
-    """As ``@login_required`` of Flask-Login, which loads the user when the view is called."""
-
-    def view() -> str:
-        name = f"user_{shop.product().id}"
-        with pytest.raises(ConfigurationError, match=OPEN), shop.locks.lock(name):
-            pytest.fail("ran")
-        shop.db.session.rollback()
-        with shop.locks.lock(name):
-            return "sold"
-
-    shop.app.add_url_rule("/", "view", view, methods=["POST"])
-    assert shop.post().text == "sold"
 
 
 def test_no_waiter_keeps_a_connection(shop: Shop) -> None:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask, Response
+from flask import Response
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import Conflict, HTTPException
 from werkzeug.wrappers import Response as PlainResponse
 
-from flask_distlock import DistLock
 from tests.flask_distlock.session_shop import Shop, after
 
 
-@pytest.fixture
-def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
-    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
+@pytest.fixture(autouse=True)
+def commits(shop: Shop) -> None:
+    """A hook commits whatever is left to it."""
     after(shop, shop.db.session.commit)
-    yield shop
-    shop.close()
 
 
 def refuse() -> Response:

@@ -15,13 +15,6 @@ from flask_distlock import DistLock, distributed_lock
 from tests.flask_distlock.session_shop import Shop
 
 
-@pytest.fixture
-def shop(make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path):
-    shop = Shop(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), locks)
-    yield shop
-    shop.close()
-
-
 @pytest.mark.parametrize("begin", ["begin", "begin_nested"])
 def test_a_function_inside_a_transaction_that_somebody_has_begun_is_refused(shop: Shop, begin: str) -> None:
     @distributed_lock("product_1")
