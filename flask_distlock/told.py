@@ -26,14 +26,14 @@ SELECT pg_current_xact_id_if_assigned() IS NOT NULL, count(*),
   CASE WHEN current_setting('track_counts')::bool AND bool_and(counts) IS NOT FALSE
     THEN coalesce(sum(rows), 0)::bigint END
 FROM (
-  SELECT it.oid, bool_and(held.mode = 'RowExclusiveLock') AND it.relkind <> 'f' AS counts,
-    pg_stat_get_xact_tuples_inserted(it.oid) + pg_stat_get_xact_tuples_updated(it.oid)
-      + pg_stat_get_xact_tuples_deleted(it.oid) AS rows
-  FROM pg_catalog.pg_locks AS held JOIN pg_catalog.pg_class AS it ON it.oid = held.relation
+  SELECT bool_and(held.mode = 'RowExclusiveLock') AND it.relkind IS DISTINCT FROM 'f' AS counts,
+    pg_stat_get_xact_tuples_inserted(held.relation) + pg_stat_get_xact_tuples_updated(held.relation)
+      + pg_stat_get_xact_tuples_deleted(held.relation) AS rows
+  FROM pg_catalog.pg_locks AS held LEFT JOIN pg_catalog.pg_class AS it ON it.oid = held.relation
   WHERE pg_current_xact_id_if_assigned() IS NOT NULL
-    AND held.pid = pg_backend_pid() AND held.locktype = 'relation' AND it.relkind NOT IN ('S', 'i', 'I')
-    AND held.mode NOT IN {_READING} AND it.relname <> '{TABLE}'
-  GROUP BY it.oid, it.relkind
+    AND held.pid = pg_backend_pid() AND held.locktype = 'relation' AND held.mode NOT IN {_READING}
+    AND it.relname IS DISTINCT FROM '{TABLE}' AND coalesce(it.relkind NOT IN ('S', 'i', 'I'), true)
+  GROUP BY held.relation, it.relkind
 ) AS written
 """  # noqa: S608 - nothing but our own names is put in.
 
