@@ -6,8 +6,8 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
@@ -90,9 +90,10 @@ class FileBackend:
                 if mine is None or not mine.held:
                     return False
             released = client.withdraw(ask.token, mine)
-            # The lock is free, whatever goes wrong with the hint from here on.
-            with suppress(OSError):
-                client.wake_first(spot)
+            try:
+                client.wake_next(spot, mine)
+            except OSError:
+                pass  # The lock is free, whatever goes wrong with the hint.
             return released
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
@@ -136,16 +137,8 @@ class FileBackend:
             # There the end of the process is enough.
             self._finalizer.atexit = False
 
-    @contextmanager
-    def _call(self) -> Iterator[Client]:
-        """The client for one call: it keeps its descriptor until the call has ended, whoever closes it."""
-        with self._place.explained():
-            client = self._connected()
-            try:
-                client.locks.heal()
-                yield client
-            finally:
-                client.end()
+    def _call(self) -> _Call:
+        return _Call(self, self._place)
 
     def _connected(self) -> Client:
         """The client of this process and of the directory that is there now, with a call begun."""
@@ -209,6 +202,36 @@ class FileBackend:
         client.withdraw(ask.token, mine)
         client.wake_first(spot)
         return Busy()
+
+
+class _Call:
+    """The client for one call: it keeps its descriptor until the call has ended, whoever closes it."""
+
+    __slots__ = ("_backend", "_client", "_place")
+
+    def __init__(self, backend: FileBackend, place: Place) -> None:
+        self._backend = backend
+        self._place = place
+
+    def __enter__(self) -> Client:
+        try:
+            self._client = client = self._backend._connected()
+        except OSError as error:
+            raise self._place.explain(error) from error
+        try:
+            client.locks.heal()
+        except BaseException:
+            client.end()
+            raise
+        return client
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self._client.end()
+        except OSError as at_end:
+            error = error or at_end
+        if isinstance(error, OSError):
+            raise self._place.explain(error) from error
 
 
 def _close_aside(client: Client) -> None:

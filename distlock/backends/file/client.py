@@ -202,6 +202,11 @@ class Client:
         for entry in self._first_living(self.line.entries(spot)):
             hints.send(self._tree, entry.contender, entry.proof)
 
+    def wake_next(self, spot: Spot, mine: Entry) -> None:
+        """The same, but *mine* was first: nearly always nobody is behind it."""
+        if not self.line.left_alone(spot, mine):
+            self.wake_first(spot)
+
     def close(self) -> None:
         """Give everything back, and die as a contender once no call is under way. Again: nothing happens."""
         self._close("The client was closed while this call was under way. It holds nothing.", deserted=False)
@@ -239,6 +244,7 @@ class Client:
         """Whoever got something after the close and could not give it back is served here."""
         try:
             self._give_back_all()
+            self.line.close()
             self.locks.leave(self.contender)
         finally:
             record_locks.detach(self.locks)

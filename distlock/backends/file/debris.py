@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from distlock.backends.file.line import Line
 from distlock.backends.file.record_locks import RecordLocks
+from distlock.backends.file.seed import SUFFIX
 from distlock.backends.file.tree import WAKE, Tree
 from distlock.backends.file.trust import Distrusted
 
@@ -18,7 +19,7 @@ _BUDGET = 0.002
 
 
 class Sweeper:
-    """Deletes entries and FIFOs of dead contenders. The dead never come back."""
+    """Deletes entries, their seeds and FIFOs of dead contenders. The dead never come back."""
 
     def __init__(self, tree: Tree, locks: RecordLocks, line: Line) -> None:
         self._tree = tree
@@ -49,15 +50,16 @@ class Sweeper:
 
     def _round(self) -> Iterator[None]:
         known: dict[int, bool] = {}
-        fifos: list[str] = []
-        with suppress(FileNotFoundError):
-            fifos = self._tree.names(WAKE, self._tree.root)
-        for name in fifos:
-            with suppress(ValueError):
-                if self._dead(int(name, 16), known):
-                    with suppress(FileNotFoundError):
-                        os.unlink(f"{WAKE}/{name}", dir_fd=self._tree.root)
-            yield
+        for folder, suffix in ((WAKE, ""), (".", SUFFIX)):
+            names: list[str] = []
+            with suppress(FileNotFoundError):
+                names = self._tree.names(folder, self._tree.root)
+            for name in names:
+                with suppress(ValueError):
+                    if name.endswith(suffix) and self._dead(int(name.removesuffix(suffix), 16), known):
+                        with suppress(FileNotFoundError):
+                            os.unlink(f"{folder}/{name}", dir_fd=self._tree.root)
+                yield
         for entries in self._line.lines_of_shards():
             for entry in entries:
                 if self._dead(entry.contender, known):

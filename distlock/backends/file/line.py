@@ -20,8 +20,10 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
+from distlock.backends.file.alone import Alone
 from distlock.backends.file.place import Place
 from distlock.backends.file.record_locks import SHARDS, RecordLocks
+from distlock.backends.file.seed import Seed, create
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
@@ -89,6 +91,8 @@ class Line:
         self._tree = tree
         self._locks = locks
         self._now = now
+        self._alone = Alone()
+        self._seed = Seed(tree)
 
     def spot(self, key: str) -> Spot:
         shard, prefix = _shard_and_prefix(key)
@@ -96,11 +100,7 @@ class Line:
 
     def entries(self, spot: Spot) -> list[Entry]:
         """Everybody in line, dead or alive, first come first. Who takes the lock just now may be missing."""
-        try:
-            names = self._tree.names(spot.folder, self._tree.queue)
-        except FileNotFoundError:
-            return []
-        return sorted(_parsed(spot.folder, names, spot.prefix))
+        return sorted(_parsed(spot.folder, self._names(spot), spot.prefix))
 
     def exact_entries(self, spot: Spot, patience: float) -> list[Entry]:
         """Everybody in line, dead or alive, first come first."""
@@ -118,17 +118,21 @@ class Line:
         """
         with self._locks.writing(spot.shard, patience):
             # Under the writers' lock nobody joins, and whoever leaves only brings us forward.
-            line = self.entries(spot)
+            counter = self._counter(spot.shard)
+            names = [] if self._alone.empty(spot.shard, counter) else self._names(spot)
+            line = sorted(_parsed(spot.folder, names, spot.prefix)) if names else []
             for entry in line:
                 if entry.proof == mine.proof and entry.contender == mine.contender:
                     return entry, line
             free = not any(self._locks.alive(entry.contender) for entry in line)
             if not free and not mine.wait:
                 return None, line
-            ticket = self._take_tickets(spot.shard, mine.span)
+            ticket = self._take_tickets(spot.shard, counter, mine.span)
             name = _name(spot.prefix, ticket, mine.contender, mine.proof, free)
             entry = Entry(ticket, mine.contender, mine.proof, free, spot.folder, name)
             self._create(entry)
+            if not names:
+                self._alone.came(spot.shard, ticket, ticket + mine.span)
             return entry, line
 
     def take(self, spot: Spot, mine: Entry, patience: float) -> Entry | None:
@@ -164,6 +168,13 @@ class Line:
             return False
         return True
 
+    def left_alone(self, spot: Spot, mine: Entry) -> bool:
+        """Whether for certain nobody has joined the line since *mine*, which has left it, came first."""
+        return self._alone.left(spot.shard, mine.ticket, self._counter(spot.shard))
+
+    def close(self) -> None:
+        self._seed.remove()
+
     def lines_of_shards(self) -> Iterator[list[Entry]]:
         """Every entry of every key, a shard at a time, from a random one on."""
         shards = self._tree.names(".", self._tree.queue)
@@ -181,23 +192,30 @@ class Line:
         with self._locks.writing(spot.shard, patience):
             if above > self.floor(spot):
                 self._write(_FLOORS + spot.shard * _COUNTER_BYTES, above)
-            return self._take_tickets(spot.shard, span, above + 1)
+            return self._take_tickets(spot.shard, self._counter(spot.shard), span, above + 1)
 
-    def _take_tickets(self, shard: int, span: int, least: int = 0) -> int:
+    def _names(self, spot: Spot) -> list[str]:
+        try:
+            return self._tree.names(spot.folder, self._tree.queue)
+        except FileNotFoundError:
+            return []
+
+    def _counter(self, shard: int) -> int:
+        return self._read(shard * _COUNTER_BYTES)
+
+    def _take_tickets(self, shard: int, counter: int, span: int, least: int = 0) -> int:
         """Reserve *span* growing numbers.
 
-        The counter outlives the entries, so that numbers grow when the clock is set back; the clock outlives
-        the counter, so that they grow when the directory is wiped.
+        The *counter* outlives the entries, so that numbers grow when the clock is set back; the clock
+        outlives the counter, so that they grow when the directory is wiped.
         """
-        offset = shard * _COUNTER_BYTES
-        counter = self._read(offset)
         if counter > _COUNTER_LIMIT:
             raise BackendUnavailable(
                 f"{self._place.state} is corrupt: its counter {shard} reads {counter}. "
                 f"Stop every process that uses {self._place.directory}, then delete {self._place.root}."
             )
         ticket = max(counter, self._now(), least)
-        self._write(offset, ticket + span)
+        self._write(shard * _COUNTER_BYTES, ticket + span)
         return ticket
 
     def _read(self, offset: int) -> int:
@@ -207,13 +225,13 @@ class Line:
         os.pwrite(self._locks.descriptor, number.to_bytes(_COUNTER_BYTES, "little"), offset)
 
     def _create(self, entry: Entry) -> None:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+        if self._seed.sow(entry.contender, entry.path):
+            return
         try:
-            descriptor = os.open(entry.path, flags, 0o600, dir_fd=self._tree.queue)
+            create(entry.path, self._tree.queue)
         except FileNotFoundError:
             self._tree.make(entry.folder, self._tree.queue)
-            descriptor = os.open(entry.path, flags, 0o600, dir_fd=self._tree.queue)
-        os.close(descriptor)
+            create(entry.path, self._tree.queue)
 
     def _mark(self, spot: Spot, entry: Entry) -> Entry:
         name = _name(spot.prefix, entry.ticket, entry.contender, entry.proof, held=True)

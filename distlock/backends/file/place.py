@@ -59,32 +59,36 @@ class Place:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn an OSError into an error that names the path, the cause and the remedy."""
+        """Turn an OSError into `explain`'s."""
         try:
             yield
         except OSError as error:
-            code = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno or 0
-            # Relative is what was opened in one of our directories; a number is a descriptor.
-            path = os.path.join(self.root, error.filename) if isinstance(error.filename, str) else self.root
-            if code in _HOPELESS:
-                other = _other_owner(path) if code in {errno.EACCES, errno.EPERM} else None
+            raise self.explain(error) from error
+
+    def explain(self, error: OSError) -> ConfigurationError | BackendUnavailable:
+        """The error that names the path, the cause and the remedy."""
+        code = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno or 0
+        # Relative is what was opened in one of our directories; a number is a descriptor.
+        path = os.path.join(self.root, error.filename) if isinstance(error.filename, str) else self.root
+        if code in _HOPELESS:
+            other = _other_owner(path) if code in {errno.EACCES, errno.EPERM} else None
+            remedy = (
+                "Name a local directory that every process of the application may write, or make it so: "
+                f"{make_it(self.directory)}"
+            )
+            if other is not None:
                 remedy = (
-                    "Name a local directory that every process of the application may write, or make it so: "
-                    f"{make_it(self.directory)}"
+                    f"It belongs to {other}. Run every process that uses the locks as one user, or as "
+                    "members of one group. While nothing uses them, give them to that user: "
+                    f"{give_it(self.directory)}"
                 )
-                if other is not None:
-                    remedy = (
-                        f"It belongs to {other}. Run every process that uses the locks as one user, or as "
-                        "members of one group. While nothing uses them, give them to that user: "
-                        f"{give_it(self.directory)}"
-                    )
-                raise ConfigurationError(
-                    f"The lock directory {self.directory} cannot be used: {path} {_HOPELESS[code]}. {remedy}"
-                ) from error
-            remedy = _PASSING.get(code, "Look at the directory and at its disk.")
-            raise BackendUnavailable(
-                f"The lock directory {self.directory} failed at {path}: {os.strerror(code)}. {remedy}"
-            ) from error
+            return ConfigurationError(
+                f"The lock directory {self.directory} cannot be used: {path} {_HOPELESS[code]}. {remedy}"
+            )
+        remedy = _PASSING.get(code, "Look at the directory and at its disk.")
+        return BackendUnavailable(
+            f"The lock directory {self.directory} failed at {path}: {os.strerror(code)}. {remedy}"
+        )
 
 
 def _other_owner(path: str) -> str | None:

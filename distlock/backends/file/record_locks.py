@@ -55,16 +55,17 @@ class RecordLocks:
         """Whether the state file in the directory is still ours: somebody may have deleted or replaced it."""
         try:
             status = os.stat(self._place.state, follow_symlinks=False)
-            return _identity(status) == self._identity and self.intact()
         except OSError:
             return False
+        return (status.st_dev, status.st_ino) == self._identity and self.intact()
 
     def intact(self) -> bool:
         """Whether the descriptor is still ours: who becomes a daemon closes all that it finds."""
         try:
-            return not self.replaced and _identity(os.fstat(self.descriptor)) == self._identity
+            status = os.fstat(self.descriptor)
         except OSError:
             return False
+        return (status.st_dev, status.st_ino) == self._identity and not self.replaced
 
     def enter(self) -> int:
         """Become a new contender, alive until `leave` or the death of this process."""

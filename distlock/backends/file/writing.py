@@ -30,9 +30,10 @@ class Writers:
 
     def heal(self) -> None:
         """Let go what interrupted writers had."""
-        for writer in self.inside.copy().values():
-            if writer.gone():
-                self.let_go(writer)
+        if self.inside:
+            for writer in self.inside.copy().values():
+                if writer.gone():
+                    self.let_go(writer)
 
     def let_go(self, writer: Writing) -> None:
         """Again: nothing happens."""
