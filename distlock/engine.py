@@ -180,7 +180,10 @@ class Engine:
             self.let_go(grant, error)
             raise
         if ours is False:
-            hold.lost = "the service had given it up before it was released"
+            if self.now() >= hold.deadline:
+                hold.lost = self.keeper.why_ended(hold)
+            else:
+                hold.lost = "the service had given it up before it was released"
             grant._lost_at_end = True
             self.losses.tell(grant, hold.lost)
 

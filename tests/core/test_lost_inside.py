@@ -68,11 +68,27 @@ def test_what_the_block_raises_itself_is_raised(locks: distlock.Locks, make: Mak
         1 / 0  # noqa: B018
 
 
-def test_a_loss_that_only_the_release_finds_is_told(locks: distlock.Locks) -> None:
+def test_a_loss_that_only_the_release_finds_is_told() -> None:
+    locks = distlock.connect("memory://release_finds_it")
     with pytest.raises(distlock.LostInside, match="before it was released"), locks.lock("a"):  # noqa: PT012
         hold = engine_of(locks).rooms.by_key[":a"].hold
         assert hold is not None
         engine_of(locks).backend.release(hold.ask)
+    locks.close()
+
+
+def test_the_end_of_its_time_is_told_also_where_the_keeper_comes_too_late(
+    locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine so busy that the release is the first to notice."""
+
+    def late() -> Iterator[Any]:
+        yield from ()
+        return 60.0
+
+    monkeypatch.setattr(engine_of(locks).keeper, "tick", late)
+    with pytest.raises(distlock.LostInside, match=r"max_hold=0.3"), locks.lock("a"):
+        wait_until(lambda: not engine_of(locks).backend.locked(":a"), "the service has given it up")
 
 
 def test_a_release_never_raises_for_it(locks: distlock.Locks, make: Make) -> None:
