@@ -1,4 +1,4 @@
-"""Three distributions are built from one tree, and say the same of themselves."""
+"""Three distributions are built from one tree, say the same of themselves, and hold what is needed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,19 @@ from tests.packaging.script import ROOT, SCRIPT
 
 #: distribution -> its pyproject.toml, and what its own extras are extras of
 ALIASES = {name: ROOT / "packaging" / name for name in ("django-distlock", "flask-distlock")}
+
+
+#: What is in the first of them.
+PACKAGES = ["distlock", "django_distlock", "flask_distlock"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory in which ``scripts/package`` has left the distributions."""
+    folder = tmp_path_factory.mktemp("dist")
+    done = subprocess.run([sys.executable, SCRIPT, folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 def project(folder: Path) -> dict:
@@ -60,3 +74,22 @@ def test_what_a_check_finds_is_told_and_nothing_is_left_to_upload(tmp_path: Path
     assert "Checking distlock-web failed." in done.stderr
     assert "long_description" in done.stderr
     assert not into.exists()
+
+
+@pytest.fixture
+def installed(built: Path) -> set[str]:
+    (wheel,) = built.glob("distlock_web-*.whl")
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_every_file_of_the_packages_is_in_the_wheel(installed: set[str]) -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert set(tracked) - installed == set()
+    assert any(file.endswith(".lua") for file in tracked)
+
+
+def test_nothing_else_is(installed: set[str]) -> None:
+    tops = {file.split("/")[0] for file in installed}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)

@@ -15,6 +15,9 @@ from tests.zookeeper_server import ZooKeeperServer, zookeeper_server
 
 __all__ = ["redis_server", "zookeeper_server"]
 
+# Nearly everybody is served within the time-out that the README sets: beside other tests not.
+pytestmark = pytest.mark.alone
+
 BUYERS, PURCHASES, STOCK = 50, 10, 100
 REQUESTS = BUYERS * PURCHASES
 THREADS = 16

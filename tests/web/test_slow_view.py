@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from bench.buyers import Answer, buy, percentile, together
 from tests.web.flood_server import Server
+
+# It is judged by how many come and go in its time.
+pytestmark = pytest.mark.alone
 
 #: A purchase holds for so long, and is waited for at most so long, seconds.
 HOLD, TIMEOUT = 0.4, 2.0

@@ -175,6 +175,7 @@ def test_a_stopped_holder_keeps_its_lock_and_nobody_hangs(peer: StartPeer, one: 
     assert holder.do("release", key)["released"]
 
 
+@pytest.mark.alone
 def test_a_handover_takes_less_than_5_ms(peer: StartPeer, key: str, tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0", encoding="ascii")
