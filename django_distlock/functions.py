@@ -117,11 +117,11 @@ async def _acall(
 
 
 def _transactions(guarded: Guarded, every: EveryAlias, standing: Standing) -> Opened:
-    if standing.kind == "function":
-        return NoTransactions(guarded.where)
-    if standing.kind == "handler":
-        return NoTransactions(guarded.where, standing.line(guarded))
-    line = standing.line(guarded)
+    def line() -> str:
+        return standing.line(guarded)
+
+    if standing.kind in {"function", "handler"}:
+        return NoTransactions(guarded.where, line)
     return ViewTransactions(standing.opted_out(every), guarded.where, guarded.function, line)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,10 +10,8 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 from django.db import connections, transaction
 
-from distlock.web.decorator import Guarded, Told, around, chain, guards_of, unused
-from distlock.web.settings import DEFAULT_ALIAS
-from django_distlock.conf import MIDDLEWARE
-from django_distlock.remedies import above_the_class
+from distlock.web.decorator import Guarded, around, chain, enclosed, guards_of, unused
+from django_distlock.remedies import above_the_class, as_rule
 from django_distlock.routes import Route
 from django_distlock.viewclasses import view_class
 
@@ -28,6 +25,9 @@ def hidden(route: Route) -> Iterator[str]:
         if _opens_transaction(view, guarded):
             yield _below_atomic(guarded)
         else:
+            yield from _behind_wrapper(route, guarded, cls)
+    if cls is None and not outermost:
+        for guarded in _handed_to(view):
             yield from _behind_wrapper(route, guarded, cls)
     if cls is not None:
         yield from _on_dispatch(cls)
@@ -75,10 +75,31 @@ def _behind_wrapper(route: Route, guarded: Guarded, cls: Any) -> Iterator[str]:
     view = route.pattern.callback
     opened = _atomic_requests(view)
     if opened and cls is None and not iscoroutinefunction(view):
+        rule = as_rule(guarded.told, route.name)
         yield (
             f"{_shown(view)} hides the guard of {guarded.where} from Django, so that ATOMIC_REQUESTS opens "
-            f"the transaction of the database {opened[0]!r} before the lock. {_as_rule(guarded.told, route)}"
+            f"the transaction of the database {opened[0]!r} before the lock. {rule}"
         )
+
+
+def _handed_to(view: Any) -> Iterator[Guarded]:
+    """The guards of what *view* was given to call by itself, without saying that it wraps it.
+
+    A decorator without `functools.wraps` has it in its closure, an object among its attributes.
+    """
+    ahead, seen = [view], set[int]()
+    while ahead:
+        one = ahead.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if found := guards_of(one):
+            yield found[0]
+            continue
+        for passed in chain(one):
+            ahead += enclosed(passed)
+            if not inspect.isroutine(passed):
+                ahead += filter(inspect.isfunction, getattr(passed, "__dict__", {}).values())
 
 
 def _on_dispatch(cls: Any) -> Iterator[str]:
@@ -122,7 +143,7 @@ def _of_operation(route: Route, operation: Any) -> Iterator[str]:
                 yield (
                     f"{guarded.where} is called by django-ninja inside the transaction that ATOMIC_REQUESTS "
                     f"opens on the database {opened[0]!r}, and lets its lock go before COMMIT. "
-                    f"{_as_rule(guarded.told, route, operation.methods)}"
+                    f"{as_rule(guarded.told, route.name, operation.methods)}"
                 )
             elif guarded.told.methods is not None:
                 yield (
@@ -142,25 +163,7 @@ def _atomic_requests(view: Any) -> list[str]:
 
 
 def _shown(view: Any) -> str:
+    if inspect.isfunction(view):
+        return f"{view.__module__}.{view.__qualname__}, a decorator without functools.wraps,"
     kind = type(view)
     return f"{kind.__module__}.{kind.__qualname__} in the URLconf"
-
-
-def _as_rule(told: Told, route: Route, methods: list[str] | None = None) -> str:
-    """The line that locks *route* as *told*, around everything."""
-    names = [source.text for source in told.names.templates]
-    written: dict[str, object] = {"route": route.name or "…"}
-    if methods or told.methods:
-        written["methods"] = sorted(told.methods or methods or ())
-    if told.alias != DEFAULT_ALIAS:
-        written["alias"] = told.alias
-    written |= {
-        word: value for word in ("timeout", "ttl", "fence") if (value := getattr(told, word)) is not None
-    }
-    line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")
-    lock = json.dumps(names[0] if len(names) == 1 else names) if names else "…"
-    name = "" if route.name else " Give the route a name, and write that in it."
-    return (
-        f'Write DISTLOCK_RULES = [{line[:-1]}, "lock": {lock}}}] instead of the decorator, with '
-        f"{MIDDLEWARE!r} in MIDDLEWARE.{name}"
-    )

@@ -13,7 +13,13 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, chain, guards_of
-from django_distlock.remedies import above_the_class, async_in_rest, below_api_view, too_early
+from django_distlock.remedies import (
+    above_the_class,
+    around_everything,
+    async_in_rest,
+    below_api_view,
+    too_early,
+)
 from django_distlock.transactions import EveryAlias
 from django_distlock.viewclasses import (
     TOO_EARLY,
@@ -67,10 +73,12 @@ class Standing:
         return cls("function", given, request)
 
     def line(self, guarded: Guarded) -> str:
-        """What to write where a method is called inside the transaction of ``ATOMIC_REQUESTS``."""
+        """What to write where a transaction is open before the lock."""
         match = getattr(self.request, "resolver_match", None)
         if self.kind != "handler":
-            return above_the_class(guarded.told, type(self.view), "", None) if self.view else ""
+            if self.view is None:
+                return around_everything(guarded.told, self.request)
+            return above_the_class(guarded.told, type(self.view), "", None)
         route = match.view_name if match is not None and hasattr(self.view, "action_map") else None
         return above_the_class(guarded.told, type(self.view), self.request.method, route)
 

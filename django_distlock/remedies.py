@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
 
-from distlock.web.decorator import Guarded, Told
-from django_distlock.transactions import EveryAlias
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told
+from distlock.web.settings import DEFAULT_ALIAS
+from django_distlock.conf import MIDDLEWARE
+from django_distlock.transactions import ABOVE, EveryAlias
 from django_distlock.viewclasses import with_methods
 
 
@@ -61,4 +65,35 @@ def too_early(guarded: Guarded, cls: type) -> str:
     return (
         f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.told} above "
         f"the class {cls.__name__}."
+    )
+
+
+def around_everything(told: Told, request: Any) -> str:
+    """For a guard on what *request* was led to that is inside a transaction of somebody else's."""
+    if (match := getattr(request, "resolver_match", None)) is None:
+        return ABOVE
+    methods = () if request.method in UNSAFE_METHODS else (request.method,)
+    return f"{ABOVE} Or lock the route, around all of them. {as_rule(told, match.view_name, methods)}"
+
+
+def as_rule(told: Told, route: str | None, methods: Collection[str] = ()) -> str:
+    """The line that locks the *route* of this name as *told*, around everything.
+
+    *methods*: what is to be locked, where *told* does not say.
+    """
+    names = [source.text for source in told.names.templates]
+    written: dict[str, object] = {"route": route or "…"}
+    if methods or told.methods:
+        written["methods"] = sorted(told.methods or methods)
+    if told.alias != DEFAULT_ALIAS:
+        written["alias"] = told.alias
+    written |= {
+        word: value for word in ("timeout", "ttl", "fence") if (value := getattr(told, word)) is not None
+    }
+    line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")
+    lock = json.dumps(names[0] if len(names) == 1 else names) if names else "…"
+    name = "" if route else " Give the route a name, and write that in it."
+    return (
+        f'Write DISTLOCK_RULES = [{line[:-1]}, "lock": {lock}}}] instead of the decorator, with '
+        f"{MIDDLEWARE!r} in MIDDLEWARE.{name}"
     )

@@ -26,6 +26,13 @@ from django_distlock.leftovers import refuse_closed, refuse_failed, roll_back, r
 from django_distlock.pooled import give_back
 from django_distlock.waits import waits_for_us, watched
 
+#: What to write where a transaction is open before the lock.
+ABOVE = (
+    "Write @distributed_lock above whatever opens it, transaction.atomic or a decorator of your own, on the "
+    "view itself and not on a function or method that it calls; for a class-based view above the class. "
+    "Decorators between it and the URL need functools.wraps."
+)
+
 
 class EveryAlias(set[str]):
     """Tells Django's `make_view_atomic` that no alias is to be made atomic.
@@ -63,16 +70,21 @@ class ViewTransactions:
     """The transactions of a view: those that Django would have opened."""
 
     def __init__(
-        self, every: EveryAlias, where: str, inner: Callable[..., Any] | None = None, line: str = ""
+        self,
+        every: EveryAlias,
+        where: str,
+        inner: Callable[..., Any] | None = None,
+        line: Callable[[], str] = str,
     ) -> None:
-        """*inner*: what is guarded, if it was a view by itself. *line*: what to write where one is open."""
+        """*inner*: what is guarded, if it was a view by itself. *line* says what to write if one is open."""
         self._every = every
         self._where = where
         self._inner = getattr(inner, "_non_atomic_requests", ())
         self._line = line
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        refuse_open(self._where, names, nested, self._line)
+        if (found := find_open()) is not None:
+            raise ConfigurationError(found.message(self._where, names, nested, self._line()))
 
     def begin(
         self, grant: Grant, fence: str | None, left: Callable[[], float]
@@ -93,13 +105,14 @@ class ViewTransactions:
 class NoTransactions:
     """A plain function: it opens its own, and commits them before it returns. A fenced one is the guard's."""
 
-    def __init__(self, where: str, line: str = "") -> None:
-        """*line*: what to write where somebody else has opened one."""
+    def __init__(self, where: str, line: Callable[[], str] = str) -> None:
+        """*line* says what to write where somebody else has opened one."""
         self._where = where
         self._line = line
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        refuse_open(self._where, names, nested, self._line)
+        if (found := find_open()) is not None:
+            raise ConfigurationError(found.message(self._where, names, nested, self._line()))
 
     def begin(
         self, grant: Grant, fence: str | None, left: Callable[[], float]
@@ -211,13 +224,7 @@ class Open:
                 f"{problem} The guard around it opened it: name all locks in one place, "
                 f"@distributed_lock(…, {shown}), on the outer function."
             )
-        if line:
-            return f"{problem} {line}"
-        return (
-            f"{problem} Put @distributed_lock above @transaction.atomic, on the view itself instead of a "
-            "function or method that the view calls; for a class-based view write it above the class. "
-            "Decorators between it and the URL need functools.wraps."
-        )
+        return f"{problem} {line or ABOVE}"
 
 
 def find_open(alias: str | None = None) -> Open | None:

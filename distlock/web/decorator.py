@@ -203,7 +203,7 @@ def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
             content = cell.cell_contents
         except ValueError:
             continue
-        if inspect.isfunction(content):
+        if inspect.isfunction(content) or isinstance(content, functools.partial):
             yield content
 
 

@@ -50,6 +50,23 @@ class Instance:
         return sell(request, id)
 
 
+class Calls:
+    def __init__(self, view: Callable[..., HttpResponse]) -> None:
+        self.view = view
+
+    def __call__(self, request: HttpRequest, id: int) -> HttpResponse:
+        return self.view(request, id=id)
+
+
+def silently(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A decorator without `functools.wraps`."""
+
+    def inner(request: HttpRequest, id: int) -> HttpResponse:
+        return view(request, id=id)
+
+    return inner
+
+
 class Sell(View):
     def post(self, request: HttpRequest, id: int) -> HttpResponse:
         return sell(request, id)
@@ -95,6 +112,12 @@ ARRANGEMENTS: dict[str, Callable[[], Any]] = {
     "a wrapper that copies nothing": lambda: functools.wraps(locked, updated=())(
         lambda request, id: locked(request, id)
     ),
+    "a wrapper that does not say so": lambda: silently(locked),
+    "two of them": lambda: silently(silently(locked)),
+    "one of them around partial": lambda: silently(functools.partial(locked)),
+    "one of them around as_view": lambda: silently(lock(sub()).as_view()),
+    "an object that calls it": lambda: Calls(locked),
+    "an object that calls such a wrapper": lambda: Calls(silently(locked)),
     "an instance": Instance,
     "a bound method": lambda: Instance().bound,
     "a static method": lambda: Instance.static,
