@@ -81,7 +81,8 @@ def as_rule(told: Told, route: str | None, methods: Collection[str] = ()) -> str
 
     *methods*: what is to be locked, where *told* does not say.
     """
-    names = [source.text for source in told.names.templates]
+    # What a function makes names of is the site's to write.
+    names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in told.names.sources]
     written: dict[str, object] = {"route": route or "…"}
     if methods or told.methods:
         written["methods"] = sorted(told.methods or methods)
@@ -91,7 +92,7 @@ def as_rule(told: Told, route: str | None, methods: Collection[str] = ()) -> str
         word: value for word in ("timeout", "ttl", "fence") if (value := getattr(told, word)) is not None
     }
     line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")
-    lock = json.dumps(names[0] if len(names) == 1 else names) if names else "…"
+    lock = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
     name = "" if route else " Give the route a name, and write that in it."
     return (
         f'Write DISTLOCK_RULES = [{line[:-1]}, "lock": {lock}}}] instead of the decorator, with '

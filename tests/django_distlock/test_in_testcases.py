@@ -48,7 +48,9 @@ class Purchases:
         assert self.client.post("/1").status_code == 200
 
     def test_what_would_be_refused_is_refused_here_too(self: Any) -> None:
-        with pytest.raises(ConfigurationError, match=r"Put @distributed_lock above @transaction\.atomic"):
+        with pytest.raises(
+            ConfigurationError, match=r"Write @distributed_lock above whatever opens it, transaction\.atomic"
+        ):
             self.client.post("/above/1")
 
 

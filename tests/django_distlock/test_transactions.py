@@ -148,7 +148,9 @@ def test_a_decorator_that_forgets_wraps_is_found(serve: Serve, atomic_requests: 
 
 
 def test_a_transaction_above_the_decorator_is_refused_with_the_line_to_change(serve: Serve, log: Log) -> None:
-    with pytest.raises(ConfigurationError, match=r"Put @distributed_lock above @transaction\.atomic"):
+    with pytest.raises(
+        ConfigurationError, match=r"Write @distributed_lock above whatever opens it, transaction\.atomic"
+    ):
         serve(transaction.atomic(guarded(log))).post("/product/1")
     assert log == ["rollback-"]
 

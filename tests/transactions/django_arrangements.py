@@ -21,7 +21,7 @@ Guard = Callable[..., Any]
 DJANGO = Table()
 BOOK = Book()
 
-ABOVE_ATOMIC = r"Put @distributed_lock above @transaction\.atomic"
+ABOVE_ATOMIC = r"Write @distributed_lock above whatever opens it, transaction\.atomic"
 ABOVE_CLASS = "above the class Buy"
 ON_VIEW = "on the view itself instead of a function"
 NON_ATOMIC = r"Write @transaction\.non_atomic_requests above it"

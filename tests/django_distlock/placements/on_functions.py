@@ -57,8 +57,8 @@ def above_transaction_atomic(events: Events) -> Any:
 
 
 @placement(
-    autocommit=r"Put @distributed_lock above @transaction\.atomic",
-    atomic=r"Put @distributed_lock above @transaction\.atomic",
+    autocommit=r"Write @distributed_lock above whatever opens it, transaction\.atomic",
+    atomic=r"Write @distributed_lock above whatever opens it, transaction\.atomic",
 )
 def below_transaction_atomic(events: Events) -> Any:
     return transaction.atomic(lock(events)(function(events)))
