@@ -12,6 +12,7 @@ from distlock.errors import (
     LockTimeout,
     LostInside,
     NotHeld,
+    Reentered,
     TooManyWaiters,
 )
 from distlock.grant import Fence, Grant
@@ -36,6 +37,7 @@ __all__ = [
     "LostInside",
     "NotHeld",
     "RLock",
+    "Reentered",
     "TooManyWaiters",
     "__version__",
     "connect",

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from distlock.current import held, inherited
-from distlock.errors import ConfigurationError
+from distlock.errors import ConfigurationError, LockTimeout
 from distlock.grant import Grant
 from distlock.owner import Owner, current_owner
 from distlock.steps import Gate
@@ -37,6 +37,10 @@ class Entry:
     def is_open(self) -> bool:
         return self.grant is not None and not self.grant.released and not self.grant.lost
 
+
+_PLAIN_WITH = (
+    " This 'with' stopped the event loop, and so every task that may hold the lock: write 'async with'."
+)
 
 #: A contextvar, and not the thread's: pools that run parts of several calls in one thread keep their
 #: contexts apart. Threads and tasks that inherit a context are other owners.
@@ -98,6 +102,19 @@ def refuse_own(lock: Lock, names: Sequence[str]) -> None:
             f"The lock {both} is held by a 'with' block around this very code, which would wait for itself: "
             f"leave the inner 'with' out, or write rlock({both}) twice, which lets its owner in again."
         )
+
+
+def timed_out(lock: Lock, stopped_loop: bool) -> LockTimeout:
+    """The error of a ``with`` that was not entered. *stopped_loop*: no task could run while it waited."""
+    after = f"after {lock._default_timeout():g} seconds"
+    if fault := own_fault(lock):
+        said = f"The lock {lock._shown()} was still held {after}, {fault}"
+    else:
+        said = (
+            f"The lock {lock._shown()} was still held by somebody else {after}. "
+            "Try again later, or raise the time-out."
+        )
+    return LockTimeout(said + _PLAIN_WITH if stopped_loop else said)
 
 
 def own_fault(lock: Lock) -> str | None:

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from distlock import clock, leading, loss
+from distlock import clock, leading, loss, reentrance
 from distlock.admission import Admission
 from distlock.backends.base import Backend, Busy, Queued
 from distlock.ending import may_run
-from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
+from distlock.errors import BackendUnavailable, Reentered, TooManyWaiters
 from distlock.fork import forget_in_children
 from distlock.grant import NameGrant
 from distlock.hold import Hold
@@ -57,11 +57,9 @@ class Engine:
         self.losses = loss.Losses(on_lost, threads)
         self.on_lifted = on_lifted
         self.now = now
-        self.mutex = threading.Lock()
+        self._make_mutexes()
         self.rooms = Rooms(Admission(max_waiters, max_waiters_total))
         self.closing = False
-        #: For `Lock` and `RLock`: it is renewed in a forked child, as the mutex is.
-        self.books = threading.Lock()
         self.inside: Inside = {}
         self.keeper = Keeper(self, max_hold, threads)
         self.undoing = Undoing(self.keeper.wake)
@@ -70,10 +68,21 @@ class Engine:
         backend.open(self.news)
         forget_in_children(self)
 
+    def _make_mutexes(self) -> None:
+        self.mutex = reentrance.mutex()
+        #: Whether a signal handler or a finaliser is running, and its own thread has the mutex.
+        self.reentered = self.mutex._is_owned
+        #: For `Lock` and `RLock`. Whoever has it may be interrupted by somebody who takes it.
+        self.books = threading.RLock()
+
     # -- acquire ---------------------------------------------------------------------------------
 
     def acquire(self, key: str, name: str, gate: Gate, timeout: float, ttl: float) -> Steps[NameGrant | None]:
         """Wait up to *timeout* seconds (0: not at all) for a grant, or return None."""
+        if self.reentered():
+            if key in self.rooms.by_key and not timeout > 0:
+                return None
+            raise reentrance.refusal()
         asked_at = self.now()
         deadline = asked_at + timeout
         # Who does not wait asks once. The backend bounds that.
@@ -107,7 +116,9 @@ class Engine:
                         pause = min(pause, answer.poll)
                     else:
                         continue
-                waiter.waited = True
+                if not waiter.waited:
+                    leading.refuse_behind_own(self, waiter)
+                    waiter.waited = True
                 yield Park(gate, pause)
         except TooManyWaiters:
             raise
@@ -127,28 +138,7 @@ class Engine:
         No I/O, for we may be torn down.
         """
         for key in keys:
-            self.undoing.undo(self.mutex, error, partial(self._abandon, key, gate, error))
-
-    def _abandon(self, key: str, gate: Gate, error: BaseException) -> None:
-        if (room := self.rooms.by_key.get(key)) is None:
-            return
-        if not isinstance(error, LockError):
-            self.turns.mend(room)
-        hold = room.hold
-        if hold and hold.grant and hold.waiter and hold.waiter.gate is gate:
-            self.turns.drop(hold.grant)
-        waiter = next((one for one in room.queue if one.gate is gate), None)
-        if waiter is None:
-            return
-        if waiter.leads and room.ask is not None:
-            # What became of the request is unknown. The token dies with it.
-            self.keeper.retire(room.ask)
-            room.ask = None
-        self.rooms.leave(waiter)
-        if isinstance(error, BackendUnavailable):
-            # The others would each find out after a time-out of their own, one after the other.
-            self.rooms.fail(room, str(error))
-        self.rooms.settle(room)
+            self.undoing.undo(self.mutex, error, partial(self.turns.abandon, key, gate, error))
 
     # -- release ---------------------------------------------------------------------------------
 
@@ -157,6 +147,10 @@ class Engine:
 
         *until*: the moment after which the caller leaves that to the keeper.
         """
+        if self.reentered():
+            if grant.end():
+                self.let_go(grant, reentrance.refusal())
+            return
         hold = grant._hold
         room = hold.room
         ours: bool | None = None
@@ -170,6 +164,8 @@ class Engine:
                 self.turns.send_back(hold)
             try:
                 ours = yield Call(self.backend.release, hold.ask, until=until)
+            except Reentered:
+                pass  # The keeper can.
             except BackendUnavailable as error:
                 logger.warning(
                     "The lock %r will be released as soon as its service answers: %s", room.name, error
@@ -199,11 +195,12 @@ class Engine:
             return hold.waiter.owner if hold is not None and hold.waiter is not None else None
 
     def locked(self, key: str) -> bool:
-        with self.mutex:
-            room = self.rooms.by_key.get(key)
-            if room is not None and room.hold is not None:
-                return True
-        return self.backend.locked(key)
+        room = self.rooms.by_key.get(key)
+        if room is not None and room.hold is not None:
+            return True
+        if self.reentered():
+            raise reentrance.refusal()
+        return reentrance.call(self.backend.locked, key)
 
     # -- loss ------------------------------------------------------------------------------------
 
@@ -230,6 +227,9 @@ class Engine:
 
     def close(self) -> None:
         """Give back what can be given back, and stop. Waiters fail, and grants that are out become lost."""
+        if self.reentered() or reentrance.is_calling():
+            threading.Thread(target=self.close, name="distlock-close").start()
+            return
         with self.mutex:
             self.undoing.catch_up()
             self.closing = True
@@ -245,7 +245,7 @@ class Engine:
             self.inside.clear()
             self.keeper.close()
             self.losses.join()
-            self.backend.close()
+            reentrance.call(self.backend.close)
         finally:
             self.closing = False
 
@@ -274,8 +274,7 @@ class Engine:
             if room.hold is not None:
                 room.hold.lost = "it belongs to the parent of this forked process"
                 room.hold.room = Room(room.key, room.name)
-        self.mutex = threading.Lock()
-        self.books = threading.Lock()
+        self._make_mutexes()
         self.undoing.clear()
         self.closing = False
         self.rooms.clear()

@@ -44,5 +44,9 @@ class TooManyWaiters(LockError):
         self.expected_wait = expected_wait
 
 
+class Reentered(LockError, RuntimeError):
+    """A signal handler or a finaliser asked for a lock while its own thread was taking or giving back one."""
+
+
 class ConfigurationError(LockError):
     """A setting, a URL or a use of the API that can never work."""

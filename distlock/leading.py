@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.errors import BackendUnavailable
 from distlock.hold import SPAN
+from distlock.reentrance import is_parked, refusal
 from distlock.room import Waiter
 from distlock.steps import Call, Steps
 
@@ -90,6 +91,14 @@ def leave(engine: Engine, waiter: Waiter, until: float) -> Steps[None]:
         if waiter.grant is None:
             room.ask = None
             engine.rooms.give_up(waiter, engine.now())
+
+
+def refuse_behind_own(engine: Engine, waiter: Waiter) -> None:
+    """A signal handler must not wait behind the thread that it has interrupted. Raises `Reentered`."""
+    if is_parked():
+        with engine.mutex:
+            if any(one.owner == waiter.owner and one is not waiter for one in waiter.room.queue):
+                raise refusal()
 
 
 def _give_up(engine: Engine, waiter: Waiter) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Held
+from distlock.reentrance import refusal
 from distlock.steps import Call, Steps
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def lift(engine: Engine, grant: NameGrant, number: int) -> Steps[bool]:
     Whoever calls it has the database's row locked since it read *number* there. So who wrote *number* is
     no later holder: the lock has not passed on. Once for each hold: what overtakes it again is alive.
     """
+    if engine.reentered():
+        raise refusal()
     hold = grant._hold
 
     def is_out() -> bool:

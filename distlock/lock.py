@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from distlock import blocks
 from distlock.blocks import Entry
-from distlock.errors import LockTimeout, LostInside, NotHeld
+from distlock.errors import LostInside, NotHeld
 from distlock.grant import Grant
 from distlock.owner import current_owner, in_event_loop
 from distlock.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from distlock.locks import Locks
 
 logger = logging.getLogger("distlock")
-
-_PLAIN_WITH = (
-    " This 'with' stopped the event loop, and so every task that may hold the lock: write 'async with'."
-)
 
 
 class Lock:
@@ -175,7 +171,7 @@ class Lock:
 
     def _opened(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
         if grant is None:
-            raise self._timed_out(isinstance(block.gate, ThreadGate) and in_event_loop())
+            raise blocks.timed_out(self, isinstance(block.gate, ThreadGate) and in_event_loop())
         block.grant = grant
         block.frame = frame
         with self._locks._engine.books:
@@ -194,17 +190,6 @@ class Lock:
         if grant is None and seconds > 0 and (fault := blocks.own_fault(self)):
             logger.warning("The lock %s was still held after %g seconds, %s", self._shown(), seconds, fault)
         return grant
-
-    def _timed_out(self, stopped_loop: bool) -> LockTimeout:
-        after = f"after {self._default_timeout():g} seconds"
-        if fault := blocks.own_fault(self):
-            said = f"The lock {self._shown()} was still held {after}, {fault}"
-        else:
-            said = (
-                f"The lock {self._shown()} was still held by somebody else {after}. "
-                "Try again later, or raise the time-out."
-            )
-        return LockTimeout(said + _PLAIN_WITH if stopped_loop else said)
 
     def _default_timeout(self) -> float:
         return self._locks.timeout if self._timeout is None else self._timeout
@@ -235,9 +220,10 @@ class Lock:
 
     def _give_back(self, entry: Entry) -> Steps[None]:
         with self._locks._engine.books:
-            if entry not in self._out:
-                raise self._not_held()
-            self._out.remove(entry)
+            try:
+                self._out.remove(entry)
+            except ValueError:
+                raise self._not_held() from None
         if entry.grant is not None:
             yield from entry.grant._release()
 

@@ -25,7 +25,7 @@ class Losses:
 
     def after_fork(self) -> None:
         """In the child: the losses are the parent's."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._untold: deque[tuple[Grant, str]] = deque()
         self._thread: threading.Thread | None = None
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
-from distlock import clock
+from distlock import clock, reentrance
 from distlock.errors import BackendUnavailable
 from distlock.fork import forget_in_children
 
@@ -85,9 +85,10 @@ def run(steps: Steps[T]) -> T:
         while True:
             try:
                 if isinstance(step, Call):
-                    answer = step.function(*step.arguments)
+                    answer = reentrance.call(step.function, *step.arguments)
                 else:
-                    answer = step.gate.wait(step.timeout)  # type: ignore[attr-defined]  # run() is given ThreadGates
+                    reentrance.park(step.gate.wait, step.timeout)  # type: ignore[attr-defined]  # run() is given ThreadGates
+                    answer = None
             except BaseException as error:  # the algorithm cleans up, then it is raised again
                 step = steps.throw(error)
             else:
@@ -165,14 +166,14 @@ class _Threads:
 _threads = _Threads()
 
 
-def _begin(call: Call) -> Future[Any]:
-    """Have a thread of ours carry *call* out."""
+def _begin(step: Call) -> Future[Any]:
+    """Have a thread of ours carry *step* out."""
     begun: Future[Any] = Future()
 
     def carry_out() -> None:
         if begun.set_running_or_notify_cancel():
             try:
-                begun.set_result(call.function(*call.arguments))
+                begun.set_result(reentrance.call(step.function, *step.arguments))
             except BaseException as error:
                 begun.set_exception(error)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask, Held
+from distlock.errors import BackendUnavailable, LockError
 from distlock.grant import NameGrant
 from distlock.hold import Hold
 from distlock.room import Room, Waiter
+from distlock.steps import Gate
 
 if TYPE_CHECKING:
     from distlock.engine import Engine
@@ -81,6 +83,28 @@ class Turns:
             self.mend(hold.room)
         elif hold.returning and hold.grant is grant:
             self.returned(hold, None)
+
+    def abandon(self, key: str, gate: Gate, error: BaseException) -> None:
+        """Leave nothing behind of whoever came with *gate*, and was interrupted by *error*."""
+        if (room := self._engine.rooms.by_key.get(key)) is None:
+            return
+        if not isinstance(error, LockError):
+            self.mend(room)
+        hold = room.hold
+        if hold and hold.grant and hold.waiter and hold.waiter.gate is gate:
+            self.drop(hold.grant)
+        waiter = next((one for one in room.queue if one.gate is gate), None)
+        if waiter is None:
+            return
+        if waiter.leads and room.ask is not None:
+            # What became of the request is unknown. The token dies with it.
+            self._engine.keeper.retire(room.ask)
+            room.ask = None
+        self._engine.rooms.leave(waiter)
+        if isinstance(error, BackendUnavailable):
+            # The others would each find out after a time-out of their own, one after the other.
+            self._engine.rooms.fail(room, str(error))
+        self._engine.rooms.settle(room)
 
     def mend(self, room: Room) -> None:
         """Put *room* right, where somebody may have been interrupted in the middle of a change to it."""

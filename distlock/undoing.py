@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
+
+from distlock.reentrance import Mutex
 
 
 class Undoing:
@@ -14,14 +15,15 @@ class Undoing:
         self._wake = wake
         self._left: deque[Callable[[], None]] = deque()
 
-    def undo(self, mutex: threading.Lock, error: BaseException, undo: Callable[[], None]) -> None:
+    def undo(self, mutex: Mutex, error: BaseException, undo: Callable[[], None]) -> None:
         """Call *undo* under *mutex*, because of *error*. It may be called twice, and does no I/O.
 
-        Steps that are collected as garbage get their GeneratorExit anywhere: in a thread that has the mutex
-        just now, or when the interpreter ends. For them whoever takes the mutex next catches up.
+        A thread that has the mutex can't take it again, and steps that are collected as garbage get their
+        GeneratorExit anywhere, even when the interpreter ends. For those whoever takes the mutex next catches
+        up.
         """
         self._left.append(undo)
-        if isinstance(error, GeneratorExit):
+        if isinstance(error, GeneratorExit) or mutex._is_owned():
             self._wake()
             return
         with mutex:

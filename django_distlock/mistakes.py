@@ -20,7 +20,7 @@ logger = logging.getLogger("distlock")
 _MOST = 100
 
 _told: set[str] = set()
-_books = threading.Lock()
+_books = threading.RLock()
 
 
 def tell(error: BaseException, where: str) -> None:

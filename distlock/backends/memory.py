@@ -155,7 +155,7 @@ class MemoryService:
 
 
 _services: weakref.WeakValueDictionary[str, MemoryService] = weakref.WeakValueDictionary()
-_services_mutex = threading.Lock()
+_services_mutex = threading.RLock()
 
 
 class MemoryBackend:

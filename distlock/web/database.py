@@ -96,7 +96,7 @@ class RowLock(Lock):
         local.tells_loss = False
         self._begin = begin
         self._open: list[tuple[Owner, ExitStack]] = []
-        self._books = threading.Lock()
+        self._books = threading.RLock()
 
     def __enter__(self) -> Grant:
         deadline = now() + self._default_timeout()

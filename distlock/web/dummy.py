@@ -87,7 +87,7 @@ class _NoEngine:
 
     def __init__(self, ttl: float) -> None:
         self.ttl = ttl
-        self.books = threading.Lock()
+        self.books = threading.RLock()
         self.inside: Inside = {}
 
     def locked(self, key: str) -> bool:

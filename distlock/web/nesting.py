@@ -38,7 +38,7 @@ class _Waiter:
 
 _waiters: set[_Waiter] = set()
 _told: set[tuple[str, ...]] = set()
-_books = threading.Lock()
+_books = threading.RLock()
 
 
 def patience(client: Locks, names: Sequence[str], timeout: float | None) -> float | None:

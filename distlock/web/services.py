@@ -31,7 +31,7 @@ class Services:
     ) -> None:
         self._read = read
         self._make = make or make_client
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._settings: Mapping[str, Service] | None = None
         self._clients: dict[str, Locks] = {}
         self._standbys: dict[str, Locks] = {}

@@ -1,4 +1,4 @@
-"""An exception at every instruction of our own code at which Python may run a signal handler.
+"""A signal handler at every instruction of our own code at which Python may run one.
 
 CPython runs handlers after a call has returned, at the start of a function and when a loop goes back (see
 https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers), and nowhere else: so not
@@ -50,11 +50,16 @@ def _handler(table: list[tuple[int, int, int]], offset: int) -> int | None:
     return next((target for start, end, target in table if start <= offset < end), None)
 
 
-class Tracer:
-    """Raises `Interrupted` at the point *number* of those that the running thread comes by; counts them."""
+def _interrupt() -> None:
+    raise Interrupted
 
-    def __init__(self, number: int | None = None) -> None:
+
+class Tracer:
+    """Calls *handler* at the point *number* of those that the running thread comes by; counts them."""
+
+    def __init__(self, number: int | None = None, handler: Callable[[], None] = _interrupt) -> None:
         self.number = number
+        self.handler = handler
         self.count = 0
         self.where = ""
 
@@ -79,7 +84,7 @@ class Tracer:
             if self.count == self.number:
                 self.where = f"{frame.f_code.co_filename[len(OURS) + 1 :]}:{frame.f_lineno}"
                 sys.settrace(None)
-                raise Interrupted
+                self.handler()
         return self._step
 
 

@@ -16,6 +16,7 @@ from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.place import Place
 from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.reentrance import call
 
 #: Releases and deaths are heard of at once; this is the net under a lost hint, and under who was stopped.
 POLL = 1.0
@@ -237,7 +238,7 @@ class _Call:
 def _close_aside(client: Client) -> None:
     """In a thread of its own: the garbage collector comes anywhere, also where our locks are held."""
     with suppress(RuntimeError):
-        threading.Thread(target=client.close, name="distlock-file-close", daemon=True).start()
+        threading.Thread(target=call, args=(client.close,), name="distlock-file-close", daemon=True).start()
 
 
 def _seconds(name: str, value: object) -> float:

@@ -17,6 +17,7 @@ from distlock.backends.base import Sink
 from distlock.backends.file.tree import WAKE, Tree
 from distlock.backends.file.trust import Distrusted
 from distlock.errors import BackendUnavailable
+from distlock.reentrance import call
 
 #: As much as a pipe holds on Linux, nearly: whoever wrote when it was full could not leave a hint.
 _NEARLY_FULL = 60_000
@@ -63,7 +64,9 @@ class Listener:
             # Open for writing as well, so that it never reads as ended when a writer closes.
             self._fifo = _open(tree, self._name, os.O_RDWR)
             os.fchmod(self._fifo, tree.file_mode())
-            self._thread = threading.Thread(target=self._run, name="distlock-file-listener", daemon=True)
+            self._thread = threading.Thread(
+                target=call, args=(self._run,), name="distlock-file-listener", daemon=True
+            )
             self._start()
         except BaseException:
             self._unlink()

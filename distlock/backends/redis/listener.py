@@ -13,6 +13,7 @@ from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
+from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ class Listener:
         """Begin to listen, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
         with self._guard:
             if not self._closing.is_set() and self._thread is None:
-                thread = threading.Thread(target=self._run, name="distlock-redis-listener", daemon=True)
+                thread = threading.Thread(
+                    target=call, args=(self._run,), name="distlock-redis-listener", daemon=True
+                )
                 try:
                     thread.start()
                 except RuntimeError as error:

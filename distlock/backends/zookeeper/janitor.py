@@ -14,6 +14,7 @@ from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import no_thread
 from distlock.backends.zookeeper.line import Line
 from distlock.errors import LockError
+from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,9 @@ class Janitor:
         self._period = min(max(_PERIOD[0], line.session.ttl / 10), _PERIOD[1])
         self._closing = threading.Event()
         self._left_alone = False
-        self._thread = threading.Thread(target=self._run, name="distlock-zookeeper-janitor", daemon=True)
+        self._thread = threading.Thread(
+            target=call, args=(self._run,), name="distlock-zookeeper-janitor", daemon=True
+        )
         try:
             self._thread.start()
         except RuntimeError as error:

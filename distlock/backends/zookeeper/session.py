@@ -19,6 +19,7 @@ from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
 from distlock.backends.zookeeper.wire import Client
 from distlock.errors import ConfigurationError
+from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +124,9 @@ class Session:
             self._closing = True
             if not self._started:
                 return
-        stopper = threading.Thread(target=self._stop, name="distlock-zookeeper-close", daemon=True)
+        stopper = threading.Thread(
+            target=call, args=(self._stop,), name="distlock-zookeeper-close", daemon=True
+        )
         try:
             stopper.start()
         except RuntimeError:

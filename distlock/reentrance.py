@@ -1,0 +1,85 @@
+"""Re-entrance: a signal handler or a finaliser that calls us while its own thread is inside our code.
+
+Python runs signal handlers between any two lines of the main thread, and ``__del__`` and weakref callbacks in
+whatever thread collects garbage. They can't wait for what the code beneath them has to finish first. So the
+engine looks whether its mutex is the caller's own, and no thread goes into a lock service's client twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol, TypeVar, cast
+
+from distlock.errors import Reentered
+
+T = TypeVar("T")
+
+
+class Mutex(Protocol):
+    """A `threading.RLock`: it knows its owner, and says so as `threading.Condition` asks for it."""
+
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *exc_info: object) -> None: ...
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+    def release(self) -> None: ...
+    def _is_owned(self) -> bool: ...
+
+
+def mutex() -> Mutex:
+    """A mutex that its own thread may look at."""
+    return cast("Mutex", threading.RLock())
+
+
+class _Thread(threading.local):
+    """What the running thread is doing. A ``with`` on a plain lock leaves no gap to an interrupt."""
+
+    def __init__(self) -> None:
+        self.calling = threading.Lock()
+        self.parked = threading.Lock()
+
+
+_thread = _Thread()
+
+
+def call(function: Callable[..., T], *arguments: object) -> T:
+    """Call *function*, of a lock service's client, which is not to be entered a second time by this thread.
+
+    The threads of such a client run in it from begin to end: garbage is collected in them as well. Raises
+    `Reentered`.
+    """
+    calling = _thread.calling
+    if calling.locked():
+        raise refusal()
+    with calling:
+        return function(*arguments)
+
+
+def park(wait: Callable[[float], None], timeout: float) -> None:
+    """Call *wait* with *timeout*. Raises `Reentered` where a call to a lock service beneath would stop."""
+    if _thread.calling.locked():
+        raise refusal()
+    parked = _thread.parked
+    if parked.locked():
+        wait(timeout)
+        return
+    with parked:
+        wait(timeout)
+
+
+def is_calling() -> bool:
+    """Whether this thread is inside a lock service's client."""
+    return _thread.calling.locked()
+
+
+def is_parked() -> bool:
+    """Whether this thread waits for a lock, beneath the running code."""
+    return _thread.parked.locked()
+
+
+def refusal() -> Reentered:
+    return Reentered(
+        "Nothing can be asked of the lock service here: a signal handler or a finaliser (__del__, a weakref "
+        "callback) asks while its own thread is in the middle of taking or giving back a lock. Set a flag or "
+        "put the work in a queue.SimpleQueue there, and do it where the program goes on, or in a thread."
+    )
