@@ -57,7 +57,9 @@ class FileBackend:
             return answer
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        with self._call() as client:
+        with self._call_for_ours() as client:
+            if client is None:
+                return False
             spot = client.line.spot(ask.key)
             line = client.line.entries(spot)
             mine = client.find(ask, line)
@@ -76,13 +78,17 @@ class FileBackend:
             return False
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
-        with self._call() as client:
+        with self._call_for_ours() as client:
+            if client is None:
+                return [False] * len(asks)
             held = [client.holds(ask, self._patience) for ask in asks]
             client.insist()
             return held
 
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        with self._call() as client:
+        with self._call_for_ours() as client:
+            if client is None:
+                return False
             spot = client.line.spot(ask.key)
             mine = client.entries.get(ask.token)
             if mine is None or ask.token not in client.held:
@@ -140,6 +146,23 @@ class FileBackend:
 
     def _call(self) -> _Call:
         return _Call(self, self._place)
+
+    @contextmanager
+    def _call_for_ours(self) -> Iterator[Client | None]:
+        """`_call` for who has something there. None: it has gone with a directory that can't be used any more.
+
+        What it has stays there for as long as this process lives, so no error may be the last word: rights
+        that were taken away may be given back.
+        """
+        client = None
+        try:
+            with self._call() as client:
+                yield client
+            return
+        except ConfigurationError as error:
+            if client is not None:
+                raise BackendUnavailable(str(error)) from error
+        yield None
 
     def _connected(self) -> Client:
         """The client of this process and of the directory that is there now, with a call begun."""

@@ -252,6 +252,12 @@ class Puppet:
             held = ask
         self.asks[key] = held
 
+    def release_refused(self, key: str) -> list[str]:
+        try:
+            return [str(self.backend.release(self.asks[key])), ""]
+        except Exception as error:
+            return [type(error).__name__, str(error)]
+
     def refused(self, key: str) -> list[str]:
         try:
             return [self.request(key), ""]
