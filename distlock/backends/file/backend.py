@@ -147,22 +147,8 @@ class FileBackend:
     def _call(self) -> _Call:
         return _Call(self, self._place)
 
-    @contextmanager
-    def _call_for_ours(self) -> Iterator[Client | None]:
-        """`_call` for who has something there. None: it has gone with a directory that can't be used any more.
-
-        What it has stays there for as long as this process lives, so no error may be the last word: rights
-        that were taken away may be given back.
-        """
-        client = None
-        try:
-            with self._call() as client:
-                yield client
-            return
-        except ConfigurationError as error:
-            if client is not None:
-                raise BackendUnavailable(str(error)) from error
-        yield None
+    def _call_for_ours(self) -> _CallForOurs:
+        return _CallForOurs(self._call())
 
     def _connected(self) -> Client:
         """The client of this process and of the directory that is there now, with a call begun."""
@@ -256,6 +242,37 @@ class _Call:
             error = error or at_end
         if isinstance(error, OSError):
             raise self._place.explain(error) from error
+
+
+class _CallForOurs:
+    """A call of who has something there. None: that has gone with a directory that can't be used any more.
+
+    What it has stays for as long as this process lives, so no error may be the last word: rights that were
+    taken away may be given back.
+    """
+
+    __slots__ = ("_begun", "_call")
+
+    def __init__(self, call: _Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> Client | None:
+        self._begun = False
+        try:
+            client = self._call.__enter__()
+        except ConfigurationError:
+            return None
+        self._begun = True
+        return client
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if self._begun:
+                self._call.__exit__(kind, error, traceback)
+        except ConfigurationError as told:
+            error = told
+        if isinstance(error, ConfigurationError):
+            raise BackendUnavailable(str(error)) from error
 
 
 def _close_aside(client: Client) -> None:
