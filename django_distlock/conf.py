@@ -26,11 +26,14 @@ def _read() -> dict[str, Service]:
 services = Services(_read, make)
 
 
+# To look for a setting that is not there costs Django two exceptions, in each request.
+@functools.cache
 def status() -> int:
     """The status of the answer to a request that found the lock taken."""
     return contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
 
 
+@functools.cache
 def server_timing() -> bool:
     """Whether answers say how long they waited for their locks."""
     return bool(getattr(settings, "DISTLOCK_SERVER_TIMING", False))
@@ -71,6 +74,8 @@ def _has_middleware() -> bool:
 def _forget(*, setting: str, **kwargs: object) -> None:
     if setting in {"DISTLOCK", "DEBUG"}:
         services.reset()
+    status.cache_clear()
+    server_timing.cache_clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_distlock")

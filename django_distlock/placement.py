@@ -133,4 +133,4 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     match = getattr(request, "resolver_match", None)
     if match is None:
         return owner is None
-    return guarded in (*guards_of(match.func), *guards_below_api_view(match.func))
+    return guarded in guards_of(match.func) or guarded in guards_below_api_view(match.func)

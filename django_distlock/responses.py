@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from traceback import walk_tb
-
 from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponse
@@ -29,13 +27,19 @@ def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | N
 
 def _was_committed(error: LockError) -> bool:
     hooks = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
-    return any(frame.f_code is hooks for frame, _ in walk_tb(error.__traceback__))
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is hooks:
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def response_of(answer: Answer, request: HttpRequest) -> HttpResponse:
     """*answer*, as *request* accepts it."""
     rendered = render(answer, request.META.get("HTTP_ACCEPT", ""))
-    response = HttpResponse(rendered.body, status=rendered.status, headers=rendered.headers)
+    # Of a text Django looks for the charset, each time.
+    response = HttpResponse(rendered.body.encode(), status=rendered.status, headers=rendered.headers)
     if answer.code == QUEUE_FULL:
         # Django would write a line for each, and mail it to ADMINS. How many they were is logged already.
         response._has_been_logged = True  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import re
 from importlib import import_module
@@ -36,6 +37,7 @@ _OF_CONNECT = (
 _METHODS = [name for name, member in vars(Backend).items() if callable(member) and not name.startswith("_")]
 
 
+@functools.lru_cache(maxsize=64)
 def scheme_of(url: str) -> str:
     """The scheme of *url*; empty where there is none. The rest is the backend's own to read."""
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", url)
