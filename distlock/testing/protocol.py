@@ -280,11 +280,11 @@ class LeaseConformance(ProtocolFixtures):
         assert one.backend.release(first) is False
 
     def test_a_renewed_hold_does_not_end(self, one: Contender, two: Contender, key: str) -> None:
-        first, second = ask(key, ttl=0.6), ask(key)
+        first, second = ask(key, ttl=1.5), ask(key)
         one.held(first)
         pause = threading.Event()
         for _ in range(6):
-            pause.wait(0.2)
+            pause.wait(0.4)
             assert one.backend.renew([first]) == [True]
             two.queued(second)
 

@@ -18,7 +18,7 @@ from tests.transactions.till import REQUESTS, STOCK, Outcome
 
 ROOT = Path(__file__).parents[2]
 #: Seconds that a cell may take on a machine that is busy with something else; alone it takes one or two.
-PATIENCE = 20
+PATIENCE = 60
 TABLES = {"django": DJANGO, "flask": FLASK}
 PROOFS = ("lock", "fence")
 
