@@ -49,7 +49,7 @@ def test_no_server_is_told_at_the_first_request_and_not_before(contender: MakeCo
 def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwards(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
-    key, one = some_key(), contender(own_server.url, io_timeout=0.3)
+    key, one = some_key(), contender(own_server.url, io_timeout=1.0)
     first = ask(key)
     one.hold(first)
     own_server.pause()
@@ -57,7 +57,7 @@ def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwar
         began = time.monotonic()
         with pytest.raises(BackendUnavailable, match="io_timeout"):
             call()
-        assert 0.25 < time.monotonic() - began < 0.6
+        assert 0.9 < time.monotonic() - began < 2.0
     own_server.resume()
     assert one.renew([first]) == [True]
     assert one.release(first)

@@ -100,7 +100,7 @@ def test_a_server_that_fell_silent_is_noticed(
     own_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "_QUIET", 0.1)
-    one, two = contender(own_server.url), contender(own_server.url, io_timeout=0.2)
+    one, two = contender(own_server.url), contender(own_server.url, io_timeout=1.0)
     first = ask()
     one.hold(first)
     two.queue(ask(first.key))

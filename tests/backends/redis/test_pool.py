@@ -129,7 +129,7 @@ def test_no_more_connections_than_allowed_and_the_rest_waits_its_turn(
 def test_who_gets_no_connection_in_time_is_told_the_option(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
-    one = contender(own_server.url, max_connections=1, io_timeout=0.2)
+    one = contender(own_server.url, max_connections=1, io_timeout=1.0)
     one.hold(ask())
     borrowed, _ = one._pool._borrow(clock.now() + PATIENCE)
     with pytest.raises(BackendUnavailable, match="max_connections"):

@@ -98,7 +98,7 @@ def test_a_lock_and_its_line_survive_their_leader_and_fences_go_on(
 def test_without_a_majority_nothing_is_granted_and_nothing_renewed(
     ensemble: Ensemble, contender: MakeContender
 ) -> None:
-    one, mine = contender(ensemble.url, io_timeout=0.5), ask()
+    one, mine = contender(ensemble.url, io_timeout=2.0), ask()
     one.hold(mine)
     survivor = ensemble.leader()
     for server in ensemble.servers:

@@ -37,15 +37,15 @@ def test_no_server_is_told_at_the_first_request_and_not_before(contender: MakeCo
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        one = contender(f"zookeeper://127.0.0.1:{port}", io_timeout=0.3)
+        one = contender(f"zookeeper://127.0.0.1:{port}", io_timeout=1.0)
         told = rf"127\.0\.0\.1:{port} opened no session.*refused.*See whether it runs"
-        with takes(0.25, 1.0), pytest.raises(BackendUnavailable, match=told):
+        with takes(0.9, 3.0), pytest.raises(BackendUnavailable, match=told):
             one.request(ask())
-        with takes(0.25, 1.0), pytest.raises(BackendUnavailable):
+        with takes(0.9, 3.0), pytest.raises(BackendUnavailable):
             one.locked("product_1")
-        with takes(0.25, 1.0), pytest.raises(BackendUnavailable):
+        with takes(0.9, 3.0), pytest.raises(BackendUnavailable):
             one.renew([ask()])
-        with takes(0.0, 1.0):
+        with takes(0.0, 3.0):
             one.close()
 
 
@@ -58,8 +58,8 @@ def test_an_unknown_host_is_told(contender: MakeContender) -> None:
 
 def test_a_host_that_accepts_and_says_nothing_is_told(contender: MakeContender) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        one = contender(f"zookeeper://127.0.0.1:{silent.getsockname()[1]}", io_timeout=0.3)
-        with takes(0.25, 1.0), pytest.raises(BackendUnavailable, match=r"opened no session within 0\.3 s"):
+        one = contender(f"zookeeper://127.0.0.1:{silent.getsockname()[1]}", io_timeout=1.0)
+        with takes(0.9, 3.0), pytest.raises(BackendUnavailable, match=r"opened no session within 1 s"):
             one.request(ask(ttl=2.0))
         with takes(0.0, 2.0):
             one.close()
@@ -78,13 +78,13 @@ def test_one_server_of_several_is_enough(zookeeper_server: ZooKeeperServer, cont
 def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwards(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:
-    key, one = some_key(), contender(own_zookeeper.url, io_timeout=0.3)
+    key, one = some_key(), contender(own_zookeeper.url, io_timeout=1.0)
     first = ask(key)
     one.hold(first)
     own_zookeeper.pause()
     for call in (lambda: one.request(ask(key)), lambda: one.renew([first]), lambda: one.locked(key)):
         # The connection is given up meanwhile, and the next one is not answered either.
-        with takes(0.25, 0.9), pytest.raises(BackendUnavailable, match=r"0\.3 s|ConnectionLoss"):
+        with takes(0.9, 2.7), pytest.raises(BackendUnavailable, match=r"within 1 s|within 1\.\d+ s|ConnectionLoss"):
             call()
     own_zookeeper.resume()
     eventually(lambda: one.renew([first]) == [True], "it is still held")
@@ -94,10 +94,10 @@ def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwar
 def test_a_client_can_be_closed_while_the_server_hangs(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:
-    one = contender(own_zookeeper.url, io_timeout=0.3)
+    one = contender(own_zookeeper.url, io_timeout=1.0)
     one.hold(ask())
     own_zookeeper.pause()
-    with takes(0.25, 2.0):
+    with takes(0.9, 5.0):
         one.close()
     own_zookeeper.resume()
 

@@ -108,7 +108,7 @@ def test_a_client_that_was_closed_while_the_server_hung_begins_nothing_anew(
     own_zookeeper: ZooKeeperServer,
 ) -> None:
     threads = set(threading.enumerate())
-    locks = distlock.connect(own_zookeeper.url, ttl=2.0, io_timeout=0.3)
+    locks = distlock.connect(own_zookeeper.url, ttl=3.0, io_timeout=1.0)
     assert locks.lock("product_1").acquire() is not None
     own_zookeeper.pause()
     locks.close()

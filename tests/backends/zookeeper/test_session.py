@@ -89,11 +89,11 @@ def test_a_holder_is_told_before_the_lock_is_anybody_elses(
     ours = distlock.connect(
         proxy.url,
         prefix="apart",
-        ttl=1.0,
-        io_timeout=0.3,
+        ttl=3.0,
+        io_timeout=1.0,
         on_lost=lambda grant, why: told.append(clock.now()),
     )
-    theirs = distlock.connect(zookeeper_server.url, prefix="apart", ttl=1.0, timeout=20)
+    theirs = distlock.connect(zookeeper_server.url, prefix="apart", ttl=3.0, timeout=30)
     try:
         grant = ours.lock("product_1").acquire()
         assert grant is not None

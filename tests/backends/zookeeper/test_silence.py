@@ -14,7 +14,7 @@ from tests.zookeeper_server import ZooKeeperServer
 def test_a_connection_that_fell_silent_is_left_however_much_there_is_to_ask(
     proxy: Proxy, contender: MakeContender
 ) -> None:
-    one, key = contender(proxy.url, io_timeout=0.3), some_key()
+    one, key = contender(proxy.url, io_timeout=1.0), some_key()
     mine = ask(key)
     one.hold(mine)
     proxy.freeze()
