@@ -84,7 +84,10 @@ def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwar
     own_zookeeper.pause()
     for call in (lambda: one.request(ask(key)), lambda: one.renew([first]), lambda: one.locked(key)):
         # The connection is given up meanwhile, and the next one is not answered either.
-        with takes(0.9, 2.7), pytest.raises(BackendUnavailable, match=r"within 1 s|within 1\.\d+ s|ConnectionLoss"):
+        with (
+            takes(0.9, 2.7),
+            pytest.raises(BackendUnavailable, match=r"within 1 s|within 1\.\d+ s|ConnectionLoss"),
+        ):
             call()
     own_zookeeper.resume()
     eventually(lambda: one.renew([first]) == [True], "it is still held")
