@@ -116,15 +116,20 @@ def passed_by(route: Route) -> Iterator[str]:
 
 
 def reads_early(route: Route) -> Iterator[str]:
-    """Classes that are locked on ``dispatch``, and do something of their own before it."""
+    """Classes that do something of their own before they are locked."""
     cls = view_class(route.pattern.callback)
-    if cls is None or not _has_own(cls, "setup"):
+    if cls is None:
         return
-    for guarded in guards_of(cls.dispatch):
-        yield (
-            f"setup() of {cls.__module__}.{cls.__qualname__} runs before its dispatch() is locked, and what "
-            f"it reads may change meanwhile. Write @{guarded.told} above the class."
-        )
+    rest = is_rest(cls)
+    locked = [found.guarded for found in guards_at(route) if rest or found.method == "dispatch"]
+    for name in ("setup", "initial") if rest else ("setup",):
+        for guarded in locked[:1] if _has_own(cls, name) else ():
+            line = "Read it in the method that answers" if rest else f"Write @{guarded.told} above the class"
+            yield (
+                f"{name}() of {cls.__module__}.{cls.__qualname__} runs before its "
+                f"{'handler' if rest else 'dispatch()'} is locked, and what it reads may change meanwhile. "
+                f"{line}."
+            )
 
 
 def _answering(view: Any, cls: Any) -> dict[str, set[str]]:

@@ -215,6 +215,22 @@ def test_what_setup_reads_before_a_locked_dispatch_is_warned_about(serve: Serve)
     assert found() == {}
 
 
+@pytest.mark.parametrize("name", ["setup", "initial"])
+@pytest.mark.parametrize(
+    "guard", [lock, on_dispatch, method_decorator(lock, name="post")], ids=["class", "dispatch", "post"]
+)
+def test_what_a_view_of_rest_framework_reads_before_its_handler_is_warned_about(
+    serve: Serve, guard: Callable[..., Any], name: str
+) -> None:
+    def reads(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        getattr(super(BuyByApi, self), name)(request, *args, **kwargs)
+
+    serve(guard(sub(BuyByApi, **{name: reads})).as_view())
+    warned = found()["distlock.W004"]
+    assert f"{name}() of" in warned
+    assert "Read it in the method that answers" in warned
+
+
 @pytest.mark.parametrize("name", ["dispatch", "post"])
 def test_a_guard_that_would_never_lock_is_found(serve: Serve, name: str) -> None:
     useless = method_decorator(distributed_lock("product_<id>", methods=["PUT"]), name=name)
