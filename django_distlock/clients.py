@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
@@ -15,7 +16,7 @@ from distlock.steps import Gate, Steps, ThreadGate
 from distlock.web.nesting import block_waiting
 from distlock.web.services import make_client, warn_if_alone
 from distlock.web.settings import Service
-from django_distlock.pooled import GivingBack
+from django_distlock.pooled import giving_back
 from django_distlock.signals import fence_lifted, lock_lost
 from django_distlock.transactions import refuse_open
 from django_distlock.waits import waiting
@@ -54,10 +55,9 @@ class Client(Locks):
             return (yield from self._wait(names, gate, most, ttl))
 
     def _wait(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        if not isinstance(gate, ThreadGate):
-            return (yield from self._anywhere._acquire(names, gate, seconds, ttl))
-        with waiting(self, names):
-            return (yield from self._anywhere._acquire(names, GivingBack(gate), seconds, ttl))
+        # Tasks share a thread, which does not wait with them.
+        with waiting(self, names) if isinstance(gate, ThreadGate) else nullcontext():
+            return (yield from self._anywhere._acquire(names, giving_back(gate), seconds, ttl))
 
 
 def make(service: Service) -> Client:

@@ -93,6 +93,7 @@ async def asgi(method: str, path: str, disconnected: asyncio.Event | None = None
     statuses: list[int] = []
     never = asyncio.Event()
     asked = False
+    path, _, query = path.partition("?")
 
     async def receive() -> dict[str, Any]:
         nonlocal asked
@@ -111,7 +112,7 @@ async def asgi(method: str, path: str, disconnected: asyncio.Event | None = None
         "type": "http",
         "method": method,
         "path": path,
-        "query_string": b"",
+        "query_string": query.encode(),
         "headers": headers,
         "http_version": "1.1",
     }
