@@ -49,7 +49,8 @@ _around: ContextVar[tuple[Entry, ...]] = ContextVar("distlock_blocks", default=(
 
 def begin(block: Entry) -> None:
     """The running code goes into *block*."""
-    _around.set((*(one for one in _around.get() if one.is_open), block))
+    around = _around.get()
+    _around.set((*(one for one in around if one.is_open), block) if around else (block,))
 
 
 def ending(entered: Sequence[Entry], owner: Owner, frame: FrameType) -> Entry | None:
@@ -71,7 +72,9 @@ def end(block: Entry) -> None:
     """It leaves *block*, perhaps in another context than it was entered in."""
     # A frame keeps alive what its code works with.
     block.frame = None
-    if around := _around.get():
+    if (around := _around.get()) == (block,):
+        _around.set(())
+    elif around:
         _around.set(tuple(one for one in around if one is not block and one.is_open))
 
 
@@ -95,9 +98,10 @@ def refuse_own(lock: Lock, names: Sequence[str]) -> None:
     if lock.of_guard or not lock._locks.keeps_out:
         # A site's test may hold the lock, and look how its guarded view answers in the same thread.
         return
+    if not (around := _around.get()):
+        return
     owner = current_owner()
-    both = _common(lock, names, [one for one in _around.get() if one.owner == owner])
-    if both:
+    if both := _common(lock, names, [one for one in around if one.owner == owner]):
         raise ConfigurationError(
             f"The lock {both} is held by a 'with' block around this very code, which would wait for itself: "
             f"leave the inner 'with' out, or write rlock({both}) twice, which lets its owner in again."

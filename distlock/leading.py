@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask, Busy, Held, Queued
@@ -28,7 +28,7 @@ def ask(
     told_to_wait = room.ask is not None
     mine = room.ask
     if mine is None:
-        mine = room.ask = Ask(room.key, secrets.token_hex(16), ttl, SPAN, patient)
+        mine = room.ask = Ask(room.key, os.urandom(16).hex(), ttl, SPAN, patient)
     sent = engine.now()
     try:
         answer: Held | Queued | Busy = yield Call(engine.backend.request, mine, until=until)

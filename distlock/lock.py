@@ -166,7 +166,7 @@ class Lock:
             entry.grant = grant
             with self._locks._engine.books:
                 # Grants that were released by themselves need not be remembered.
-                self._out = [*self._unreleased(), entry]
+                self._out = [*self._unreleased(), entry] if self._out else [entry]
         return grant
 
     def _opened(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
@@ -174,8 +174,8 @@ class Lock:
             raise blocks.timed_out(self, isinstance(block.gate, ThreadGate) and in_event_loop())
         block.grant = grant
         block.frame = frame
-        with self._locks._engine.books:
-            self._entered.append(block)
+        # One step.
+        self._entered.append(block)
         if not self.of_guard:
             blocks.begin(block)
         return grant
@@ -232,8 +232,11 @@ class Lock:
 
     def _ending(self, frame: FrameType) -> Entry | None:
         """The ``with`` block that *frame* ends; None if nothing is left of it. It changes nothing."""
-        with self._locks._engine.books:
-            return blocks.ending(self._entered, current_owner(), frame)
+        # To copy is one step.
+        entered = self._entered.copy()
+        if entered and entered[-1].frame is frame:
+            return entered[-1]
+        return blocks.ending(entered, current_owner(), frame)
 
     def _leave(self, block: Entry) -> Steps[None]:
         if (grant := self._of(block)) is not None:
@@ -242,6 +245,8 @@ class Lock:
 
     def _of(self, block: Entry) -> Grant | None:
         """What the end of *block* gives back: its owner's latest, for the body may have exchanged it."""
+        if self._out == [block]:
+            return block.grant
         with self._locks._engine.books:
             others = [entry for entry in self._entered if entry is not block]
             out = [entry for entry in self._unreleased() if entry not in others]
@@ -276,7 +281,7 @@ class Lock:
         if block is None:
             raise self._not_held()
         grant = block.grant
-        if grant is not None and not grant.committed and (why := grant.why_lost) is not None:
+        if grant is not None and (why := grant.why_lost) is not None and not grant.committed:
             raise LostInside(
                 f"The lock {self._shown()} was lost inside its 'with' block: {why}. What the block did may "
                 "stand, and somebody else may have worked at the same time: look before you repeat it."

@@ -82,11 +82,12 @@ class Locks:
         ttl: float | None,
         unknown: dict[str, Any],
     ) -> tuple[tuple[str, ...], float | None, float]:
-        refuse_unknown(word, unknown)
+        if unknown:
+            refuse_unknown(word, unknown)
         if not names:
             raise TypeError(f"{word}() needs at least one name, for example {word}('product_1').")
         # Deduplicated, and in one order for everybody: two carts with the same products never wait in a ring.
-        ordered = tuple(sorted({check_name(name) for name in names}))
+        ordered = tuple(sorted({check_name(name) for name in names})) if names[1:] else (check_name(*names),)
         if timeout is not None and timeout != -1:
             check_timeout(timeout)
         if ttl is None:
