@@ -214,12 +214,14 @@ class RedisBackend:
             for ask, token in zip(asks, tokens, strict=True)
         ]
         replies = self._pool.exchange([script.by_digest + call for call in calls], deadline)
-        if any(isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT") for reply in replies):
+        refused = [reply for reply in replies if isinstance(reply, ReplyError)]
+        if any(str(reply).startswith("NOSCRIPT") for reply in refused):
             # The server was restarted, failed over or told to forget its scripts. What did run may run again.
             replies = self._pool.exchange([script.by_source + call for call in calls], deadline)
-        for ask, reply in zip(asks, replies, strict=True):
-            if script is not scripts.FOREIGN and isinstance(reply, ReplyError) and is_foreign(reply):
-                raise self._foreign(ask, deadline)
+        if refused and script is not scripts.FOREIGN:
+            for ask, reply in zip(asks, replies, strict=True):
+                if isinstance(reply, ReplyError) and is_foreign(reply):
+                    raise self._foreign(ask, deadline)
         return [self._checked(script, reply, token) for reply, token in zip(replies, tokens, strict=True)]
 
     def _foreign(self, ask: Ask, deadline: float) -> BackendUnavailable:

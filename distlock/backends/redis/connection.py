@@ -16,6 +16,8 @@ from distlock.backends.redis.scripts import command
 
 _MORE = object()
 _CHUNK = 65536
+#: Of what is left of a call; below so many seconds it is waited for as a whole.
+_SHARE, _SHORT = 0.9, 0.5
 #: Nothing that we ask is answered by more bytes.
 _LONGEST_REPLY = 1 << 20
 
@@ -36,6 +38,8 @@ class Connection:
         self._resolver = resolver
         self._client_name = client_name
         self._socket: socket.socket | None = None
+        #: How long the socket waits, seconds. To change that is a system call, in which other threads run.
+        self._waits = 0.0
         self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
 
     def connect(self, deadline: float) -> None:
@@ -45,6 +49,7 @@ class Connection:
             self._socket.settimeout(_left(deadline))
             # A handshake is bounded as a whole.
             self._socket = self._address.context.wrap_socket(self._socket, server_hostname=self._address.host)
+        self._waits = 0.0
         address, greeting = self._address, []
         if address.username or address.password:
             who = [address.username] if address.username else []
@@ -68,8 +73,12 @@ class Connection:
         assert self._socket is not None
         view = memoryview(data)
         while view:
-            self._socket.settimeout(_left(deadline))
-            view = view[self._socket.send(view) :]
+            self._wait_for(_left(deadline))
+            try:
+                view = view[self._socket.send(view) :]
+            except TimeoutError:
+                # Perhaps of a call before this one, which had less time.
+                self._waits = 0.0
 
     def read(self, deadline: float) -> Any:
         """The next reply; one that is an error is returned, too."""
@@ -102,16 +111,29 @@ class Connection:
 
     def _receive(self, deadline: float) -> int:
         assert self._socket is not None
-        # What is there already is taken, however late it is.
-        self._socket.settimeout(max(0.0, deadline - clock.now()))
-        try:
-            data = self._socket.recv(_CHUNK)
-        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
-            raise TimeoutError("it did not answer in time") from None
+        while True:
+            left = deadline - clock.now()
+            # What is there already is taken, however late it is.
+            self._wait_for(max(0.0, left))
+            try:
+                data = self._socket.recv(_CHUNK)
+                break
+            except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+                self._waits = 0.0
+                if left <= 0 or clock.now() >= deadline:
+                    raise TimeoutError("it did not answer in time") from None
         if not data:
             raise ConnectionError("it closed the connection")
         self._reader.feed(data)
         return len(data)
+
+    def _wait_for(self, left: float) -> None:
+        """Have the socket wait for *left* seconds, or a little less: then it is told again."""
+        assert self._socket is not None
+        if not 0.0 < self._waits <= left:
+            # So that the calls to come, which have about as much time, find it right.
+            self._waits = left * _SHARE if left > _SHORT else left
+            self._socket.settimeout(self._waits)
 
     def _reach(self, deadline: float) -> socket.socket:
         address = self._address
