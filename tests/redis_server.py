@@ -16,6 +16,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from loadtest.child import states_of
 from loadtest.ports import free_port
 
 #: Seconds after which a server that does not do what it should is a failure.
@@ -29,6 +30,20 @@ def eventually(condition: Callable[[], object], what: str, patience: float = PAT
     while not condition():
         assert time.monotonic() < deadline, f"not within {patience:g} s: {what}"
         pause.wait(0.005)
+
+
+def stop_threads(process: subprocess.Popen[bytes]) -> None:
+    """SIGSTOP. Returns when every thread stands still: the signal alone leaves time for an answer or two."""
+    process.send_signal(signal.SIGSTOP)
+    here = Path("/proc", str(process.pid))
+
+    def stands_still() -> bool:
+        try:
+            return set(states_of(here)) <= set("TZX")
+        except FileNotFoundError:
+            return False  # A thread ended while we looked.
+
+    eventually(stands_still, "every thread of the server stands still")
 
 
 class RedisServer:
@@ -69,7 +84,8 @@ class RedisServer:
 
     def pause(self) -> None:
         """Let it hang: it accepts connections and answers nothing."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        stop_threads(self._process)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

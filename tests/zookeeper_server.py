@@ -16,7 +16,7 @@ from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from distlock.backends.zookeeper.wire import Client
 from loadtest.ports import free_port
-from tests.redis_server import PATIENCE, eventually
+from tests.redis_server import PATIENCE, eventually, stop_threads
 
 #: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
 JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")
@@ -107,7 +107,8 @@ class ZooKeeperServer:
 
     def pause(self) -> None:
         """Let it hang: it accepts connections and answers nothing."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        stop_threads(self._process)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
