@@ -30,6 +30,7 @@ from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.enclosing import enclose
 from flask_distlock.exceptions import answer_lock_errors
+from flask_distlock.inherited import lock_own_views, with_inherited
 from flask_distlock.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.placement import check_placement
 from flask_distlock.request import UserKey
@@ -140,11 +141,15 @@ def _make(app: Flask, service: Service) -> Locks:
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
-    """The views of *app* with its rules around them. Raises `ConfigurationError` for what can't work."""
+    """The views of *app* with its rules around them, and what classes inherit.
+
+    Raises `ConfigurationError` for what can't work.
+    """
     for problem in misspelled(app.config):
         raise ConfigurationError(str(problem))
     contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
-    views = with_rules(app)
+    lock_own_views()
+    views = with_inherited(app, with_rules(app))
     for guarded in check_placement(app, views):
         for shared in joined(guarded.told.names.templates):
             logger.warning("%s: %s", guarded.where, shared)

@@ -20,6 +20,7 @@ from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
 from distlock.web.sources import HIDDEN
 from flask_distlock.exceptions import exception_for
+from flask_distlock.expected import passed
 from flask_distlock.observers import observer_for
 from flask_distlock.request import FlaskRequest
 from flask_distlock.sessions import SessionTransactions, bind_of
@@ -76,6 +77,7 @@ def call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             return guarded.function(*args, **kwargs)
 
         def body() -> Any:
+            passed(guarded)
             try:
                 return ask.finish(guarded.function(*args, **kwargs))
             except HTTPException as error:
@@ -126,7 +128,7 @@ async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any])
 @contextmanager
 def _asking(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Ask | None]:
     """What this call asks for; None: it is not locked. Out of a view, lock errors come as its answer."""
-    locked = locked_as_view(guarded)
+    locked = locked_as_view(guarded, args)
     if locked is None:
         yield _plain(guarded, args, kwargs)
     elif not locked or not _wanted(guarded, kwargs):

@@ -23,8 +23,7 @@ from distlock.web.decorator import (
     told_of,
     unused,
 )
-from distlock.web.overriding import passed_by
-from flask_distlock.views import Methods, class_of, guards_at, handler_name, handler_of, is_as_view
+from flask_distlock.views import Methods, class_of, guards_at, handler_of, is_as_view
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
@@ -58,7 +57,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
         view = views.get(route.endpoint)
         if view is None:
             continue
-        exposed = set(_exposed(view)) if _arguments_are_known(app, route.endpoint) else set()
+        exposed = set(_exposed(view)) if arguments_are_known(app, route.endpoint) else set()
         for method in served(route):
             for guarded, methods in guards_at(view, method):
                 locked = methods is None or method in methods
@@ -67,8 +66,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
                 if locked:
                     _refuse_generator(view, method)
                     if guarded in exposed:
-                        _check_arguments(guarded, route)
-            _refuse_hidden(view, method)
+                        check_arguments(guarded, route)
             _refuse_replaced(view, method)
     for guarded, ever in locks.items():
         if not ever:
@@ -102,23 +100,6 @@ def _refuse_overridden(cls: type[View]) -> None:
             f"{cls.__module__}.{cls.__qualname__} has a dispatch_request of its own, so that requests go "
             f"past the lock of {guarded.where}: write @{guarded.told} above {cls.__name__}, too."
         )
-
-
-def _refuse_hidden(view: Callable[..., Any], method: str) -> None:
-    """Of a class that overrides a locked method and does not call it: its requests would not be locked."""
-    cls = class_of(view)
-    if cls is None or any(guards_at(view, method)):
-        return
-    names = ["dispatch_request"]
-    if issubclass(cls, MethodView):
-        names.append(handler_name(cls, method))
-    for name in names:
-        for hiding, base, guarded in passed_by(cls, name):
-            raise ConfigurationError(
-                f"{hiding.__module__}.{hiding.__qualname__}.{name}() does not call that of its base "
-                f"{base.__qualname__}, which is locked, so that requests go past the lock: write "
-                f"@{guarded.told} above this one, too."
-            )
 
 
 def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
@@ -186,7 +167,7 @@ def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callabl
     return function
 
 
-def _arguments_are_known(app: Flask, endpoint: str) -> bool:
+def arguments_are_known(app: Flask, endpoint: str) -> bool:
     """Whether views get what the route has: a ``url_value_preprocessor`` may change it."""
     scopes: list[str | None] = [None]
     blueprint = endpoint
@@ -212,7 +193,8 @@ def _never(guarded: Guarded, methods: Methods, route: Route) -> str:
     )
 
 
-def _check_arguments(guarded: Guarded, route: Route) -> None:
+def check_arguments(guarded: Guarded, route: Route) -> None:
+    """Raise `ConfigurationError` if the names of *guarded* can't be made of the arguments of *route*."""
     arguments = route.arguments | set(route.defaults or ())
     for template, source in guarded.names.required():
         if source not in arguments:

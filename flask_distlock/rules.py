@@ -65,9 +65,9 @@ def refuse_replaced(app: Flask, ruled: Mapping[str, View], endpoint: str | None)
     if view is ours or (view is not None and set(guards_of(ours)) <= set(guards_of(view))):
         return
     raise ConfigurationError(
-        f"{RULES} lock {endpoint!r}, and app.view_functions[{endpoint!r}] was replaced after the first "
-        "request, so that requests would go past: replace it before that, or wrap what is there with "
-        "functools.wraps."
+        f"{RULES}, or the class of the view, lock {endpoint!r}, and app.view_functions[{endpoint!r}] was "
+        "replaced after the first request, so that requests would go past: replace it before that, or wrap "
+        "what is there with functools.wraps."
     )
 
 

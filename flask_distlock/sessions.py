@@ -24,6 +24,7 @@ from distlock.errors import ConfigurationError, LockLost
 from distlock.grant import Grant
 from distlock.web.guard import check_held
 from flask_distlock.changes import Changes, Work
+from flask_distlock.expected import refuse_unpassed
 from flask_distlock.fencing import Fenced, Fences, Left
 from flask_distlock.keeping import KeptLock
 from flask_distlock.listening import follow
@@ -163,6 +164,7 @@ class Sessions:
         self._fences.begin(session, database)
 
     def before_commit(self, session: Session) -> None:
+        refuse_unpassed()
         # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
         try:
             check_held()

@@ -44,19 +44,48 @@ def is_as_view(function: Callable[..., Any]) -> bool:
     return getattr(function, "__qualname__", "") == _AS_VIEW and not hasattr(function, "__wrapped__")
 
 
-def locked_as_view(guarded: Guarded) -> bool | None:
-    """Whether the current request is locked by *guarded*; None: this call is not that of its view.
+def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, frozenset[str]]]:
+    """The guards on methods that *cls* overrides, of those that answer *method*: they lock it all the same.
+
+    Each with the name of the method, and what it locks there.
+    """
+    names = {"dispatch_request": UNSAFE_METHODS}
+    if issubclass(cls, MethodView):
+        names[handler_name(cls, method)] = frozenset({method})
+    for name, methods in names.items():
+        own, *bases = [guards_of(vars(base)[name]) for base in cls.__mro__ if name in vars(base)] or [[]]
+        # A method with a guard of its own knows what to lock.
+        for guarded in () if own else next(filter(None, bases), ()):
+            yield name, guarded, guarded.methods or methods
+
+
+def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
+    """Whether the current request is locked by *guarded*; None: this call, with *args*, is not its view's.
 
     A function that some view calls is not, nor is a view that stands below a decorator which hides it.
     """
     if not has_request_context() or request.endpoint is None:
         return None
     view = current_app.view_functions.get(request.endpoint)
+    if view is None:
+        return None
     found: bool | None = None
-    for one, methods in () if view is None else guards_at(view, request.method):
+    for one, methods in guards_at(view, request.method):
         if one is guarded:
             found = found or methods is None or request.method in methods
-    return found
+    if found is not None:
+        return found
+    cls = class_of(view)
+    if cls is None:
+        # A class that makes its views by itself need not say which they are.
+        here = (
+            bool(args) and isinstance(args[0], View) and guarded in guards_of(type(args[0]).dispatch_request)
+        )
+        return True if here and request.method in (guarded.methods or UNSAFE_METHODS) else None
+    for _, one, methods in inherited_at(cls, request.method):
+        if one is guarded:
+            return request.method in methods
+    return None
 
 
 def handler_of(cls: type[MethodView], method: str) -> Any:
