@@ -27,6 +27,7 @@ from distlock.owner import Owner
 from distlock.refusals import log
 from distlock.rlock import Inside
 from distlock.room import Room, Rooms
+from distlock.stalled import Stalled
 from distlock.steps import Call, Gate, Park, Steps
 from distlock.turns import Turns
 from distlock.undoing import Undoing
@@ -64,6 +65,7 @@ class Engine:
         self.keeper = Keeper(self, max_hold, threads)
         self.undoing = Undoing(self.keeper.wake)
         self.turns = Turns(self)
+        self.stalled = Stalled(self)
         self.news = News(self)
         backend.open(self.news)
         forget_in_children(self)
@@ -97,6 +99,8 @@ class Engine:
                 except TooManyWaiters as refusal:
                     self.keeper.count(refusal)
                     raise
+                if waiter is not None and gate.may_stall:
+                    self.stalled.watch(waiter)
             if waiter is None:
                 return None
             asked = False
@@ -125,6 +129,11 @@ class Engine:
         except BaseException as error:
             self.forsake([key], gate, error)
             raise
+        if gate.may_stall:
+            with self.mutex:
+                self.stalled.answered(waiter)
+                if waiter.passed_over:
+                    return None
         if waiter.grant is None or not waiter.grant.lost:
             return waiter.grant
         # We slept (a stopped process, a long pause) until after the end of what we were granted meanwhile.
@@ -279,6 +288,7 @@ class Engine:
         self.closing = False
         self.rooms.clear()
         self.inside.clear()
+        self.stalled.forget()
         self.keeper.after_fork()
         self.losses.after_fork()
         self.backend.after_fork()

@@ -62,7 +62,7 @@ class Keeper:
         # The service has just answered: what it was like before says nothing about it now.
         self._failing_takes = 0.0
         self.holds.add(hold)
-        self._wake_before(self._due(hold))
+        self.wake_before(self._due(hold))
 
     def discard(self, hold: Hold) -> None:
         self.holds.discard(hold)
@@ -73,18 +73,18 @@ class Keeper:
         # Where there is a lease, what could not be retired ends by itself.
         give_up = now + 2 * ask.ttl if self.engine.backend.capabilities.lease else math.inf
         self.retired.append(Retired(ask, now, give_up))
-        self._wake_before(now)
+        self.wake_before(now)
 
     def count(self, refusal: TooManyWaiters) -> None:
         """Log it soon, with others of its kind."""
         self.refusals.count(refusal, self.engine.now())
-        self._wake_before(self.refusals.due)
+        self.wake_before(self.refusals.due)
 
     def hurry(self) -> None:
         """Look after every hold now: news may have been missed."""
         if self.holds:
             self._all_due = True
-            self._wake_before(self.engine.now())
+            self.wake_before(self.engine.now())
 
     def wake(self) -> None:
         """There is something to do, if there is a thread to do it. Takes no lock."""
@@ -107,9 +107,9 @@ class Keeper:
             refusals = self.refusals.take(engine.now())
         log(refusals)
         with engine.mutex:
-            dues = [self.refusals.due, *(self._due(hold) for hold in self.holds)]
+            dues = [self._due(hold) for hold in self.holds]
             dues += [retired.next_try for retired in self.retired]
-            self._wakes_at = min(dues)
+            self._wakes_at = min([*dues, self.refusals.due, engine.stalled.due(engine.now())])
             return max(0.0, self._wakes_at - engine.now())
 
     def _due(self, hold: Hold) -> float:
@@ -130,6 +130,7 @@ class Keeper:
         now = engine.now()
         with engine.mutex:
             engine.undoing.catch_up()
+            engine.stalled.pass_over(now)
             overdue, expired, holds = [], [], []
             for hold in self.holds:
                 hung = now >= hold.since + self.max_hold
@@ -205,7 +206,7 @@ class Keeper:
 
     # -- the thread ------------------------------------------------------------------------------
 
-    def _wake_before(self, due: float) -> None:
+    def wake_before(self, due: float) -> None:
         if self._closing:
             return
         if self.threads and (self._thread is None or not self._thread.is_alive()):
@@ -220,6 +221,9 @@ class Keeper:
                 end_with_process(self.engine)
         elif due < self._wakes_at:
             self._gate.wake()
+
+    def _all_told(self) -> bool:
+        return self.refusals.due == self.engine.stalled.due(0.0) == math.inf
 
     def _serve(self) -> None:
         gate = self._gate
@@ -236,7 +240,7 @@ class Keeper:
                 self._wakes_at = self.engine.now() + LINGER
             gate.wait(LINGER)
             with self.engine.mutex:
-                if not self.holds and not self.retired and self.refusals.due == math.inf:
+                if not self.holds and not self.retired and self._all_told():
                     self._thread = None
                     return
 
@@ -253,7 +257,7 @@ class Keeper:
             refusals = self.refusals.take()
             self._start_anew()
             if self.holds or self.retired:
-                self._wake_before(self.engine.now())
+                self.wake_before(self.engine.now())
         log(refusals)
 
     def after_fork(self) -> None:

@@ -9,7 +9,7 @@ from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.errors import BackendUnavailable
 from distlock.hold import SPAN
 from distlock.reentrance import is_parked, refusal
-from distlock.room import Waiter
+from distlock.room import Room, Waiter
 from distlock.steps import Call, Steps
 
 if TYPE_CHECKING:
@@ -31,16 +31,19 @@ def ask(
         mine = room.ask = Ask(room.key, os.urandom(16).hex(), ttl, SPAN, patient)
     sent = engine.now()
     try:
-        answer: Held | Queued | Busy = yield Call(engine.backend.request, mine, until=until)
+        waiter.call = Call(engine.backend.request, mine, until=until)
+        answer: Held | Queued | Busy = yield waiter.call
     except BackendUnavailable:
         if engine.now() < until:
             raise
         # That it is too late for us is no outage for those who have more time.
         with engine.mutex:
+            if waiter.passed_over:
+                return None
             if waiter.failure is not None:
                 engine.keeper.retire(mine)
                 raise
-            _give_up(engine, waiter)
+            give_up(engine, waiter)
         if not told_to_wait:
             raise
         return None
@@ -48,6 +51,9 @@ def ask(
         if waiter.failure is not None:
             # The client was closed meanwhile.
             engine.keeper.retire(mine)
+        elif waiter.passed_over:
+            _leave_behind(engine, room, mine)
+            return None
         elif isinstance(answer, Held):
             engine.turns.take(room, mine, answer, sent)
         elif isinstance(answer, Busy):
@@ -62,29 +68,36 @@ def leave(engine: Engine, waiter: Waiter, until: float) -> Steps[None]:
     room = waiter.room
     with engine.mutex:
         engine.undoing.catch_up()
-        if waiter.grant is not None or waiter.failure is not None:
+        if waiter.grant is not None or waiter.failure is not None or waiter.passed_over:
             return
         if not waiter.leads or room.ask is None or len(room.queue) > 1:
-            _give_up(engine, waiter)
+            give_up(engine, waiter)
             return
         mine = room.ask
     sent = engine.now()
     try:
-        held = yield Call(engine.backend.cancel, mine, until=until)
+        waiter.call = Call(engine.backend.cancel, mine, until=until)
+        held = yield waiter.call
+        answer = None
         # Ours after all? cancel() kept it and says no more, so request() tells what it is worth.
-        answer = (yield Call(engine.backend.request, mine, until=until)) if held else None
+        if held:
+            waiter.call = Call(engine.backend.request, mine, until=until)
+            answer = yield waiter.call
     except BackendUnavailable:
         if engine.now() < until:
             raise
         with engine.mutex:
             if waiter.failure is not None:
                 engine.keeper.retire(mine)
-            else:
-                _give_up(engine, waiter)
+            elif not waiter.passed_over:
+                give_up(engine, waiter)
         return
     with engine.mutex:
         if waiter.failure is not None:
             engine.keeper.retire(mine)
+            return
+        if waiter.passed_over:
+            _leave_behind(engine, room, mine)
             return
         if isinstance(answer, Held):
             engine.turns.take(room, mine, answer, sent)
@@ -101,7 +114,13 @@ def refuse_behind_own(engine: Engine, waiter: Waiter) -> None:
                 raise refusal()
 
 
-def _give_up(engine: Engine, waiter: Waiter) -> None:
+def _leave_behind(engine: Engine, room: Room, mine: Ask) -> None:
+    """The answer came too late for whoever asked. It is for others of the room, or for nobody."""
+    if room.ask is not mine and (room.hold is None or room.hold.ask is not mine):
+        engine.keeper.retire(mine)
+
+
+def give_up(engine: Engine, waiter: Waiter) -> None:
     """Leave without a word to the service: what it knows of us is for the next in line, or the keeper."""
     room = waiter.room
     if waiter.leads and room.ask is not None and len(room.queue) == 1:

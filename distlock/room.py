@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from distlock.admission import Admission, Pace
 from distlock.backends.base import Ask
 from distlock.owner import current_owner
-from distlock.steps import Gate
+from distlock.steps import Call, Gate
 
 if TYPE_CHECKING:
     from distlock.grant import NameGrant
@@ -21,11 +21,23 @@ if TYPE_CHECKING:
 
 
 class Waiter:
-    __slots__ = ("failure", "gate", "grant", "leads", "owner", "room", "waited")
+    __slots__ = (
+        "call",
+        "deadline",
+        "failure",
+        "gate",
+        "grant",
+        "leads",
+        "owner",
+        "passed_over",
+        "room",
+        "waited",
+    )
 
-    def __init__(self, room: Room, gate: Gate) -> None:
+    def __init__(self, room: Room, gate: Gate, deadline: float) -> None:
         self.room = room
         self.gate = gate
+        self.deadline = deadline
         self.owner = current_owner()
         self.leads = False
         #: Whether the lock was not simply free.
@@ -33,6 +45,15 @@ class Waiter:
         self.grant: NameGrant | None = None
         #: Why the leader failed for all of us.
         self.failure: str | None = None
+        #: What it asks the service, or has asked it last.
+        self.call: Call | None = None
+        #: It did not come through its gate in time: others went on.
+        self.passed_over = False
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether the service may still do what it is asked."""
+        return self.call is not None and not self.call.over
 
 
 class Room:
@@ -82,7 +103,7 @@ class Rooms:
             return None
         else:
             self.admission.admit(room, self.waiting, timeout, now)
-        waiter = Waiter(room, gate)
+        waiter = Waiter(room, gate, now + timeout)
         waiter.leads = not room.busy and not room.queue
         room.queue.append(waiter)
         self.waiting += 1

@@ -23,6 +23,9 @@ T = TypeVar("T")
 class Gate(Protocol):
     """What one waiter sleeps at. A `wake` before the sleep is not lost; several count as one."""
 
+    #: Whether whoever sleeps there may be kept from coming through, while others of the process go on.
+    may_stall: bool
+
     def wake(self) -> None: ...
 
     def alive(self) -> bool:
@@ -35,9 +38,11 @@ class Call:
     *until*: the moment by which it has to be over, on `distlock.clock.now`; the last argument of *function*.
     """
 
-    __slots__ = ("arguments", "function", "until")
+    __slots__ = ("arguments", "function", "over", "until")
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
+        #: It was carried out in another thread than that of the algorithm, which may not know it yet.
+        self.over = False
         self.function = function
         self.arguments = arguments if until is None else (*arguments, until)
         self.until = math.inf if until is None else until
@@ -60,6 +65,8 @@ class ThreadGate:
     """A thread, or a greenlet where the threading module is patched."""
 
     __slots__ = ("_closed",)
+
+    may_stall = False
 
     def __init__(self) -> None:
         self._closed = threading.Lock()
@@ -105,6 +112,9 @@ class TaskGate:
     """An asyncio task. Woken from any thread."""
 
     __slots__ = ("_loop", "_open")
+
+    #: Its event loop may be stopped.
+    may_stall = True
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -173,9 +183,13 @@ def _begin(step: Call) -> Future[Any]:
     def carry_out() -> None:
         if begun.set_running_or_notify_cancel():
             try:
-                begun.set_result(reentrance.call(step.function, *step.arguments))
+                answer = reentrance.call(step.function, *step.arguments)
             except BaseException as error:
+                step.over = True
                 begun.set_exception(error)
+            else:
+                step.over = True
+                begun.set_result(answer)
 
     try:
         _threads.executor.submit(carry_out)

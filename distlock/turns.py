@@ -86,6 +86,7 @@ class Turns:
 
     def abandon(self, key: str, gate: Gate, error: BaseException) -> None:
         """Leave nothing behind of whoever came with *gate*, and was interrupted by *error*."""
+        self._engine.stalled.forget(gate)
         if (room := self._engine.rooms.by_key.get(key)) is None:
             return
         if not isinstance(error, LockError):

@@ -28,6 +28,8 @@ def giving_back(gate: Gate) -> Gate:
 class _InThread:
     __slots__ = ("_gate",)
 
+    may_stall = False
+
     def __init__(self, gate: ThreadGate) -> None:
         self._gate = gate
 
@@ -46,6 +48,8 @@ class _InTask:
     """The connections are those of the thread where `sync_to_async` runs the database work of the task."""
 
     __slots__ = ("_gate", "_given")
+
+    may_stall = True
 
     def __init__(self, gate: TaskGate) -> None:
         self._gate = gate

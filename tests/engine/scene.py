@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 from distlock.errors import TooManyWaiters
 from distlock.grant import NameGrant
@@ -15,20 +16,32 @@ TIMEOUT = 5.0
 class Caller:
     """One call of `Engine.acquire`, taken as far as it goes whenever somebody says so."""
 
-    def __init__(self, process: Process, name: str, timeout: float) -> None:
+    def __init__(self, process: Process, name: str, timeout: float, calls: bool = True) -> None:
         self.engine = process.engine
         self.gate = SimulatedGate()
         self.grant: NameGrant | None = None
         self.done = False
         self._steps = self.engine.acquire(name, name, self.gate, timeout, self.engine.ttl)
         self._step: Call | Park = next(self._steps)
-        self._calls()
+        if calls:
+            self._calls()
 
     def go(self) -> None:
         """Go on, as a thread does that was woken, or whose sleep is over."""
         if not self.done:
             self._send(None)
             self._calls()
+
+    def carry_out(self) -> object:
+        """Another thread has made the call that the caller is at. Returns the answer: see `hear`."""
+        assert isinstance(self._step, Call)
+        answer: object = self._step.function(*self._step.arguments)
+        self._step.over = True
+        return answer
+
+    def hear(self, answer: object) -> None:
+        self._send(answer)
+        self._calls()
 
     def leave(self) -> None:
         assert self.grant is not None
@@ -38,7 +51,7 @@ class Caller:
 
     def _calls(self) -> None:
         while not self.done and isinstance(self._step, Call):
-            self._send(self._step.function(*self._step.arguments))
+            self._send(self.carry_out())
 
     def _send(self, answer: object) -> None:
         try:
@@ -58,6 +71,21 @@ class Scene(Simulation):
         # One that nobody keeps is collected, and so leaves the line.
         self.present.append(Caller(self.all[process], name, timeout))
         return self.present[-1]
+
+    def ask(self, name: str = "a", timeout: float = TIMEOUT, process: int = 0) -> Caller:
+        """One that comes, and is stopped when it asks the service."""
+        self.present.append(Caller(self.all[process], name, timeout, calls=False))
+        return self.present[-1]
+
+    def keep(self, process: int = 0) -> None:
+        """A round of the keeper."""
+        steps = self.all[process].engine.keeper.tick()
+        answer = None
+        with suppress(StopIteration):
+            while True:
+                step = steps.send(answer)
+                assert isinstance(step, Call)
+                answer = step.function(*step.arguments)
 
     def serve(self, callers: list[Caller], seconds: float) -> None:
         """Each of *callers* holds the lock for so long, one after the other."""

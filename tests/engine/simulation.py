@@ -27,6 +27,8 @@ class Cancelled(BaseException):
 
 
 class SimulatedGate:
+    may_stall = True
+
     def __init__(self) -> None:
         self.open = False
         #: Called when it is woken.
@@ -47,6 +49,10 @@ class Task:
     forever: bool = False
     step: Call | Park | None = None
     until: float = 0.0
+    #: Its event loop stands still until then.
+    stalled_until: float = 0.0
+    #: What its call has come to, where it was carried out and the loop has not heard of it.
+    came_to: tuple[Any, BaseException | None] | None = None
 
 
 @dataclass
@@ -58,11 +64,10 @@ class Faults:
     cancel: float = 0.0
     stop: float = 0.0
     kill: float = 0.0
+    #: An event loop stands still, while other threads of its process go on.
+    stall: float = 0.0
     #: A database is ahead of a grant.
     ahead: float = 0.0
-
-    def any(self) -> bool:
-        return any((self.lost_request, self.lost_reply, self.stop, self.kill))
 
 
 class Process:
@@ -209,20 +214,29 @@ class Simulation:
                     f"Process {process.number} still has rooms: {list(process.engine.rooms.by_key)}."
                 )
 
+    def _stall(self, task: Task) -> None:
+        if task.forever:
+            return
+        task.stalled_until = self.now + self.random.choice([0.5, 3.0, 8.0, 20.0])
+        if isinstance(task.step, Call) and task.came_to is None:
+            # Calls are carried out in other threads.
+            task.came_to = self._carry_out(task.step)
+
     # -- one step --------------------------------------------------------------------------------
 
     def _ready(self, task: Task) -> bool:
-        if task.process.dead or task.process.stopped_until > self.now:
+        if task.process.dead or max(task.process.stopped_until, task.stalled_until) > self.now:
             return False
         step = task.step
         return isinstance(step, Call) or (step is not None and (step.gate.open or task.until <= self.now))  # type: ignore[attr-defined]
 
     def _advance(self) -> bool:
         times = [
-            max(task.until, task.process.stopped_until)
+            max(task.until, task.process.stopped_until, task.stalled_until)
             for task in self.tasks
             if isinstance(task.step, Park) and not task.process.dead
         ]
+        times += [task.stalled_until for task in self.tasks if not task.process.dead]
         times += [process.stopped_until for process in self.all if process.stopped_until > self.now]
         later = [time for time in times if time > self.now and time != math.inf]
         if later:
@@ -230,12 +244,23 @@ class Simulation:
         return bool(later)
 
     def _play(self, task: Task) -> None:
-        step, draw = task.step, self.random.random
+        step = task.step
         assert step is not None
         if isinstance(step, Park):
             step.gate.open = False  # type: ignore[attr-defined]
             self.resume(task, lambda: task.steps.send(None))
             return
+        answer, error = task.came_to or self._carry_out(step)
+        task.came_to = None
+        if error is not None:
+            raised = error
+            self.resume(task, lambda: task.steps.throw(raised))
+        else:
+            self.resume(task, lambda: task.steps.send(answer))
+
+    def _carry_out(self, step: Call) -> tuple[Any, BaseException | None]:
+        step.over = True
+        draw = self.random.random
         error: BaseException | None = None
         answer = None
         if draw() < self.faults.lost_request:
@@ -244,11 +269,7 @@ class Simulation:
             answer = step.function(*step.arguments)
             if draw() < self.faults.lost_reply:
                 error = BackendUnavailable("the reply was lost (a planted fault)")
-        if error is not None:
-            raised = error
-            self.resume(task, lambda: task.steps.throw(raised))
-        else:
-            self.resume(task, lambda: task.steps.send(answer))
+        return answer, error
 
     def resume(self, task: Task, go: Callable[[], Call | Park]) -> None:
         try:
@@ -266,7 +287,10 @@ class Simulation:
             waiting = [task for task in waiting if not task.forever and not task.process.dead]
             if waiting:
                 task = draw.choice(waiting)
+                task.came_to = None
                 self.resume(task, lambda: task.steps.throw(Cancelled()))
+        if draw.random() < self.faults.stall:
+            self._stall(draw.choice(self.tasks))
         if draw.random() < self.faults.stop:
             draw.choice(self.all).stopped_until = self.now + draw.choice([0.2, 1.0, 6.0])
         if draw.random() < self.faults.kill and sum(not process.dead for process in self.all) > 1:

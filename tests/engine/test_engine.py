@@ -31,7 +31,8 @@ def test_every_interleaving_is_that_of_a_lock() -> None:
         Faults(kill=0.002),
         Faults(ahead=0.3),
         Faults(ahead=0.3, cancel=0.02, lost_reply=0.05, stop=0.01, kill=0.001),
-        Faults(cancel=0.02, lost_reply=0.02, lost_request=0.02, stop=0.005, kill=0.001),
+        Faults(stall=0.02),
+        Faults(cancel=0.02, lost_reply=0.02, lost_request=0.02, stop=0.005, kill=0.001, stall=0.01),
     ],
     ids=[
         "cancelled",
@@ -41,6 +42,7 @@ def test_every_interleaving_is_that_of_a_lock() -> None:
         "killed",
         "behind",
         "behind and more",
+        "stalled",
         "all at once",
     ],
 )

@@ -1,0 +1,120 @@
+"""A waiter whose event loop stands still keeps nobody waiting for long after its own time-out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from distlock.stalled import GRACE
+from tests.engine.scene import TIMEOUT, Scene
+
+
+def go_by(scene: Scene, seconds: float) -> None:
+    scene.now += seconds
+    scene.keep()
+
+
+def is_clean(scene: Scene) -> bool:
+    engine = scene.all[0].engine
+    scene.keep()
+    return not (engine.rooms.by_key or engine.rooms.waiting or engine.keeper.holds or engine.keeper.retired)
+
+
+def test_who_leads_and_stands_still_is_passed_over() -> None:
+    scene = Scene(processes=2)
+    holder = scene.come(process=1)
+    stalled = scene.come()
+    behind = scene.come(timeout=60.0)
+    holder.leave()
+    go_by(scene, TIMEOUT + GRACE - 0.1)
+    behind.go()
+    assert not behind.done, "it may still be on its way"
+    go_by(scene, 0.2)
+    assert behind.gate.open, "somebody else leads"
+    behind.go()
+    assert behind.grant is not None
+    stalled.go()
+    assert stalled.done
+    assert stalled.grant is None
+    assert not behind.grant.lost
+    behind.leave()
+    assert is_clean(scene)
+
+
+def test_so_is_who_was_granted_the_lock_and_does_not_come_for_it() -> None:
+    scene = Scene()
+    holder, stalled, behind = scene.come(), scene.come(), scene.come(timeout=60.0)
+    holder.leave()
+    assert stalled.gate.open
+    go_by(scene, TIMEOUT + GRACE + 0.1)
+    assert behind.gate.open
+    behind.go()
+    assert behind.grant is not None
+    stalled.go()
+    assert stalled.done
+    assert stalled.grant is None
+    assert not behind.grant.lost
+    behind.leave()
+    assert is_clean(scene)
+
+
+def test_what_nobody_else_waits_for_here_goes_back_to_the_service() -> None:
+    scene = Scene(processes=2)
+    holder, stalled = scene.come(), scene.come()
+    elsewhere = scene.come(timeout=math.inf, process=1)
+    holder.leave()
+    go_by(scene, TIMEOUT + GRACE + 0.1)
+    elsewhere.go()
+    assert elsewhere.grant is not None
+    stalled.go()
+    assert stalled.grant is None
+    elsewhere.leave()
+    assert is_clean(scene)
+
+
+def test_who_stands_still_in_the_middle_of_the_line_is_not_counted_any_more() -> None:
+    scene = Scene()
+    holder = scene.come(timeout=60.0)
+    scene.come()
+    last = scene.come(timeout=60.0)
+    go_by(scene, TIMEOUT + GRACE + 0.1)
+    assert scene.all[0].engine.rooms.waiting == 1
+    holder.leave()
+    last.go()
+    assert last.grant is not None
+    last.leave()
+    assert is_clean(scene)
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+def test_a_call_to_the_service_that_is_under_way_is_waited_for(carried_out: bool) -> None:
+    scene = Scene()
+    stalled = scene.ask()
+    behind = scene.come(timeout=60.0)
+    if carried_out:
+        answer = stalled.carry_out()
+    go_by(scene, TIMEOUT + GRACE + 0.1)
+    assert behind.gate.open == carried_out, "what it has asked for may still be granted"
+    if not carried_out:
+        answer = stalled.carry_out()
+        go_by(scene, GRACE + 0.1)
+    behind.go()
+    assert behind.grant is not None
+    stalled.hear(answer)
+    assert stalled.done
+    assert stalled.grant is None
+    assert not behind.grant.lost
+    behind.leave()
+    assert is_clean(scene)
+
+
+def test_without_a_limit_to_its_patience_it_keeps_its_place() -> None:
+    scene = Scene()
+    holder, patient = scene.come(), scene.come(timeout=math.inf)
+    behind = scene.come(timeout=math.inf)
+    holder.leave()
+    go_by(scene, 900.0)
+    assert not behind.gate.open
+    patient.go()
+    assert patient.grant is not None
