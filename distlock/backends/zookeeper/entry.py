@@ -11,6 +11,7 @@ from kazoo.exceptions import (
     RolledBackError,
     RuntimeInconsistency,
 )
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Create2, Delete, Exists
 
 from distlock import clock
@@ -56,7 +57,10 @@ class Entry:
             if refusal is None:
                 break
             if clock.now() >= deadline:
-                raise unavailable(self._session.address, refusal)
+                raise unavailable(
+                    self._session.address,
+                    KazooTimeoutError(f"the nodes above {parent} could not be made in time ({refusal!r})"),
+                )
             # Removed since we used it last, by the server or by another process.
             there = False
             if made and isinstance(made[0], NoNodeError):

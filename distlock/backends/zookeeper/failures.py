@@ -8,6 +8,12 @@ from kazoo.handlers.threading import KazooTimeoutError
 from distlock.backends.zookeeper.address import Address
 from distlock.errors import BackendUnavailable
 
+#: Once there was a connection: the server's own log knows why, and this most often.
+_CLOSED = (
+    "See whether it has a quorum, and in its log why it closes connections: maxClientCnxns is how many one "
+    "host may have."
+)
+
 #: What the error is or what its text has -> what to do about it. The first that fits is taken.
 _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
     (exceptions.NoAuthError, "Put user:password@ in the URL, or let everybody create nodes there (setAcl)."),
@@ -19,6 +25,8 @@ _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
     ("Cannot resolve", "Check the host's name in the URL."),
     ("No host resolved", "Check the hosts' names in the URL."),
     ("refused", "See whether it runs and can be reached from here."),
+    ("Too many open files", "Close files of this process, or raise its limit (ulimit -n)."),
+    ("socket connection", _CLOSED),
     (
         KazooTimeoutError,
         "See whether it is overloaded or has no quorum; io_timeout bounds the wait.",

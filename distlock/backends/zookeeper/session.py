@@ -175,6 +175,8 @@ class Session:
             self.client.begin()
         except RuntimeError as error:
             raise no_thread(self.address, error) from error
+        except OSError as error:
+            raise unavailable(self.address, error) from error
         self._started = True
 
     def _heard(self, state: str) -> None:

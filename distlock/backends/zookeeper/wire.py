@@ -210,10 +210,14 @@ class Client(KazooClient):  # type: ignore[misc]
         return SetData(path, b"", -1)
 
     def begin(self) -> None:
-        """Start to connect. Raises `RuntimeError` if there can be no threads; then nothing is left of it."""
+        """Start to connect.
+
+        Raises `RuntimeError` if there can be no threads, and `OSError` if there can be no descriptors; then
+        nothing is left of it.
+        """
         try:
             self.start_async()
-        except RuntimeError:
+        except (RuntimeError, OSError):
             self._stopped.set()
             self.handler.stop()
             self._connection.close()
