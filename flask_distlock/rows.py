@@ -13,6 +13,7 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.steps import Gate, Steps
 from distlock.web.database import RowLock
+from distlock.web.nesting import block_waiting
 from flask_distlock.opened import inside_guard
 from flask_distlock.sessions import SessionTransactions
 
@@ -22,6 +23,7 @@ class RowClient(Locks):
 
     def __init__(self, guards: Locks, transactions: SessionTransactions, bind: str | None) -> None:
         super().__init__(guards._engine, guards.prefix, guards.timeout)
+        self.place = guards.place
         self._guards = guards
         self._transactions = transactions
         self._bind = bind
@@ -38,7 +40,8 @@ class RowClient(Locks):
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         self._transactions.refuse_open(names, nested=inside_guard())
-        return self._guards._acquire(names, gate, seconds, ttl)
+        with block_waiting(self, names, seconds) as most:
+            return (yield from self._guards._acquire(names, gate, most, ttl))
 
     def _begin(self, grant: RowGrant, left: Callable[[], float]) -> AbstractContextManager[object]:
         return self._transactions.begin(grant, self._bind, left)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import text
 
 from distlock import current_grant
-from distlock.errors import ConfigurationError
+from distlock.errors import ConfigurationError, LockTimeout
+from distlock.web import nesting
 from flask_distlock import DistLock, distributed_lock
 from flask_distlock.fence import fence_table
 
@@ -189,3 +193,54 @@ def test_a_guard_that_asks_for_more_is_found_before_the_first_request(shop: Shop
     shop.serve(lambda: "sold", ttl=3)
     with pytest.raises(ConfigurationError, match="where a lock has no ttl"):
         locks.check(shop.app)
+
+
+def test_a_block_that_closes_a_ring_is_refused_at_once(
+    make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path
+) -> None:
+    setting = {
+        "default": {"LOCATION": "memory://ring", "TIMEOUT": 60},
+        "rows": {"BACKEND": "database", "TIMEOUT": 60},
+    }
+    shop = Shop(make_app(DISTLOCK=setting, SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/ring.db"))
+    first, row, told = threading.Event(), threading.Event(), []
+
+    @distributed_lock("printer")
+    def prints() -> None:
+        first.set()
+        assert row.wait(60)
+        until(lambda: nesting._waiters)
+        try:
+            with locks["rows"].lock("product_1"):
+                pytest.fail("ran")
+        except LockTimeout as error:
+            told.append(str(error))
+
+    @distributed_lock("product_1", alias="rows")
+    def sells() -> None:
+        # The COMMIT lets the row go, and the other callers of this process wait until the call is over.
+        shop.product().stock -= 1
+        shop.db.session.commit()
+        assert first.wait(60)
+        row.set()
+        with locks.lock("printer"):
+            pass
+
+    def run(function: Callable[[], None]) -> None:
+        with shop.app.app_context():
+            function()
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(run, function) for function in (prints, sells)]:
+            done.result(100)
+    assert len(told) == 1
+    assert "both would wait until their time-outs" in told[0]
+    with shop.app.app_context():
+        shop.db.engine.dispose()
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
