@@ -107,21 +107,16 @@ class Child:
 
 def thread_states(group: int) -> list[str]:
     """The letter of each thread of a process group, as Linux tells it; elsewhere nothing is told."""
-    states: list[str] = []
+    states = []
     for process in Path("/proc").glob("[0-9]*"):
         # One that ends while we look has no states any more.
         with contextlib.suppress(OSError):
             # After the name, which may have any characters in it: state, parent, group.
             _, _, pgrp = (process / "stat").read_text().rpartition(")")[2].split()[:3]
             if int(pgrp) == group:
-                states += states_of(process)
+                tasks = [(task / "stat").read_text() for task in (process / "task").iterdir()]
+                states += [task.rpartition(")")[2].split()[0] for task in tasks]
     return states
-
-
-def states_of(process: Path) -> list[str]:
-    """The same of one process, which is a directory of ``/proc``."""
-    tasks = [(task / "stat").read_text() for task in (process / "task").iterdir()]
-    return [task.rpartition(")")[2].split()[0] for task in tasks]
 
 
 def run_once(name: str, command: Sequence[str], log: Path, account: Account | None = None) -> None:

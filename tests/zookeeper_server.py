@@ -16,7 +16,7 @@ from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from distlock.backends.zookeeper.wire import Client
 from loadtest.ports import free_port
-from tests.redis_server import PATIENCE, eventually, stop_threads
+from tests.redis_server import PATIENCE, eventually, stand_still
 
 #: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
 JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")
@@ -74,7 +74,7 @@ class ZooKeeperServer:
             self._process = subprocess.Popen([*command, str(self.folder / "zoo.cfg")], stdout=log, stderr=log)
 
     def wait(self) -> None:
-        eventually(self._answers, f"ZooKeeper answers on port {self.port}", patience=20)
+        eventually(self._answers, f"ZooKeeper answers on port {self.port}")
         if not self._started:
             self._started = True
             self.admin.start_async()
@@ -108,7 +108,7 @@ class ZooKeeperServer:
     def pause(self) -> None:
         """Let it hang: it accepts connections and answers nothing."""
         assert self._process is not None
-        stop_threads(self._process)
+        stand_still(self._process)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

@@ -19,6 +19,7 @@ from sqlalchemy import create_engine, text
 from demo_shop.ledger import database_url
 from loadtest.ports import free_port
 from tests.databases import Databases, on
+from tests.redis_server import stand_still
 
 STOCK = 100
 
@@ -144,7 +145,7 @@ def test_a_stopped_holder_keeps_the_others_waiting_until_their_timeout(
 ) -> None:
     holder, waiter = start(), start(timeout=1)
     holder.do("hold")
-    os.kill(holder.process.pid, signal.SIGSTOP)
+    stand_still(holder.process)
     began = time.monotonic()
     assert waiter.do("buy") == 423
     assert 1 <= time.monotonic() - began < 4

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from tests.redis_server import stand_still
 
 _CODE = """
 import signal, sys
@@ -38,7 +38,7 @@ class OtherProcess:
 
     def stop(self) -> None:
         """Let it hang: its connections stay, and the kernel accepts what is sent to them."""
-        os.kill(self._popen.pid, signal.SIGSTOP)
+        stand_still(self._popen)
 
 
 StartProcess = Callable[[str, str], OtherProcess]

@@ -75,7 +75,7 @@ def test_a_node_that_was_made_too_late_is_removed(
     one, mine = contender(own_zookeeper.url, io_timeout=1.0), ask(ttl=3.0)
     one.connect(3.0)
     own_zookeeper.pause()
-    with pytest.raises(BackendUnavailable, match=r"no answer within (1|0\.9)"):
+    with pytest.raises(BackendUnavailable, match="no answer within"):
         one.request(mine)
     own_zookeeper.resume()
     # It is made now that nobody wants it any more, and the session lives on.
