@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from rest_framework.views import APIView
 from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
 from django_distlock import distributed_lock, locks
+from django_distlock.conf import services
 from django_distlock.models import Fence
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
+from tests.redis_server import eventually
 
 Serve = Callable[..., Client]
 
@@ -102,6 +105,36 @@ def test_a_rule_has_it_too(rules: Callable[..., Client]) -> None:
         return HttpResponse(str(current_grant().fence.number))
 
     assert rules(view).post("/product/1").content == b"1"
+
+
+def test_who_would_wait_in_vain_is_answered_503_without_a_look_at_the_database(
+    serve: Serve, settings: Any
+) -> None:
+    settings.DISTLOCK = {"default": {"BACKEND": "database", "PREFIX": "shop", "MAX_WAITERS_TOTAL": 1}}
+    client = serve(guarded(lambda: "sold"))
+    rooms = services["default"]._engine.rooms
+    queries: list[str] = []
+
+    def wait() -> None:
+        try:
+            with locks.lock("product_1", timeout=60):
+                pass
+        finally:
+            connections.close_all()
+
+    def come() -> Any:
+        # This thread has no connection, and gets none.
+        with connection.execute_wrapper(lambda *query: queries.append(query[1])):
+            return client.post("/product/1")
+
+    with ThreadPoolExecutor(2) as pool:
+        with locks.lock("product_1"):
+            waiting = pool.submit(wait)
+            eventually(lambda: rooms.waiting == 1, "somebody waits")
+            answer = pool.submit(come).result(60)
+        waiting.result(60)
+    assert (answer.status_code, answer.json()["code"], queries) == (503, "lock_queue_full", [])
+    assert client.post("/product/1").content == b"sold"
 
 
 def test_signals_are_sent_when_the_row_is_locked_and_when_it_is_not(serve: Serve) -> None:

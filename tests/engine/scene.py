@@ -6,7 +6,8 @@ import math
 from contextlib import suppress
 
 from distlock.errors import TooManyWaiters
-from distlock.grant import NameGrant
+from distlock.grant import Grant
+from distlock.locks import Locks
 from distlock.steps import Call, Park, Steps
 from tests.engine.simulation import Process, SimulatedGate, Simulation
 
@@ -14,14 +15,14 @@ TIMEOUT = 5.0
 
 
 class Caller:
-    """One call of `Engine.acquire`, taken as far as it goes whenever somebody says so."""
+    """One call of `Locks._acquire`, taken as far as it goes whenever somebody says so."""
 
-    def __init__(self, process: Process, name: str, timeout: float, calls: bool = True) -> None:
+    def __init__(self, process: Process, names: tuple[str, ...], timeout: float, calls: bool = True) -> None:
         self.engine = process.engine
         self.gate = SimulatedGate()
-        self.grant: NameGrant | None = None
+        self.grant: Grant | None = None
         self.done = False
-        self._steps = self.engine.acquire(name, name, self.gate, timeout, self.engine.ttl)
+        self._steps = Locks(self.engine, "", math.inf)._acquire(names, self.gate, timeout, self.engine.ttl)
         self._step: Call | Park = next(self._steps)
         if calls:
             self._calls()
@@ -45,7 +46,7 @@ class Caller:
 
     def leave(self) -> None:
         assert self.grant is not None
-        for step in self.engine.release(self.grant):
+        for step in self.grant._release():
             assert isinstance(step, Call)
             step.function(*step.arguments)
 
@@ -67,14 +68,14 @@ class Scene(Simulation):
         super().__init__(0, processes=processes, callers=0, settings=UNCAPPED)
         self.present = list[Caller]()
 
-    def come(self, name: str = "a", timeout: float = TIMEOUT, process: int = 0) -> Caller:
+    def come(self, *names: str, timeout: float = TIMEOUT, process: int = 0) -> Caller:
         # One that nobody keeps is collected, and so leaves the line.
-        self.present.append(Caller(self.all[process], name, timeout))
+        self.present.append(Caller(self.all[process], names or ("a",), timeout))
         return self.present[-1]
 
     def ask(self, name: str = "a", timeout: float = TIMEOUT, process: int = 0) -> Caller:
         """One that comes, and is stopped when it asks the service."""
-        self.present.append(Caller(self.all[process], name, timeout, calls=False))
+        self.present.append(Caller(self.all[process], (name,), timeout, calls=False))
         return self.present[-1]
 
     def keep(self, process: int = 0) -> None:
@@ -97,7 +98,7 @@ class Scene(Simulation):
 
     def slow(self, seconds: float, name: str = "a", count: int = 40) -> None:
         """Let a process know a name as one that is held for so long."""
-        self.serve([self.come(name, math.inf) for _ in range(count)], seconds)
+        self.serve([self.come(name, timeout=math.inf) for _ in range(count)], seconds)
 
 
 UNCAPPED = {"ttl": 1000.0, "max_hold": math.inf, "max_waiters": None, "max_waiters_total": None}

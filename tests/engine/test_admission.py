@@ -57,6 +57,21 @@ def test_patience_decides() -> None:
     scene.come(timeout=20.0)
 
 
+def test_of_several_names_each_is_asked_for_with_what_is_left_of_the_time() -> None:
+    """The line that refuses who has waited for another name before lets in who comes straight to it."""
+    scene = Scene()
+    scene.slow(0.3, "b")
+    holders = [scene.come("a"), scene.come("b")]
+    scene.come("b", timeout=math.inf)
+    both = scene.come("a", "b")
+    scene.now += 2.5
+    holders[0].leave()
+    with pytest.raises(TooManyWaiters) as refusal:
+        both.go()
+    assert refusal.value.name == "b"
+    assert not scene.come("b").done
+
+
 def test_patience_without_limit_is_never_refused() -> None:
     scene = Scene()
     scene.slow(1000.0)
@@ -197,7 +212,7 @@ def test_only_so_many_names_that_were_waited_for_are_remembered() -> None:
     for number in range(REMEMBERED + 10):
         scene.slow(1.0, f"hot_{number}", count=2)
     assert len(rooms.admission._remembered) == REMEMBERED
-    assert f"hot_{REMEMBERED + 9}" in rooms.admission._remembered
+    assert f":hot_{REMEMBERED + 9}" in rooms.admission._remembered
 
 
 # -- a slow view under load ------------------------------------------------------------------------

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from distlock.clock import now
 from distlock.errors import LockTimeout, NotHeld, TooManyWaiters
 from distlock.fence.issuing import RowGrant
 from distlock.web.database import RowLocks
 from distlock.web.settings import read
+from tests.redis_server import eventually
 
 
 def client(**given: object) -> RowLocks:
@@ -56,6 +58,23 @@ def test_too_many_are_turned_away_at_once() -> None:
             wait_for(locks, 1)
             with pytest.raises(TooManyWaiters):
                 pool.submit(locks.lock("product_1").__enter__).result()
+        waiting.result().release()
+    locks.close()
+
+
+def test_who_would_wait_in_vain_is_turned_away_at_once() -> None:
+    locks = client(TIMEOUT=60)
+    with ThreadPoolExecutor(2) as pool:
+        with locks.lock("product_1"):
+            waiting = pool.submit(locks.lock("product_1").__enter__)
+            wait_for(locks, 1)
+            (room,) = locks._engine.rooms.by_key.values()
+            eventually(lambda: now() - room.since > 0.3, "it takes long")
+            with pytest.raises(TooManyWaiters) as refusal:
+                pool.submit(locks.lock("product_1", timeout=0.3).__enter__).result()
+            assert refusal.value.expected_wait is not None
+            # Another name is free.
+            pool.submit(locks.lock("product_2", timeout=0.3).__enter__).result().release()
         waiting.result().release()
     locks.close()
 
