@@ -9,6 +9,7 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from distlock.errors import ConfigurationError
+from distlock.fence.trouble import is_failed
 
 
 @contextmanager
@@ -67,10 +68,7 @@ def give_up_failed() -> None:
 
 
 def _has_failed(connection: Any) -> bool:
-    if connection.vendor != "postgresql" or connection.connection is None or not connection.in_atomic_block:
-        return False
-    # In both of its drivers; the value is that of libpq's PQTRANS_INERROR.
-    return bool(connection.connection.info.transaction_status == 3)
+    return bool(connection.in_atomic_block and is_failed(connection.connection))
 
 
 def roll_back() -> str | None:

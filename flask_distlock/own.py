@@ -15,6 +15,7 @@ from distlock.errors import ConfigurationError
 from distlock.faces import refuse_async
 from distlock.fence.passing import begin_fenced
 from distlock.fence.row import RolledBack
+from distlock.fence.trouble import is_failed
 from distlock.grant import Grant
 from flask_distlock.fence import FenceConnection, make_table, refuse_autocommit, watch
 from flask_distlock.sessions import DEFAULT_BIND
@@ -63,6 +64,12 @@ def transaction(
         grant.check()
         if ended:
             raise RolledBack(grant.names) from ended[0]
+        if connection.open is not None and is_failed(connection.open.connection.dbapi_connection):
+            raise ConfigurationError(
+                f"grant.transaction() on {names}: the block has caught an error of the database, which rolls "
+                "back all of the transaction then: nothing of it is written. Write 'with "
+                "session.begin_nested():' inside the try, around what may fail, or let the error out."
+            )
 
     with begin_fenced(begin, connection, grant, lambda: deadline - now(), make_table(DEFAULT_BIND)):
         # What it knows it may have read before the lock.

@@ -33,6 +33,15 @@ _LIMITS: dict[object, str] = {
 }
 
 
+def is_failed(driver: object) -> bool:
+    """Whether PostgreSQL makes a silent ROLLBACK of the next COMMIT on *driver*, a connection of psycopg's.
+
+    So it is after an error, also after one that somebody has caught. Other drivers don't tell: False.
+    """
+    # Both versions of psycopg have it. The value is PQTRANS_INERROR of libpq.
+    return bool(getattr(getattr(driver, "info", None), "transaction_status", None) == 3)
+
+
 def ends_transaction(error: BaseException) -> bool:
     """Whether MySQL or MariaDB has rolled back all of the transaction: the next statement begins another one.
 

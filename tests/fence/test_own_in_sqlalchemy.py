@@ -6,15 +6,17 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
-from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 import distlock
 from distlock import ConfigurationError, LockLost, Locks, LockTimeout, NotHeld
 from distlock.web.dummy import DummyLocks
+from tests.databases import on
 from tests.fence.conftest import STOCK
 
 
@@ -51,6 +53,26 @@ def test_it_is_committed_at_the_end_of_the_block(engine: Engine, session: Sessio
     with locks.lock("product_1") as grant, grant.transaction(session):
         session.get_one(Stock, 1).qty -= 1
     assert left(engine) == STOCK - 1
+    assert not session.in_transaction()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@on("postgresql")  # It makes a silent ROLLBACK of COMMIT then.
+def test_an_error_that_the_block_has_caught_is_told(
+    engine: Engine, session: Session, locks: Locks, nested: bool
+) -> None:
+    def buy() -> None:
+        with locks.lock("product_1") as grant, grant.transaction(session):
+            session.execute(text("UPDATE stock SET qty = qty - 1"))
+            with suppress(DBAPIError), session.begin_nested() if nested else nullcontext():
+                session.execute(text("SELECT 1 / 0"))
+
+    if nested:
+        buy()
+    else:
+        with pytest.raises(ConfigurationError, match=r"has caught an error.*begin_nested\(\)"):
+            buy()
+    assert left(engine) == STOCK - nested
     assert not session.in_transaction()
 
 
