@@ -13,6 +13,7 @@ from distlock.blocks import Entry
 from distlock.errors import LostInside, NotHeld
 from distlock.grant import Grant
 from distlock.owner import current_owner, in_event_loop
+from distlock.refusals import is_time_out
 from distlock.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
 from distlock.timeouts import check_timeout
 
@@ -49,10 +50,11 @@ class Lock:
         )
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
-        """Wait for the lock. Returns the grant, or None if somebody else kept it.
+        """Wait for the lock. Returns the grant, or None if somebody else keeps it.
 
         *timeout*: seconds to wait; None: the configured time-out; -1: no limit. With *blocking* False it is
-        tried once. Raises `TooManyWaiters`, `BackendUnavailable`; ValueError and OverflowError as
+        tried once. None comes before the time is over where it would most likely be waited in vain. Raises
+        `TooManyWaiters` where a fixed number may wait; `BackendUnavailable`; ValueError and OverflowError as
         `threading.Lock` does.
         """
         seconds = self._seconds(blocking, timeout)
@@ -61,6 +63,8 @@ class Lock:
             return self._told(run(self._enter(entry, seconds)), seconds)
         except BaseException as error:
             self._forsake(entry, error)
+            if is_time_out(error):
+                return None
             raise
 
     async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
@@ -71,6 +75,8 @@ class Lock:
             return self._told(await arun(self._enter(entry, seconds)), seconds)
         except BaseException as error:
             self._forsake(entry, error)
+            if is_time_out(error):
+                return None
             raise
 
     def release(self) -> None:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections import Counter
 
-from distlock.errors import TooManyWaiters
+from distlock.errors import LockTimeout, TooManyWaiters
 
 logger = logging.getLogger("distlock")
 
@@ -51,6 +51,15 @@ class Refusals:
         self.due = math.inf
         self._counts.clear()
         self._words.clear()
+
+
+def is_time_out(error: BaseException) -> bool:
+    """Whether *error* refuses a caller whose time-out is certain, or expected: for `acquire` it is one."""
+    if isinstance(error, LockTimeout):
+        # It waits in a ring. Nobody else would be told of the line to change.
+        logger.warning("%s", error)
+        return True
+    return isinstance(error, TooManyWaiters) and error.expected_wait is not None
 
 
 def log(refusals: list[tuple[int, str]]) -> None:

@@ -104,13 +104,28 @@ def test_of_requests_in_opposite_orders_some_get_through_and_the_others_hear_at_
     assert LINE in warning
 
 
+def by_with(lock: distlock.Lock) -> str:
+    with lock:
+        return "done"
+
+
+def by_acquire(lock: distlock.Lock) -> str:
+    grant = lock.acquire()
+    if grant is None:
+        return "None"
+    grant.release()
+    return "done"
+
+
+Take = Callable[[distlock.Lock], str]
+
+
 @contextmanager
-def django_blocks(meet: Callable[[], None]) -> Iterator[Callable[[str], str]]:
+def django_blocks(meet: Callable[[], None], take: Take = by_with) -> Iterator[Callable[[str], str]]:
     def call(order: str) -> str:
         def body() -> str:
             meet()
-            with django_distlock.locks.lock(order[1]):
-                return "done"
+            return take(django_distlock.locks.lock(order[1]))
 
         return str(django_distlock.distributed_lock(order[0])(body)())
 
@@ -122,7 +137,7 @@ def django_blocks(meet: Callable[[], None]) -> Iterator[Callable[[str], str]]:
 
 
 @contextmanager
-def flask_blocks(meet: Callable[[], None]) -> Iterator[Callable[[str], str]]:
+def flask_blocks(meet: Callable[[], None], take: Take = by_with) -> Iterator[Callable[[str], str]]:
     app = Flask(__name__)
     app.config["DISTLOCK"] = {"default": {"LOCATION": f"memory://nesting{next(numbers)}", "TIMEOUT": TIMEOUT}}
     locks = flask_distlock.DistLock(app)
@@ -130,8 +145,7 @@ def flask_blocks(meet: Callable[[], None]) -> Iterator[Callable[[str], str]]:
     def call(order: str) -> str:
         def body() -> str:
             meet()
-            with locks.lock(order[1]):
-                return "done"
+            return take(locks.lock(order[1]))
 
         with app.app_context():
             return str(locks.distributed_lock(order[0])(body)())
@@ -159,6 +173,16 @@ def test_of_blocks_inside_guards_in_opposite_orders_one_gets_through_and_the_oth
         assert [answer("ab"), answer("ba")] == ["done", "done"]
     [warning] = [one.getMessage() for one in caplog.records if "stands inside one on" in one.getMessage()]
     assert LINE in warning
+
+
+@pytest.mark.parametrize("site", [django_blocks, flask_blocks])
+def test_an_acquire_that_closes_a_ring_gives_none_at_once(
+    site: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with site(Meeting(), by_acquire) as call, ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(call, ["ab", "ba"])) == ["None", "done"]
+    [told] = [one.getMessage() for one in caplog.records if "both would wait" in one.getMessage()]
+    assert told.endswith(LINE)
 
 
 @pytest.fixture
