@@ -15,12 +15,14 @@ from distlock import clock
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
-from tests.redis_server import PATIENCE, RedisServer
+from tests.redis_server import RedisServer
+
+PATIENCE = 10.0
 
 #: A reply that drips takes several times as long: its token alone has 32 bytes.
 DRIP = 0.2
 #: What an idle connection, or one that is yet to be made, has to be told within, seconds.
-SOON = 0.4
+SOON = 1.2
 
 
 def took(call: Callable[[], Any]) -> float:
