@@ -16,6 +16,7 @@ from distlock.steps import Gate, Steps, ThreadGate
 from distlock.web.nesting import block_waiting
 from distlock.web.services import make_client, warn_if_alone
 from distlock.web.settings import Service
+from django_distlock.blocks import BlockLock
 from django_distlock.pooled import giving_back
 from django_distlock.signals import fence_lifted, lock_lost
 from django_distlock.transactions import refuse_open
@@ -43,7 +44,10 @@ class Client(Locks):
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """See `distlock.Locks.lock`. *in_transaction*: it may be taken inside an open transaction."""
-        return self._anywhere.lock(*names, **options) if in_transaction else super().lock(*names, **options)
+        if in_transaction:
+            return self._anywhere.lock(*names, **options)
+        words = {word: options.pop(word, None) for word in ("timeout", "ttl")}
+        return BlockLock(self, *self._checked("lock", names, **words, unknown=options))
 
     def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> RLock:
         """See `distlock.Locks.rlock`. *in_transaction*: it may be taken inside an open transaction."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from django.test import Client
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from django_distlock import distributed_lock
+from django_distlock import distributed_lock, locks
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+Serve = Callable[..., Client]
 
 lock = distributed_lock("product_<int:id>")
 
@@ -128,7 +131,44 @@ def test_a_block_that_is_never_left_is_not_committed_under_atomic_requests_eithe
     assert not Group.objects.exists()
 
 
-@pytest.mark.parametrize("make", [function, async_function])
+def block(leave: Callable[[], None]) -> Any:
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        with locks.lock(f"product_{id}"):
+            leave()
+        return HttpResponse("sold")
+
+    return view
+
+
+def by_a_stack_around_it(stack: ExitStack) -> Callable[[HttpRequest, int], HttpResponse]:
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        with stack:
+            with locks.lock(f"product_{id}"):
+                stack.enter_context(transaction.atomic())
+                write()
+            return HttpResponse("sold")
+
+    return view
+
+
+@pytest.mark.parametrize("leave", [manually, by_entering])
+def test_so_is_one_that_a_block_leaves_open(serve: Serve, leave: Callable[[], None]) -> None:
+    client = serve(block(leave))
+    with pytest.raises(ConfigurationError, match="left a transaction of the database 'default' open"):
+        client.post("/product/1")
+    assert not Group.objects.exists()
+    assert not locks.lock("product_1").locked()
+
+
+def test_a_transaction_around_the_end_of_a_block_is_not_committed_after_it(serve: Serve) -> None:
+    client = serve(by_a_stack_around_it(ExitStack()))
+    with pytest.raises(ConfigurationError, match="left a transaction of the database 'default' open"):
+        client.post("/product/1")
+    assert not Group.objects.exists()
+    assert connection.get_autocommit()
+
+
+@pytest.mark.parametrize("make", [function, async_function, block])
 def test_the_error_of_the_view_is_raised_all_the_same(
     serve: Callable[..., Client], make: Callable[..., Any]
 ) -> None:
@@ -138,7 +178,7 @@ def test_the_error_of_the_view_is_raised_all_the_same(
     assert not Group.objects.exists()
 
 
-@pytest.mark.parametrize("make", [function, async_function])
+@pytest.mark.parametrize("make", [function, async_function, block])
 def test_who_ends_his_transaction_is_left_alone(
     serve: Callable[..., Client], make: Callable[..., Any]
 ) -> None:
