@@ -19,8 +19,8 @@ from tests.redis_server import RedisServer
 
 PATIENCE = 10.0
 
-#: A reply that drips takes several times as long: its token alone has 32 bytes.
-DRIP = 0.2
+#: Seconds for each byte. The shortest reply has four, a token alone 32.
+DRIP = 0.5
 #: What an idle connection, or one that is yet to be made, has to be told within, seconds.
 SOON = 1.2
 
