@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 #: Longer than any time-out of a lock here, seconds.
 PATIENCE = 90.0
+#: The header in which the server says how long a thread of it worked on an answer, seconds.
+INSIDE = "X-Bench-Inside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class Answer:
     seconds: float
     status: int
     code: str | None
+    #: Of *seconds*, what a thread of the server was busy with it.
+    inside: float = 0.0
 
     @property
     def sold(self) -> bool:
@@ -47,7 +51,8 @@ class Buyer:
         seconds = time.monotonic() - asked
         problem = response.headers.get_content_type() == "application/problem+json"
         code = json.loads(body)["code"] if problem else None
-        return Answer(asked - began, seconds, response.status, code)
+        inside = float(response.headers.get(INSIDE, 0.0))
+        return Answer(asked - began, seconds, response.status, code, inside)
 
     def close(self) -> None:
         self._connection.close()
@@ -110,5 +115,9 @@ def together(tasks: Sequence[Callable[[], None]]) -> None:
 
 def percentile(answers: Sequence[Answer], share: float) -> float:
     """The seconds within which that *share* of *answers* came; 0 where there are none."""
-    ordered = sorted(answer.seconds for answer in answers)
+    return at(sorted(answer.seconds for answer in answers), share)
+
+
+def at(ordered: Sequence[float], share: float) -> float:
+    """What that *share* of *ordered* does not exceed; 0 where there is nothing."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
+from collections.abc import Callable
 from typing import Any
 
+from bench.buyers import INSIDE
 from demo_shop.configuration import Configuration
 from loadtest.stack import APPLICATIONS
 
@@ -23,7 +26,21 @@ def shop(framework: str, pause: float, **settings: object) -> Any:
     Configuration.distlock = distlock  # type: ignore[method-assign]
     os.environ["SHOP_PAUSE"] = str(pause)
     module, _, name = APPLICATIONS[framework].partition(":")
-    return getattr(importlib.import_module(module), name)
+    return timed(getattr(importlib.import_module(module), name))
+
+
+def timed(application: Any) -> Any:
+    """*application*, whose answers say how long they took from the moment that they had a thread."""
+
+    def served(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        began = time.monotonic()
+
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            return start_response(status, [*headers, (INSIDE, f"{time.monotonic() - began:.6f}")], *rest)
+
+        return application(environ, start)
+
+    return served
 
 
 def told(framework: str, pause: float = 0.0, **settings: object) -> str:

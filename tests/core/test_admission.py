@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -11,6 +13,8 @@ import pytest
 
 import distlock
 from distlock import TooManyWaiters
+from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.memory import MemoryBackend
 from tests.redis_server import RedisServer, eventually
 
 #: Longer than anything here takes.
@@ -192,3 +196,35 @@ def test_a_reentrant_lock_keeps_what_it_had_where_a_new_name_is_refused(locks: d
             assert locks.lock("a").acquire(timeout=0) is None
         assert not locks.rlock("a").owned()
         assert refuse(locks.rlock("b")).name == "b"
+
+
+class Stuck(MemoryBackend):
+    """A service whose answer to the first request is under way until `answers` is set."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.asked, self.answers = threading.Event(), threading.Event()
+
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+        self.asked.set()
+        assert self.answers.wait(PATIENT)
+        return super().request(ask)
+
+
+def test_a_refusal_waits_for_no_answer_of_the_service() -> None:
+    locks = distlock.connect("memory://stuck", backend=f"{__name__}.Stuck", max_waiters=1, timeout=PATIENT)
+    backend = locks._engine.backend
+    assert isinstance(backend, Stuck)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(locks.lock("a").acquire)
+        assert backend.asked.wait(PATIENT)
+        try:
+            for _ in range(20):
+                with pytest.raises(TooManyWaiters):
+                    locks.lock("a").acquire()
+        finally:
+            backend.answers.set()
+        grant = asking.result(PATIENT)
+        assert grant is not None
+        grant.release()
+    locks.close()
