@@ -250,8 +250,9 @@ def _is_answer(script: Script, reply: list[Any], token: bytes) -> bool:
         return False
     if script is scripts.FOREIGN:
         return all(isinstance(key, bytes) for key in reply)
-    long = script is scripts.REQUEST and reply[1:2] in ([1], [2])
-    long = long or (script is scripts.RAISE_FLOOR and reply[1:2] == [1])
+    told = reply[1] if len(reply) > 1 else None
+    long = script is scripts.REQUEST and (told == 1 or told == 2)
+    long = long or (script is scripts.RAISE_FLOOR and told == 1)
     return len(reply) == (3 if long else 2) and all(
         isinstance(part, int) or (isinstance(part, bytes) and part.isdigit()) for part in reply[1:]
     )

@@ -71,11 +71,13 @@ class Connection:
     def send(self, data: bytes, deadline: float) -> None:
         """Send all of *data*."""
         assert self._socket is not None
-        view = memoryview(data)
+        view: bytes | memoryview = data
         while view:
             self._wait_for(_left(deadline))
             try:
-                view = view[self._socket.send(view) :]
+                sent = self._socket.send(view)
+                # Nearly always all of it.
+                view = memoryview(view)[sent:] if sent < len(view) else b""
             except TimeoutError:
                 # Perhaps of a call before this one, which had less time.
                 self._waits = 0.0

@@ -69,6 +69,35 @@ def test_the_deadline_of_a_call_is_kept_where_it_comes_before_io_timeout(
         assert took(lambda call=call: call(ask(), clock.now() + SOON)) < 32 * DRIP / 2  # type: ignore[misc]
 
 
+def test_a_call_with_little_time_takes_none_from_the_next_one(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    """The connection is told how long to wait when that changes, and it is the same one."""
+    one = contender(redis_server.url, io_timeout=PATIENCE * 6)
+    one.hold(ask())
+    one.request(ask(some_key()), clock.now() + 2.0)
+    redis_server.client.execute_command("CLIENT", "PAUSE", 2500)  # type: ignore[no-untyped-call]
+    one.request(ask(some_key()))
+
+
+def test_exchanges_with_as_much_time_each_set_no_timeout(
+    redis_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+
+    def settimeout(itself: socket.socket, seconds: float) -> None:
+        told.append(seconds)
+        plain(itself, seconds)
+
+    one = contender(redis_server.url, io_timeout=PATIENCE * 6)
+    one.hold(ask())
+    plain = socket.socket.settimeout
+    monkeypatch.setattr(socket.socket, "settimeout", settimeout)
+    for _ in range(20):
+        one.locked("shop:product_1")
+    assert len(told) <= 1
+
+
 @pytest.fixture
 def locks(proxy: Proxy) -> Iterator[distlock.Locks]:
     made = distlock.connect(proxy.url, io_timeout=PATIENCE * 6)
