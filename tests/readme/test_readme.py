@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +25,13 @@ THREADS = 16
 REDIS = "redis://localhost:6379/0"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Sale:
     statuses: list[int]
     left: int
+
+    def __repr__(self) -> str:
+        return f"<{self.left} left, answers {dict(Counter(self.statuses))}>"
 
     @property
     def sold(self) -> int:
