@@ -7,7 +7,7 @@ import sys
 import threading
 import types
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
 from distlock import clock
 
@@ -23,7 +23,11 @@ class Ending(Protocol):
         """Whether all that is to be given back is."""
 
 
+#: After the finalizers of others: those of queues, for example, send what is left in them.
+LAST = -100
+
 _known: weakref.WeakSet[Ending] = weakref.WeakSet()
+_finalizer: Any = None
 
 
 def end_with_process(one: Ending) -> None:
@@ -32,6 +36,7 @@ def end_with_process(one: Ending) -> None:
     # What is registered last is called first: before the clients of the services, which are in use by now.
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
+    _end_with_child()
 
 
 def may_run(thread: int) -> bool:
@@ -42,6 +47,25 @@ def may_run(thread: int) -> bool:
     if thread == threading.get_ident():
         return False
     return thread in sys._current_frames() or not isinstance(threading.get_ident, types.BuiltinFunctionType)
+
+
+def _end_with_child() -> None:
+    """Children of multiprocessing that were forked run no exit hooks, but finalizers."""
+    global _finalizer
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is None or process is None or process.parent_process() is None:
+        return
+    if _finalizer is None or not _finalizer.still_active():
+        _finalizer = util.Finalize(None, _at_end_of_child, exitpriority=LAST)
+
+
+def _at_end_of_child() -> None:
+    # Elsewhere Python has joined them before; here it does so afterwards.
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    _at_exit()
 
 
 def _at_exit() -> None:
