@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from distlock.clock import now
@@ -120,6 +120,19 @@ def _within(connection: Connection, seconds: float) -> Iterator[None]:
     connection.execute(set_timeout, [before])
 
 
+@contextmanager
+def _put_back(connection: Connection, statement: str, values: Sequence[object] = ()) -> Iterator[None]:
+    """Execute *statement* after the block, whatever becomes of it."""
+    try:
+        yield
+    except BaseException:
+        # A connection that broke has nothing to put back: what is told is why the block failed.
+        with suppress(Exception):
+            connection.execute(statement, values)
+        raise
+    connection.execute(statement, values)
+
+
 class _MariaDB(_SkipsLocked):
     # Two that insert one row at once, and a third: INSERT IGNORE asks for a shared lock first, and then for
     # an exclusive one: https://mariadb.com/kb/en/innodb-lock-modes/
@@ -155,10 +168,8 @@ class _MySQL(_MariaDB):
     def _waiting(self, connection: Connection, seconds: float) -> Iterator[None]:
         [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
         connection.execute("SET innodb_lock_wait_timeout = %s", [_whole(seconds)])
-        try:
+        with _put_back(connection, "SET innodb_lock_wait_timeout = %s", [before]):
             yield
-        finally:
-            connection.execute("SET innodb_lock_wait_timeout = %s", [before])
 
 
 class _SQLite:
@@ -186,7 +197,7 @@ class _SQLite:
     ) -> None:
         deadline = now() + seconds
         [(before,)] = connection.execute("PRAGMA busy_timeout")
-        try:
+        with _put_back(connection, f"PRAGMA busy_timeout = {int(before)}"):
             while True:
                 # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
                 # process would hardly ever meet the moment in which another one, with a queue, is out.
@@ -198,8 +209,6 @@ class _SQLite:
                 except Exception as error:
                     if trouble(error) != "busy" or now() >= deadline:
                         raise
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {int(before)}")
 
 
 _KINDS: dict[str, Statements] = {

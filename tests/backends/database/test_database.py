@@ -127,6 +127,36 @@ def test_a_plain_with_block_keeps_the_views_out(
     assert query("SELECT stock FROM product") == STOCK + 20 - sold
 
 
+#: Who waits for a lock, and how to end its connection.
+WAITING = {
+    "postgresql": (
+        "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+        "SELECT pg_terminate_backend({})",
+    ),
+    "mysql": (
+        "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+        "KILL {}",
+    ),
+}
+
+
+@on("postgresql", "mariadb")
+def test_a_waiter_whose_connection_is_ended_is_refused_and_the_next_one_served(
+    start: Callable[..., Instance], query: Callable[[str], Any], database: str
+) -> None:
+    holder, waiter = start(), start()
+    holder.do("hold")
+    waiter.tell("buy")
+    waiting, end = WAITING[database.partition(":")[0].partition("+")[0]]
+    patience = time.monotonic() + 60
+    while (connection := query(waiting)) is None:
+        assert time.monotonic() < patience
+    query(end.format(connection))
+    assert waiter.answer() == 503
+    assert holder.do("finish") == 200
+    assert waiter.do("buy") == 200
+
+
 def test_a_killed_holder_costs_the_others_nothing(
     start: Callable[..., Instance], query: Callable[[str], Any]
 ) -> None:
