@@ -240,3 +240,33 @@ def test_a_streaming_response_is_warned_about(serve: Serve, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "distlock"):
         assert asyncio.run(asgi("POST", "/product/1")) == 200
     assert "after the lock is released" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_work_of_a_block_goes_on_under_its_lock_when_the_client_has_gone(serve: Serve) -> None:
+    begun, go, held = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        assert go.wait(30)
+        held.append(locks.lock("product_1").locked())
+
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        async with locks.lock(f"product_{id}"):
+            await sync_to_async(work)()
+        return HttpResponse("sold")
+
+    async def leave() -> None:
+        gone = asyncio.Event()
+        asked = asyncio.create_task(asgi("POST", "/product/1", gone))
+        await soon(begun.is_set)
+        gone.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        go.set()
+        await asked
+
+    serve(view)
+    asyncio.run(leave())
+    assert held == [True]
+    assert not locks.lock("product_1").locked()
