@@ -23,7 +23,7 @@ BOOK = Book()
 
 ABOVE_ATOMIC = r"Write @distributed_lock above whatever opens it, transaction\.atomic"
 ABOVE_CLASS = "above the class Buy"
-ON_VIEW = "on the view itself instead of a function"
+ON_VIEW = "on the view itself and not on a function"
 NON_ATOMIC = r"Write @transaction\.non_atomic_requests above it"
 
 
