@@ -105,6 +105,7 @@ async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any])
             return await guarded.function(*args, **kwargs)
 
         async def body() -> Any:
+            passed(guarded)
             try:
                 return ask.finish(await guarded.function(*args, **kwargs))
             except HTTPException as error:

@@ -141,6 +141,23 @@ def test_an_override_that_translates_and_goes_past_the_lock_is_refused_before_it
     assert shop.stock() == 10
 
 
+def test_an_async_override_that_translates_has_come_to_its_lock(app: Flask, locks: DistLock) -> None:
+    class Base(MethodView):
+        @distributed_lock("product_<id>", timeout=0)
+        async def post(self, id: int) -> str:
+            return "sold"
+
+    class Translates(Base):
+        async def post(self, sku: str) -> str:  # type: ignore[override]
+            return await super().post(id=int(sku.removeprefix("sku-")))
+
+    app.add_url_rule("/<sku>", view_func=Translates.as_view("view"))
+    client = app.test_client()
+    with app.app_context(), locks.lock("product_1"):
+        assert client.post("/sku-1").status_code == 423
+    assert client.post("/sku-1").text == "sold"
+
+
 # Classes that make their views by themselves.
 
 
