@@ -22,10 +22,10 @@ from distlock.backends.file.hints import Listener
 from distlock.backends.file.place import Place
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
 from distlock.testing.sink import RecordingSink
 from tests.backends.file.peer import PATIENCE, Peer
+from tests.redis_server import eventually
 
 StartPeer = Callable[..., Peer]
 
@@ -252,7 +252,7 @@ def test_clients_that_are_dropped_leave_nothing(one: Contender, url: str, direct
         )
 
     # A keeper stays for max_hold, and for ten seconds that it is idle.
-    wait_until(freed, "threads, descriptors and FIFOs are given back")
+    eventually(freed, "threads, descriptors and FIFOs are given back")
 
 
 class TestListener:
