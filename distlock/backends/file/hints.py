@@ -57,6 +57,8 @@ class Listener:
         self._orphan = False
         folder = tree.enter(WAKE, tree.root)
         try:
+            # A listener of this contender that was interrupted in here has left its own.
+            self._unlink()
             os.mkfifo(self._name, 0o600, dir_fd=folder)
         finally:
             os.close(folder)

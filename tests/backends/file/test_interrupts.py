@@ -122,3 +122,25 @@ def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_it
     assert not started[0].is_alive()
     assert len(os.listdir("/proc/self/fd")) == before
     tree.close()
+
+
+def test_whoever_was_interrupted_when_it_began_to_listen_can_wait_later(
+    url: str, peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = distlock.connect(url, prefix="shop", timeout=PATIENCE)
+    far = peer()
+    assert far.do("acquire_within", "a", PATIENCE)["fence"] is not None
+    make = os.mkfifo
+
+    def interrupted_make(*arguments: Any, **keywords: Any) -> None:
+        make(*arguments, **keywords)
+        monkeypatch.undo()
+        raise Interrupted
+
+    monkeypatch.setattr(os, "mkfifo", interrupted_make)
+    with pytest.raises(Interrupted):
+        locks.lock("a").acquire()
+    assert locks.lock("a").acquire(timeout=0.2) is None
+    far.do("let_go")
+    assert locks.lock("a").acquire() is not None
+    locks.close()
