@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
 from tests.databases import databases
 
 __all__ = ["databases"]
@@ -9,3 +11,7 @@ __all__ = ["databases"]
 # A background job of a shell ignores SIGINT, and so would all that it starts: a test that ends a program with
 # Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How quick an example is says how busy the machine is.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
