@@ -138,6 +138,18 @@ def _let_dispatch_look(cls: Any) -> None:
 
 def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactions: Opened) -> None:
     """Let *view*, which serves this *request* only, take the lock when its handler is called."""
+    handle = view.handle_exception
+    unhandled: list[Exception] = []
+
+    def handle_exception(error: Exception) -> Any:
+        if error in unhandled:
+            # It was handled once, inside the transaction.
+            raise error
+        with _apart():
+            return handle(error)
+
+    # Also where nobody answers the method.
+    view.handle_exception = handle_exception
     name = (request.method or "").lower()
     handler = getattr(view, name, None)
     if name not in view.http_method_names or handler is None:
@@ -146,8 +158,6 @@ def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactio
     keep_body(request, guarded.names)
     innermost = not hasattr(view, _GUARDED)
     setattr(view, _GUARDED, True)
-    handle = view.handle_exception
-    unhandled: list[Exception] = []
 
     def handler_in_transaction(*args: Any, **kwargs: Any) -> Any:
         # Under ATOMIC_REQUESTS exceptions are handled inside the transaction: the handler rolls it back.
@@ -175,14 +185,6 @@ def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactio
         with refusing(guarded, view):
             return run(guarded, transactions, body, given, kwargs, rest_request)
 
-    def handle_exception(error: Exception) -> Any:
-        if error in unhandled:
-            # It was handled once, inside the transaction.
-            raise error
-        with _apart():
-            return handle(error)
-
-    view.handle_exception = handle_exception
     setattr(view, name, guarded_handler)
 
 

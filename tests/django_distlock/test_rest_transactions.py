@@ -93,3 +93,14 @@ def test_in_a_test_case_errors_leave_its_transaction_alone(
         assert client.post("/product/1", headers=ALICE).status_code == 423
     assert serve(TestUnderAtomicRequests().make(how, Failing)).post("/product/1").status_code == 400
     assert [group.name for group in Group.objects.all()] == ["there"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("how", ["class", "dispatch", "rule"])
+def test_in_a_test_case_a_method_that_nobody_answers_leaves_its_transaction_alone(
+    serve: Serve, atomic_requests: None, how: str
+) -> None:
+    client = serve(TestUnderAtomicRequests().make(how, Buy))
+    Group.objects.create(name="of the test")
+    assert client.delete("/product/1", headers=ALICE).status_code == 405
+    assert Group.objects.count() == 1
