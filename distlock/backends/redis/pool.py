@@ -39,7 +39,9 @@ class Pool:
         self._idle: list[Connection] = []
         #: Weak, so that a connection which an interrupt tore out of our hands is not counted for ever.
         self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
-        self._freed = threading.Condition()
+        #: Entered by itself: a signal handler that raises inside of `Condition.__enter__` leaves it locked.
+        self._mutex = threading.RLock()
+        self._freed = threading.Condition(self._mutex)
         self._waiting = 0
         self._policy_known = False
 
@@ -87,7 +89,7 @@ class Pool:
             raise
         self._idle.append(connection)
         if self._waiting:
-            with self._freed:
+            with self._mutex:
                 self._freed.notify()
         return replies
 
@@ -97,7 +99,7 @@ class Pool:
             return self._idle.pop(), False
         except IndexError:
             pass
-        with self._freed:
+        with self._mutex:
             # Announced before the second look, so that who gives one back after it sees us.
             self._waiting += 1
             try:
@@ -117,7 +119,7 @@ class Pool:
 
     def _discard(self, connection: Connection) -> None:
         connection.disconnect()
-        with self._freed:
+        with self._mutex:
             self._all.discard(connection)
             self._freed.notify()
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -73,6 +77,46 @@ def test_a_request_that_was_interrupted_poisons_no_other(
     assert one.hold(second).fence
     assert one.hold(first).fence
     eventually(lambda: connections(own_server, "one") == 1, "the interrupted connection is gone")
+
+
+def interrupted_at(number: int, one: Contender) -> bool:
+    """Whether there was such a moment: a call of C that returns, in the pool and in what its locks are of."""
+    moments = 0
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal moments
+        if event == "c_return" and frame.f_code.co_filename.endswith(("/pool.py", "/threading.py")):
+            moments += 1
+            if moments == number:
+                sys.setprofile(None)
+                raise Interrupt
+
+    one._pool.clear()
+    sys.setprofile(look)
+    try:
+        one.locked("test:product_1")
+    except Interrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def test_a_request_that_was_interrupted_anywhere_in_the_pool_stops_no_other_thread(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(own_server.url)
+    for number in itertools.count(1):
+        interrupted = interrupted_at(number, one)
+        # A connection of its own, so that the other thread comes to the pool's mutex.
+        one._pool.clear()
+        other = threading.Thread(target=one.locked, args=("test:product_1",), daemon=True)
+        other.start()
+        other.join(PATIENCE)
+        assert not other.is_alive(), f"it waits since the interrupt at moment {number}"
+        if not interrupted:
+            break
+    assert number > 3, "is anything traced?"
 
 
 def test_a_reply_that_answers_another_is_not_believed(
