@@ -155,9 +155,13 @@ class Keeper:
             return
         try:
             answers = yield Call(engine.backend.renew, [hold.ask for hold in holds])
-        except BackendUnavailable as error:
+        except Exception as error:
+            # Whatever it is: a server that comes back may have other settings, and refuse ours. The leases
+            # end meanwhile.
             self._failing_takes = max(0.001, engine.now() - now)
-            logger.warning("%d locks could not be renewed; trying again: %s", len(holds), error)
+            unforeseen = not isinstance(error, LockError)
+            message = "%d locks could not be renewed; trying again: %s"
+            logger.warning(message, len(holds), error, exc_info=unforeseen)
             return
         self._failing_takes = 0.0
         unknown = 0

@@ -7,7 +7,7 @@ import pytest
 from distlock.backends.base import Ask
 from distlock.backends.memory import MemoryBackend, MemoryService
 from distlock.engine import Engine
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.grant import NameGrant
 from distlock.steps import ThreadGate, run
 
@@ -19,11 +19,14 @@ class Recorded(MemoryBackend):
         super().__init__("memory://", service)
         self.renewals: list[int] = []
         self.away = False
+        self.fault: Exception | None = None
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         self.renewals.append(len(asks))
         if self.away:
             raise BackendUnavailable("away")
+        if self.fault is not None:
+            raise self.fault
         return super().renew(asks)
 
 
@@ -95,6 +98,34 @@ def test_an_unreachable_service_is_asked_again_and_the_loss_told_before_the_leas
     assert grant.lost
     assert kept.told == ["its lease ended before it could be renewed"]
     assert kept.now < 9.0, "the lease still runs on the server: we were told first"
+
+
+FAULTS = [ConfigurationError("sessions are too short"), ValueError("a mistake of the backend")]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_service_that_refuses_a_renewal_is_asked_again_and_the_loss_told(
+    kept: Kept, caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
+    grant = kept.acquire("a")
+    kept.backend.fault = fault
+    kept.pass_time(8.7)
+    assert not grant.lost
+    assert len(kept.backend.renewals) > 3
+    assert f"trying again: {fault}" in caplog.text
+    kept.pass_time(0.2)
+    assert kept.told == ["its lease ended before it could be renewed"]
+    assert kept.now < 9.0, "the lease still runs on the server: we were told first"
+
+
+def test_a_service_whose_settings_are_mended_in_time_costs_nothing(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.backend.fault = FAULTS[0]
+    kept.pass_time(5.0)
+    kept.backend.fault = None
+    kept.pass_time(20.0)
+    assert not grant.lost
+    assert kept.told == []
 
 
 def test_a_service_that_comes_back_in_time_costs_nothing(kept: Kept) -> None:

@@ -84,7 +84,7 @@ class ZooKeeperBackend:
 
     def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
         answers: dict[str, bool | None] = {}
-        trouble: BackendUnavailable | None = None
+        trouble: BackendUnavailable | ConfigurationError | None = None
         for ttl in sorted({ask.ttl for ask in asks}):
             those = [ask for ask in asks if ask.ttl == ttl]
             try:
@@ -92,7 +92,7 @@ class ZooKeeperBackend:
                     batch = those[start : start + _BATCH]
                     found = self._line(ttl).renew(batch, self._renewed_by())
                     answers.update({ask.token: ours for ask, ours in zip(batch, found, strict=True)})
-            except BackendUnavailable as error:
+            except (BackendUnavailable, ConfigurationError) as error:
                 # Each ttl has a session of its own, and the others may be well.
                 trouble = error
         if trouble is not None and not answers:
