@@ -59,7 +59,8 @@ class Listener:
         try:
             # A listener of this contender that was interrupted in here has left its own.
             self._unlink()
-            os.mkfifo(self._name, 0o600, dir_fd=folder)
+            with tree.in_wake:
+                os.mkfifo(self._name, 0o600, dir_fd=folder)
         finally:
             os.close(folder)
         try:
@@ -208,7 +209,8 @@ class Listener:
 def _open(tree: Tree, name: str, flags: int) -> int:
     folder = tree.open(WAKE, tree.root)
     try:
-        descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        with tree.in_wake:
+            descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     finally:
         os.close(folder)
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):

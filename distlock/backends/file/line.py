@@ -155,7 +155,8 @@ class Line:
     def there(self, entry: Entry) -> bool:
         """Whether *entry*, which has the lock, is in line still."""
         try:
-            os.stat(entry.path, dir_fd=self._tree.queue, follow_symlinks=False)
+            with self._tree.in_queue:
+                os.stat(entry.path, dir_fd=self._tree.queue, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return True
@@ -163,7 +164,8 @@ class Line:
     def leave(self, entry: Entry) -> bool:
         """False if the entry was gone already."""
         try:
-            os.unlink(entry.path, dir_fd=self._tree.queue)
+            with self._tree.in_queue:
+                os.unlink(entry.path, dir_fd=self._tree.queue)
         except FileNotFoundError:
             return False
         return True
@@ -196,7 +198,8 @@ class Line:
 
     def _names(self, spot: Spot) -> list[str]:
         try:
-            return self._tree.names(spot.folder, self._tree.queue)
+            with self._tree.in_queue:
+                return self._tree.names(spot.folder, self._tree.queue)
         except FileNotFoundError:
             return []
 
@@ -227,17 +230,19 @@ class Line:
     def _create(self, entry: Entry) -> None:
         if self._seed.sow(entry.contender, entry.path):
             return
-        try:
-            create(entry.path, self._tree.queue)
-        except FileNotFoundError:
-            self._tree.make(entry.folder, self._tree.queue)
-            create(entry.path, self._tree.queue)
+        with self._tree.in_queue:
+            try:
+                create(entry.path, self._tree.queue)
+            except FileNotFoundError:
+                self._tree.make(entry.folder, self._tree.queue)
+                create(entry.path, self._tree.queue)
 
     def _mark(self, spot: Spot, entry: Entry) -> Entry:
         name = _name(spot.prefix, entry.ticket, entry.contender, entry.proof, held=True)
         held = entry._replace(held=True, name=name)
         queue = self._tree.queue
-        os.rename(entry.path, held.path, src_dir_fd=queue, dst_dir_fd=queue)
+        with self._tree.in_queue:
+            os.rename(entry.path, held.path, src_dir_fd=queue, dst_dir_fd=queue)
         return held
 
 

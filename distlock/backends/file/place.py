@@ -91,6 +91,23 @@ class Place:
         )
 
 
+class Below:
+    """Errors of the block name their file by its whole path: it was opened in the directory *path*."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError):
+            # Some calls don't say the name.
+            named = isinstance(error.filename, str)
+            error.filename = os.path.join(self._path, error.filename) if named else self._path
+
+
 def _other_owner(path: str) -> str | None:
     """Another user who made what is in the way at *path*, most likely by using the locks first."""
     while path != "/":

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from distlock.backends.file import trust
-from distlock.backends.file.place import FORMAT, Place
+from distlock.backends.file.place import FORMAT, Below, Place
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: An ancestor need not be readable, where the system can do without.
@@ -23,6 +23,8 @@ _MOST_LINKS = 40
 #: Where the FIFOs of those who wait are. It is not kept open: it is empty while nobody waits, and cleaners
 #: delete what is empty.
 WAKE = "wake"
+#: Where the lines are.
+QUEUE = "queue"
 
 
 class _Opened(NamedTuple):
@@ -51,7 +53,9 @@ class Tree:
             self._require(os.fstat(self._base), place.directory)
             #: Where the state file is, and the lines.
             self.root = self._enter(FORMAT, self._base)
-            self.queue = self._enter("queue", self.root)
+            self.queue = self._enter(QUEUE, self.root)
+            self.in_queue = Below(f"{place.root}/{QUEUE}")
+            self.in_wake = Below(f"{place.root}/{WAKE}")
             os.close(self.enter(WAKE, self.root))
         except BaseException:
             self.close()

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 
 from distlock.backends.file.place import STATE, Place
-from distlock.backends.file.tree import WAKE, Tree
+from distlock.backends.file.tree import QUEUE, WAKE, Tree
 
 
 class _Missing(Exception):
@@ -26,7 +26,7 @@ def refuse_unusable(url: str) -> None:
     with suppress(_Missing), place.explained():
         tree = Tree(place, mkdir=_would_make)
         try:
-            for name in (".", "queue", WAKE):
+            for name in (".", QUEUE, WAKE):
                 _require(os.W_OK | os.X_OK, name, tree.root, os.path.normpath(f"{place.root}/{name}"))
             # Only looked at: to close a descriptor of it would give up all locks of this process there.
             with suppress(FileNotFoundError):

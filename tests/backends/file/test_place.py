@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -194,6 +195,49 @@ def test_a_full_disk_is_told_and_a_release_still_works(tmp_path: Path, key: str)
     finally:
         client.backend.close()
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_an_error_names_the_whole_path(tmp_path: Path, key: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=50", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount")
+    one, two = (Contender(FileBackend(f"file://{disk}/locks")) for _ in range(2))
+    said = []
+    try:
+        one.held(ask(key))
+        fill(disk)
+        # What it makes comes in an order: with one inode more it fails a step later.
+        for filler in sorted(disk.glob("[0-9]*")):
+            try:
+                two.backend.request(ask(key, wait=True))
+                break
+            except BackendUnavailable as error:
+                said.append(str(error))
+            filler.unlink()
+    finally:
+        one.backend.close()
+        two.backend.close()
+        subprocess.run(["umount", str(disk)], check=True)
+    root = re.escape(f"{disk}/locks/v2")
+    assert any(re.search(rf"failed at {root}/queue/[0-9a-f]{{2}}/\S+~waits: ", one) for one in said), said
+    assert any(re.search(rf"failed at {root}/wake: ", one) for one in said), said
+
+
+def test_an_error_names_the_whole_path_of_a_folder(tmp_path: Path, key: str) -> None:
+    client = Contender(FileBackend(f"file://{tmp_path}/locks"))
+    queue = tmp_path / "locks" / "v2" / "queue"
+    mine = ask(key)
+    client.held(mine)
+    client.backend.release(mine)
+    (folder,) = queue.iterdir()
+    folder.rmdir()
+    folder.touch()
+    client.backend.close()
+    with pytest.raises(ConfigurationError, match=f"{re.escape(str(folder))}(/\\S+)? is not a directory"):
+        client.backend.request(ask(key))
+    client.backend.close()
 
 
 @pytest.fixture
