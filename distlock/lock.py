@@ -166,7 +166,7 @@ class Lock:
         return self.names
 
     def _enter(self, entry: Entry, seconds: float) -> Steps[Grant | None]:
-        grant = yield from self._locks._acquire(self.names, entry.gate, seconds, self._ttl)
+        grant = yield from self._ask(self.names, entry.gate, seconds)
         if grant is not None:
             grant.timeout = self._default_timeout()
             entry.grant = grant
@@ -174,6 +174,9 @@ class Lock:
                 # Grants that were released by themselves need not be remembered.
                 self._out = [*self._unreleased(), entry] if self._out else [entry]
         return grant
+
+    def _ask(self, names: tuple[str, ...], gate: Gate, seconds: float) -> Steps[Grant | None]:
+        return self._locks._acquire(names, gate, seconds, self._ttl)
 
     def _opened(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
         if grant is None:
@@ -286,8 +289,7 @@ class Lock:
             return
         if block is None:
             raise self._not_held()
-        grant = block.grant
-        if grant is not None and (why := grant.why_lost) is not None and not grant.committed:
+        if (grant := block.grant) is not None and (why := grant.why_lost) is not None and not grant.committed:
             raise LostInside(
                 f"The lock {self._shown()} was lost inside its 'with' block: {why}. What the block did may "
                 "stand, and somebody else may have worked at the same time: look before you repeat it."

@@ -81,7 +81,7 @@ class RLock(Lock):
         wanted = self._wanted(entry)
         after: dict[str, Entered] = {}
         if wanted:
-            grant = yield from self._locks._acquire(wanted, entry.gate, seconds, self._ttl)
+            grant = yield from self._ask(wanted, entry.gate, seconds)
             if grant is None:
                 return None
             for name, part in grant.parts.items():

@@ -48,6 +48,13 @@ class Call:
         self.until = math.inf if until is None else until
 
 
+class NewGate(Call):
+    """Have a gate made, of the kind that the driver can wait at."""
+
+    def __init__(self) -> None:
+        super().__init__(ThreadGate)
+
+
 class Park:
     """Sleep at the gate until it is woken, for *timeout* seconds at most (``math.inf``: no limit)."""
 
@@ -91,7 +98,9 @@ def run(steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                if isinstance(step, Call):
+                if isinstance(step, NewGate):
+                    answer = ThreadGate()
+                elif isinstance(step, Call):
                     answer = reentrance.call(step.function, *step.arguments)
                 else:
                     reentrance.park(step.gate.wait, step.timeout)  # type: ignore[attr-defined]  # run() is given ThreadGates
@@ -144,7 +153,9 @@ async def arun(steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                if isinstance(step, Call):
+                if isinstance(step, NewGate):
+                    answer = TaskGate()
+                elif isinstance(step, Call):
                     answer = await _in_thread(step)
                 else:
                     answer = await step.gate.wait(step.timeout)  # type: ignore[attr-defined]  # arun() is given TaskGates

@@ -1,36 +1,53 @@
-"""``with locks.lock("product_1"):`` in Django: no transaction outlives the block."""
+"""Locks in Django's own code: no transaction that begins under one outlives it."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
 
+from distlock.around import Around
 from distlock.blocks import Entry
+from distlock.fence.issuing import RowGrant
+from distlock.grant import Grant
 from distlock.lock import Lock
-from distlock.steps import Park, Steps, TaskGate, ThreadGate
-from django_distlock.leftovers import refuse_left, roll_back
+from distlock.owner import Owner, current_owner, in_event_loop
+from distlock.rlock import RLock
+from distlock.steps import Gate, NewGate, Park, Steps, TaskGate
+from django_distlock.leftovers import give_up, refuse_early, refuse_left, roll_back
 
 
 class BlockLock(Lock):
-    """A lock whose ``with`` block rolls back what it leaves open: its COMMIT would come after the release."""
+    """A lock that rolls back what is open at its end: its COMMIT would come after the release."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         #: The database that a block has left a transaction open in, until that is told.
         self._left: dict[int, str] = {}
 
+    def _ask(self, names: tuple[str, ...], gate: Gate, seconds: float) -> Steps[Grant | None]:
+        grant = yield from super()._ask(names, gate, seconds)
+        # A guard ends its own, and looks at its lock before COMMIT. A row is locked as long as a transaction.
+        if grant is None or self.of_guard or isinstance(grant, RowGrant):
+            return grant
+        return EnclosingGrant(grant, current_owner())
+
     def _leave(self, block: Entry) -> Steps[None]:
         try:
-            # A guard has ended its own.
-            if not self.of_guard:
-                left = roll_back() if isinstance(block.gate, ThreadGate) else (yield from _finished())
+            if not self.of_guard and self._gives_back(block):
+                left = yield from _where_it_runs(roll_back)
                 if left is not None:
                     self._left[id(block)] = left
         finally:
             yield from super()._leave(block)
+
+    def _gives_back(self, block: Entry) -> bool:
+        """Whether the end of *block* releases anything."""
+        return True
 
     def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
         left = self._left.pop(id(block), None)
@@ -39,15 +56,64 @@ class BlockLock(Lock):
         super()._tell(block, exc_info)
 
 
-def _finished() -> Steps[str | None]:
-    """Wait until the thread of this request's `sync_to_async` is idle, and `roll_back` there.
+class BlockRLock(BlockLock, RLock):
+    """A re-entrant one: its end is where its owner has left it as often as entered."""
+
+    def _gives_back(self, block: Entry) -> bool:
+        return self._once_less(block.owner)[1] is not None
+
+
+class EnclosingGrant(Around):
+    """A grant whose release is an error inside a transaction that its owner has begun under it."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, grant: Grant, owner: Owner) -> None:
+        super().__init__(grant)
+        self._owner = owner
+
+    def __eq__(self, other: object) -> bool:
+        # The signals tell of that of the lock service.
+        return self._grant == (other._grant if isinstance(other, EnclosingGrant) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._grant)
+
+    @property
+    def parts(self) -> Mapping[str, Grant]:
+        parts = self._grant.parts
+        if len(parts) == 1:
+            return dict.fromkeys(parts, self)
+        return {name: EnclosingGrant(part, self._owner) for name, part in parts.items()}
+
+    def _release(self, until: float = math.inf) -> Steps[None]:
+        early: str | None = None
+        try:
+            # Another thread has transactions of its own, and a lock that is lost is not given back.
+            if not self.released and not self.lost and self._owner == current_owner():
+                early = yield from _where_it_runs(give_up)
+        finally:
+            yield from self._grant._release(until)
+        if isinstance(sys.exc_info()[1], Exception | None):
+            refuse_early(self.names, early)
+
+
+def _where_it_runs(look: Callable[[], str | None]) -> Steps[str | None]:
+    """Call *look* in the thread where the database work of the running code is done."""
+    if not in_event_loop():
+        return look()
+    gate = yield NewGate()
+    return (yield from _when_idle(look, gate)) if isinstance(gate, TaskGate) else look()
+
+
+def _when_idle(look: Callable[[], str | None], gate: TaskGate) -> Steps[str | None]:
+    """Wait until the thread of this request's `sync_to_async` is idle, and call *look* there.
 
     Where the client goes away, what runs there goes on, and would be committed after the release.
     """
     if SyncToAsync.thread_sensitive_context.get(None) is None:
         return None  # Not in a request: all tasks share one thread, which may wait for this very lock.
-    idle = asyncio.ensure_future(sync_to_async(roll_back)())
-    gate = TaskGate()
+    idle = asyncio.ensure_future(sync_to_async(look)())
     idle.add_done_callback(lambda _: gate.wake())
     cancelled: asyncio.CancelledError | None = None
     while not idle.done():

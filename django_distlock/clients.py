@@ -16,7 +16,7 @@ from distlock.steps import Gate, Steps, ThreadGate
 from distlock.web.nesting import block_waiting
 from distlock.web.services import make_client, warn_if_alone
 from distlock.web.settings import Service
-from django_distlock.blocks import BlockLock
+from django_distlock.blocks import BlockLock, BlockRLock
 from django_distlock.pooled import giving_back
 from django_distlock.signals import fence_lifted, lock_lost
 from django_distlock.transactions import refuse_open
@@ -51,7 +51,10 @@ class Client(Locks):
 
     def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> RLock:
         """See `distlock.Locks.rlock`. *in_transaction*: it may be taken inside an open transaction."""
-        return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
+        if in_transaction:
+            return self._anywhere.rlock(*names, **options)
+        words = {word: options.pop(word, None) for word in ("timeout", "ttl")}
+        return BlockRLock(self, *self._checked("rlock", names, **words, unknown=options))
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         refuse_open("This code", names, nested=False, line=_LINE)

@@ -33,6 +33,19 @@ def refuse_left(names: Sequence[str], alias: str | None) -> None:
         )
 
 
+def refuse_early(names: Sequence[str], alias: str | None) -> None:
+    """Raise `ConfigurationError` if the lock was released inside a transaction of the database *alias*."""
+    if alias is not None:
+        shown = ", ".join(map(repr, names))
+        raise ConfigurationError(
+            f"The lock {shown} was released inside a transaction of the database {alias!r} that began under "
+            "it: that is rolled back, for its COMMIT would come after the release. Write 'with "
+            "locks.lock(…):' around 'with transaction.atomic():', or release() after its end; a view under "
+            "ATOMIC_REQUESTS has @distributed_lock(…). Where the lock has nothing to do with the database, "
+            "write locks.lock(…, in_transaction=True)."
+        )
+
+
 def refuse_closed(aliases: Sequence[str]) -> None:
     """Raise `ConfigurationError` if a transaction of *aliases* has lost its connection: it is rolled back."""
     for alias in aliases:
@@ -73,16 +86,43 @@ def _has_failed(connection: Any) -> bool:
 
 def roll_back() -> str | None:
     """Roll back what is open in this thread. Gives the first database that had a transaction."""
-    found: str | None = None
-    for connection in connections.all(initialized_only=True):
-        # Those of `TestCase` stay. Django's own test for durable blocks; the stubs don't know the attribute.
-        blocks: list[Any] = connection.atomic_blocks
-        while blocks and not blocks[-1]._from_testcase:
-            found = found or connection.alias
-            blocks[-1].__exit__(ConfigurationError, ConfigurationError(), None)
-        opened = connection.connection is not None and not connection.in_atomic_block
-        if opened and not connection.autocommit and connection.settings_dict["AUTOCOMMIT"]:
-            found = found or connection.alias
-            connection.rollback()
-            connection.set_autocommit(True)
+    every = connections.all(initialized_only=True)
+    found = [connection.alias for connection in every if _end(connection)]
+    return found[0] if found else None
+
+
+def give_up() -> str | None:
+    """`roll_back`, for code that is inside of its ``atomic`` blocks, and goes on there.
+
+    They are rolled back at their end, and nothing more is written in them.
+    """
+    every = connections.all(initialized_only=True)
+    found = [connection.alias for connection in every if _mark(connection) or _end(connection)]
+    return found[0] if found else None
+
+
+def _mark(connection: Any) -> bool:
+    blocks = connection.atomic_blocks
+    if not blocks or blocks[-1]._from_testcase or not connection.commit_on_exit:
+        return False
+    # One that has no savepoint passes the mark on to the block around it: the outermost one is rolled back.
+    inner = sum(not block._from_testcase for block in blocks) - 1
+    savepoints = connection.savepoint_ids
+    savepoints[len(savepoints) - inner :] = [None] * inner
+    connection.needs_rollback = True
+    return True
+
+
+def _end(connection: Any) -> bool:
+    found = False
+    # Those of `TestCase` stay. Django's own test for durable blocks; the stubs don't know the attribute.
+    blocks: list[Any] = connection.atomic_blocks
+    while blocks and not blocks[-1]._from_testcase:
+        found = True
+        blocks[-1].__exit__(ConfigurationError, ConfigurationError(), None)
+    opened = connection.connection is not None and not connection.in_atomic_block
+    if opened and not connection.autocommit and connection.settings_dict["AUTOCOMMIT"]:
+        found = True
+        connection.rollback()
+        connection.set_autocommit(True)
     return found

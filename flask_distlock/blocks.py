@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
 
+from distlock.around import Around
 from distlock.current import Held, Kept
-from distlock.grant import Fence, Grant
+from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.owner import current_owner
 from distlock.steps import Gate, Steps
@@ -41,50 +41,21 @@ class SessionClient(Locks):
         return None if grant is None else SessionGrant(grant, self._client, transactions)
 
 
-class _Around(Grant):
+class _Ending(Around):
     """*grant*, but for its end."""
 
-    __slots__ = ("_ended", "_grant")
+    __slots__ = ("_ended",)
 
     def __init__(self, grant: Grant) -> None:
-        self._grant = grant
+        super().__init__(grant)
         self._ended = False
-
-    def __repr__(self) -> str:
-        return repr(self._grant)
-
-    @property
-    def fences(self) -> Mapping[str, Fence]:
-        return self._grant.fences
-
-    @property
-    def domain(self) -> str:
-        return self._grant.domain
-
-    @property
-    def seals(self) -> Mapping[str, str]:
-        return self._grant.seals
 
     @property
     def released(self) -> bool:
         return self._ended or self._grant.released
 
-    @property
-    def lost(self) -> bool:
-        return self._grant.lost
-
-    @property
-    def why_lost(self) -> str | None:
-        return self._grant.why_lost
-
     def remaining(self) -> float:
         return 0.0 if self._ended else self._grant.remaining()
-
-    def check(self) -> None:
-        self._grant.check()
-
-    def lift(self, name: str, number: int) -> bool:
-        return self._grant.lift(name, number)
 
     def _release(self, until: float = math.inf) -> Steps[None]:
         if not self._ended:
@@ -104,7 +75,7 @@ class _Around(Grant):
         raise NotImplementedError
 
 
-class SessionGrant(_Around):
+class SessionGrant(_Ending):
     """What is open in the session at its end keeps it: whoever commits that does so under the lock."""
 
     __slots__ = ("_client", "_transactions")
@@ -129,7 +100,7 @@ class SessionGrant(_Around):
         self._grant._let_go(error)
 
 
-class EnteredGrant(_Around):
+class EnteredGrant(_Ending):
     """A lock that the request keeps, entered again."""
 
     __slots__ = ("_kept",)

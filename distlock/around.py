@@ -1,0 +1,60 @@
+"""A grant of a framework's face: the one of the lock service, and what is done at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from distlock.grant import Fence, Grant
+from distlock.steps import Steps
+
+
+class Around(Grant):
+    """*grant* as it is, for those who do more at its end."""
+
+    __slots__ = ("_grant",)
+
+    def __init__(self, grant: Grant) -> None:
+        self._grant = grant
+
+    def __repr__(self) -> str:
+        return repr(self._grant)
+
+    @property
+    def fences(self) -> Mapping[str, Fence]:
+        return self._grant.fences
+
+    @property
+    def domain(self) -> str:
+        return self._grant.domain
+
+    @property
+    def seals(self) -> Mapping[str, str]:
+        return self._grant.seals
+
+    @property
+    def released(self) -> bool:
+        return self._grant.released
+
+    @property
+    def lost(self) -> bool:
+        return self._grant.lost
+
+    @property
+    def why_lost(self) -> str | None:
+        return self._grant.why_lost
+
+    def remaining(self) -> float:
+        return self._grant.remaining()
+
+    def check(self) -> None:
+        self._grant.check()
+
+    def lift(self, name: str, number: int) -> bool:
+        return self._grant.lift(name, number)
+
+    def _release(self, until: float = math.inf) -> Steps[None]:
+        return self._grant._release(until)
+
+    def _let_go(self, error: BaseException) -> None:
+        self._grant._let_go(error)

@@ -1,0 +1,384 @@
+"""A lock that is released inside of a transaction: nothing of that is committed after the release."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, TestCase, override_settings
+
+from distlock.current import current_grant
+from distlock.errors import ConfigurationError
+from distlock.lock import Lock
+from django_distlock import distributed_lock, locks
+from tests.django_distlock.event_loop import soon
+from tests.django_distlock.watching import asgi, by_asgi
+from tests.redis_server import eventually
+
+Serve = Callable[..., Client]
+
+EARLY = "The lock 'product_1' was released inside a transaction of the database 'default' that began under it"
+
+anyones = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def configured(settings: Any) -> Iterator[None]:
+    settings.DISTLOCK = "memory://released-early"
+    yield
+    locks.close_all()
+
+
+def told(match: str = EARLY, kind: type[BaseException] = ConfigurationError) -> Any:
+    return pytest.raises(kind, match=match)
+
+
+def write(name: str = "sold") -> None:
+    Group.objects.create(name=name)
+
+
+def is_rolled_back() -> bool:
+    return not connection.in_atomic_block and not Group.objects.exists() and connection.get_autocommit()
+
+
+def by_grant(lock: Lock) -> Callable[[], None]:
+    grant = lock.acquire()
+    assert grant is not None
+    return grant.release
+
+
+def by_lock(lock: Lock) -> Callable[[], None]:
+    assert lock.acquire() is not None
+    return lock.release
+
+
+WAYS = [by_grant, by_lock]
+
+
+@anyones
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["lock", "rlock"])
+def test_a_release_before_the_commit_is_told_and_nothing_is_committed(
+    kind: str, way: Callable[[Lock], Callable[[], None]]
+) -> None:
+    lock = getattr(locks, kind)("product_1")
+    release = way(lock)
+    with told() as caught, transaction.atomic():
+        write()
+        release()
+    assert "with locks.lock(…):' around 'with transaction.atomic():'" in str(caught.value)
+    assert is_rolled_back()
+    assert not lock.locked(), "it is free all the same"
+    with locks.lock("product_1"), transaction.atomic():
+        write("afterwards")
+    assert Group.objects.count() == 1
+
+
+@anyones
+@pytest.mark.parametrize("kind", ["lock", "rlock"])
+def test_so_are_several_names(kind: str) -> None:
+    lock = getattr(locks, kind)("product_1", "product_2")
+    release = by_lock(lock)
+    with told("was released inside"), transaction.atomic():
+        write()
+        release()
+    assert is_rolled_back()
+    eventually(lambda: not lock.locked(), "the keeper gives the rest back")
+
+
+@anyones
+def test_nothing_is_committed_either_where_the_error_is_caught() -> None:
+    release = by_grant(locks.lock("product_1"))
+    with transaction.atomic():
+        write("outer")
+        with transaction.atomic():
+            write("inner")
+            with suppress(ConfigurationError):
+                release()
+            with pytest.raises(transaction.TransactionManagementError):
+                write("later")
+    assert is_rolled_back()
+    assert not locks.lock("product_1").locked()
+
+
+@anyones
+def test_nor_where_it_is_caught_between_two_blocks() -> None:
+    release = by_grant(locks.lock("product_1"))
+    with transaction.atomic():
+        write("outer")
+        with suppress(ConfigurationError), transaction.atomic(), transaction.atomic():
+            write("inner")
+            release()
+    assert is_rolled_back()
+
+
+@anyones
+def test_a_release_before_the_commit_of_autocommit_off_is_told() -> None:
+    release = by_grant(locks.lock("product_1"))
+    transaction.set_autocommit(False)
+    write()
+    with told():
+        release()
+    assert is_rolled_back()
+
+
+@anyones
+def test_a_release_inside_a_with_block_is_told() -> None:
+    with (
+        told(),
+        locks.lock("product_1") as grant,
+        transaction.atomic(),
+    ):
+        write()
+        grant.release()
+    assert is_rolled_back()
+
+
+@anyones
+def test_a_release_after_the_commit_is_fine() -> None:
+    for way in WAYS:
+        for kind in (locks.lock, locks.rlock):
+            release = way(kind("product_1"))
+            with transaction.atomic():
+                write(f"{way} {kind}")
+            release()
+    assert Group.objects.count() == 4
+
+
+@anyones
+def test_a_lock_that_has_nothing_to_do_with_the_database_may_be_released_anywhere() -> None:
+    for lock in (
+        locks.lock("product_1", in_transaction=True),
+        locks.rlock("product_1", in_transaction=True),
+    ):
+        release = by_grant(lock)
+        with transaction.atomic():
+            write(str(lock))
+            release()
+    assert Group.objects.count() == 2
+
+
+@anyones
+def test_an_inner_release_of_an_rlock_that_stays_held_is_fine() -> None:
+    lock = locks.rlock("product_1", "product_2")
+    with lock, transaction.atomic():
+        write()
+        with locks.rlock("product_1"):
+            write("inside")
+        release = by_lock(locks.rlock("product_2"))
+        release()
+        write("later")
+        assert lock.owned()
+    assert Group.objects.count() == 3
+
+
+@anyones
+def test_an_rlock_block_that_leaves_a_transaction_open_is_told() -> None:
+    with (
+        told("left a transaction of the database 'default' open"),
+        locks.rlock("product_1"),
+    ):
+        transaction.atomic().__enter__()
+        write()
+    assert is_rolled_back()
+    assert not locks.rlock("product_1").locked()
+
+
+@anyones
+def test_the_error_of_an_rlock_block_is_raised_all_the_same() -> None:
+    with told("its own", ValueError), locks.rlock("product_1"):
+        transaction.atomic().__enter__()
+        write()
+        raise ValueError("its own")
+    assert is_rolled_back()
+
+
+@anyones
+def test_condition_that_waits_in_a_transaction_is_told() -> None:
+    condition = threading.Condition(locks.rlock("product_1"))  # type: ignore[arg-type]
+    with suppress(RuntimeError), told(), condition, transaction.atomic():
+        write()
+        condition.wait(0.01)
+    assert is_rolled_back()
+
+
+@anyones
+def test_a_release_from_another_thread_never_raises() -> None:
+    grant = locks.lock("product_1").acquire()
+    assert grant is not None
+    with transaction.atomic(), ThreadPoolExecutor() as other:
+        write()
+        other.submit(grant.release).result()
+    assert Group.objects.count() == 1
+
+
+@anyones
+def test_nor_does_one_in_a_transaction_of_another_thread() -> None:
+    with ThreadPoolExecutor(1) as other:
+        grant = other.submit(locks.lock("product_1").acquire).result()
+    with transaction.atomic():
+        write()
+        grant.release()
+    assert Group.objects.count() == 1
+
+
+@anyones
+def test_nor_does_that_of_a_lost_lock() -> None:
+    grant = locks.lock("product_1").acquire()
+    assert grant is not None
+    with transaction.atomic():
+        write()
+        locks.close_all()
+        assert grant.lost
+        grant.release()
+
+
+@anyones
+def test_an_exit_stays_one() -> None:
+    release = by_grant(locks.lock("product_1"))
+    with told("of the view", SystemExit), transaction.atomic():
+        write()
+        try:
+            raise SystemExit("of the view")
+        finally:
+            release()
+    assert is_rolled_back()
+
+
+@anyones
+def test_a_guard_whose_view_releases_it_commits_nothing(serve: Serve, atomic_requests: None) -> None:
+    @distributed_lock("product_<int:id>")
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        write()
+        current_grant().release()
+        return HttpResponse("sold")
+
+    with pytest.raises(Exception, match="product_1"):
+        serve(view).post("/product/1")
+    assert is_rolled_back()
+
+
+class Takes:
+    """A middleware that takes the lock, outside of the view's transaction."""
+
+    def __init__(self, get_response: Callable[[Any], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: Any) -> HttpResponse:
+        request.release = by_grant(locks.lock("product_1"))
+        return self.get_response(request)
+
+
+@anyones
+def test_a_view_that_releases_before_the_commit_of_its_request_sells_nothing(
+    serve: Serve, atomic_requests: None, settings: Any
+) -> None:
+    settings.MIDDLEWARE = [f"{__name__}.Takes"]
+
+    def view(request: Any, id: int) -> HttpResponse:
+        write()
+        request.release()
+        return HttpResponse("sold")
+
+    with told():
+        serve(view).post("/product/1")
+    assert is_rolled_back()
+
+
+@pytest.mark.parametrize("kind", ["lock", "rlock"])
+@anyones
+def test_an_async_release_in_a_transaction_is_told(
+    serve: Serve, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def begin() -> None:
+        transaction.set_autocommit(False)
+        write()
+
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        grant = await getattr(locks, kind)("product_1").aacquire()
+        await sync_to_async(begin)()
+        await grant.arelease()
+        return HttpResponse("sold")
+
+    serve(view)
+    assert by_asgi("POST", "/product/1") == 500
+    assert EARLY in caplog.text
+    assert not Group.objects.exists()
+    assert not locks.lock("product_1").locked()
+
+
+@pytest.mark.parametrize("kind", ["lock", "rlock"])
+@anyones
+def test_an_async_release_waits_for_what_its_request_runs_when_the_client_has_gone(
+    serve: Serve, kind: str
+) -> None:
+    begun, go, held = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        assert go.wait(30)
+        held.append(locks.lock("product_1").locked())
+
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        lock = getattr(locks, kind)(f"product_{id}")
+        assert await lock.aacquire() is not None
+        try:
+            await sync_to_async(work)()
+        finally:
+            await lock.arelease()
+        return HttpResponse("sold")
+
+    async def leave() -> None:
+        gone = asyncio.Event()
+        asked = asyncio.create_task(asgi("POST", "/product/1", gone))
+        await soon(begun.is_set)
+        gone.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        go.set()
+        await asked
+
+    serve(view)
+    asyncio.run(leave())
+    assert held == [True]
+    assert not locks.lock("product_1").locked()
+
+
+@override_settings(DISTLOCK="memory://released-early-cases")
+class InATestCase(TestCase):
+    def test_the_transaction_of_the_test_is_none(self) -> None:
+        for kind in (locks.lock, locks.rlock):
+            by_grant(kind("product_1"))()
+            by_lock(kind("product_1"))()
+            with kind("product_1"), transaction.atomic():
+                write(str(kind))
+        assert Group.objects.count() == 2
+
+    def test_one_of_the_code_is_one_here_too_and_the_test_goes_on(self) -> None:
+        write("of the test")
+        release = by_grant(locks.lock("product_1"))
+        with told(), transaction.atomic():
+            write()
+            with transaction.atomic():
+                write("inner")
+                release()
+        assert [group.name for group in Group.objects.all()] == ["of the test"]
+
+    def test_nothing_is_committed_where_the_error_is_caught_and_the_test_goes_on(self) -> None:
+        write("of the test")
+        release = by_grant(locks.lock("product_1"))
+        with transaction.atomic():
+            write()
+            with suppress(ConfigurationError), transaction.atomic():
+                write("inner")
+                release()
+        assert [group.name for group in Group.objects.all()] == ["of the test"]
