@@ -105,11 +105,20 @@ class Changes:
                 begun[database] = seen_at_begin(database)
             return
         asked, acted = self.work(session)
-        self._work[session] = Work(asked + 1, acted + (cursor.description is None))
+        acts = cursor.description is None and not _is_savepoint(context)
+        self._work[session] = Work(asked + 1, acted + acts)
         if _changes(database, cursor, context):
             self._sent.add(session)
         elif word := _quiet(cursor, context):
             self._quiet.setdefault(session, set()).add(word)
+
+
+def _is_savepoint(context: Any) -> bool:
+    """Whether the statement that *context* is about is one of ``session.begin_nested()``."""
+    from sqlalchemy.sql import elements
+
+    kinds = elements.SavepointClause, elements.ReleaseSavepointClause, elements.RollbackToSavepointClause
+    return isinstance(getattr(context.compiled, "statement", None), kinds)
 
 
 def _changes(database: Connection, cursor: Any, context: Any) -> bool:

@@ -56,6 +56,40 @@ def test_a_row_that_a_hook_has_locked_is_refused(store: Store) -> None:
         store.app.test_client().post("/product/1/buy")
 
 
+# SQLite keeps a savepoint that was rolled back, and so the transaction.
+@pytest.mark.parametrize(
+    ("kind", "gives_up"), [("sqlite", False), ("postgresql", False), ("postgresql", True)]
+)
+def test_a_savepoint_that_has_only_read_holds_nothing(open_store: Open, kind: str, gives_up: bool) -> None:
+    store = open_store(kind)
+
+    def view() -> str:
+        store.db.session.scalar(text("SELECT 1"))
+        with store.db.session.begin_nested() as savepoint:
+            store.db.session.scalar(text("SELECT stock FROM product"))
+            if gives_up:
+                savepoint.rollback()
+        with store.locks.lock("printer"):
+            return "sold"
+
+    store.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert store.app.test_client().post("/").text == "sold"
+
+
+@pytest.mark.parametrize("statement", ["SELECT stock FROM product FOR UPDATE", "SET LOCAL lock_timeout = 9"])
+def test_what_is_held_after_a_savepoint_is_kept(store: Store, statement: str) -> None:
+    def view() -> str:
+        store.db.session.scalar(text("SELECT 1"))
+        with store.db.session.begin_nested():
+            store.db.session.execute(text(statement))
+        with pytest.raises(ConfigurationError, match=OPEN), store.locks.lock("printer"):
+            pytest.fail("ran")
+        return "kept"
+
+    store.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert store.app.test_client().post("/").text == "kept"
+
+
 @pytest.mark.parametrize("kind", ["view", "block", "function", "hook"])
 def test_what_a_hook_has_only_read_is_read_anew(shop: Shop, kind: str) -> None:
     shop.app.before_request(lambda: str(shop.product())[:0] or None)
