@@ -13,6 +13,7 @@ from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
+from distlock.flag import Flag
 from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ class Listener:
         self._channel = channel
         self._sink = sink
         self._guard = threading.Lock()
-        self._closing = threading.Event()
-        self._tried = threading.Event()
+        self._closing = Flag()
+        self._tried = Flag()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
 

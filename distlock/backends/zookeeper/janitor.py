@@ -14,6 +14,7 @@ from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import no_thread
 from distlock.backends.zookeeper.line import Line
 from distlock.errors import LockError
+from distlock.flag import Flag
 from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class Janitor:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._period = min(max(_PERIOD[0], line.session.ttl / 10), _PERIOD[1])
-        self._closing = threading.Event()
+        self._closing = Flag()
         self._left_alone = False
         self._thread = threading.Thread(
             target=call, args=(self._run,), name="distlock-zookeeper-janitor", daemon=True

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from distlock import clock
 from distlock.backends.redis import listener
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
-from tests.redis_server import RedisServer, eventually
+from tests.redis_server import PATIENCE, RedisServer, eventually
 
 
 def listens(server: RedisServer, one: Contender) -> bool:
@@ -123,3 +128,49 @@ def test_a_sink_that_was_told_nothing_has_nothing_to_fear_from_close(
     two.close()
     assert two.sink.doubts == 0
     assert not any(thread.name == "distlock-redis-listener" for thread in threading.enumerate())
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def interrupted_at(number: int, one: listener.Listener) -> bool:
+    """Whether there was such a moment in the wait for the subscription: a call of C that returns."""
+    moments = 0
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal moments
+        if event != "c_return" or not frame.f_code.co_filename.endswith(("/flag.py", "/threading.py")):
+            return
+        moments += 1
+        if moments == number:
+            sys.setprofile(None)
+            raise Interrupt
+
+    one.start(0.0)  # The interrupt is not for the thread's own start.
+    sys.setprofile(look)
+    try:
+        one.start(clock.now() + PATIENCE)
+    except Interrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def test_whoever_is_interrupted_while_it_waits_for_the_subscription_stops_nobody(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    for number in itertools.count(1):
+        one = contender(own_server.url)
+        assert one._listener is not None
+        own_server.pause()
+        threading.Timer(0.2, own_server.resume).start()
+        interrupted = interrupted_at(number, one._listener)
+        other = threading.Thread(target=one._listener.start, args=(clock.now() + PATIENCE,), daemon=True)
+        other.start()
+        other.join(PATIENCE / 2)
+        assert not other.is_alive(), f"it waits since the interrupt at moment {number}"
+        if not interrupted:
+            break
+    assert number > 2, "is anything traced?"
