@@ -61,7 +61,9 @@ def _end_with_child() -> None:
 
 
 def _at_end_of_child() -> None:
-    # Elsewhere Python has joined them before; here it does so afterwards.
+    # Elsewhere Python has ended them before; here it does so afterwards. An executor's wait to be told.
+    if (executors := sys.modules.get("concurrent.futures.thread")) is not None:
+        executors._python_exit()
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
