@@ -2,7 +2,8 @@
 
 Behind n others one waits for n + 1 grants, so the wait is expected to be as long as the last n + 1 grants of
 this process took. The turns of other processes are in that, and nobody has to ask them. One slow grant counts
-once, however long the line is; a line that has become slow is known as such when one time-out is over.
+once, however long the line is, and when it is over for no more than the others together: what stood still
+goes on. A line that has become slow is known as such when one time-out is over.
 """
 
 from __future__ import annotations
@@ -31,24 +32,42 @@ REMEMBERED = 1024
 class Pace:
     """How often a room was granted its lock while somebody waited. What is not known of was for nothing."""
 
-    __slots__ = ("_marks", "noted")
+    __slots__ = ("_gaps", "in_vain", "noted")
 
     def __init__(self) -> None:
-        #: When the grants were, on a clock that stands still while nobody waits.
-        self._marks = deque([0.0], MANY + 1)
-        #: When the last one was.
+        #: Seconds from grant to grant, on a clock that stands still while nobody waits.
+        self._gaps = deque[float](maxlen=MANY)
+        #: The longest wait without a grant since the last one. What has lasted so long most likely lasts as
+        #: long again, and not longer: https://en.wikipedia.org/wiki/Lindy_effect
+        self.in_vain = 0.0
+        #: When the last of both was.
         self.noted = 0.0
 
-    def note(self, gap: float, now: float) -> None:
-        """Another grant, or a wait without one, *gap* seconds after the last."""
-        self._marks.append(self._marks[-1] + gap)
-        self.noted = now
+    def granted(self, gap: float, now: float, whole: bool) -> None:
+        """Another grant. *whole*: *gap* is from grant to grant; else it is that long at least."""
+        gap, self.in_vain = max(gap, self.in_vain), 0.0
+        if whole or gap > self._last():
+            self._gaps.append(gap)
+            self.noted = now
+
+    def gave_up(self, gap: float, now: float) -> bool:
+        """A wait of *gap* seconds without a grant. False: it tells nothing, since a grant took longer."""
+        if gap <= self._last():
+            return False
+        self.in_vain, self.noted = max(gap, self.in_vain), now
+        return True
+
+    def _last(self) -> float:
+        return self._gaps[-1] if self._gaps else 0.0
 
     def took(self, grants: int) -> float:
-        """Seconds from the grant that was so many before the last one to the last one."""
-        if grants <= MANY:
-            return self._marks[-1] - self._marks[max(-1 - grants, -len(self._marks))]
-        return self.took(MANY) * grants / MANY
+        """Seconds that the last *grants* grants took, but for a stall: it is longer than all the others."""
+        gaps = [*self._gaps][-grants:]
+        if not gaps:
+            return 0.0
+        whole, longest = sum(gaps), max(gaps)
+        usual = min(whole, 2 * (whole - longest))
+        return usual * max(1.0, grants / MANY)
 
     def takes(self, grants: int, gap: float) -> float:
         """Seconds for the next *grants* grants. *gap*: how long the next one has been awaited by now.
@@ -89,14 +108,19 @@ class Admission:
     def granted(self, room: Room, now: float, waited: bool) -> None:
         """The room has its lock. *waited*: it was not simply free."""
         if waited:
-            _note(room, now, whole=room.granted)
+            room.pace = room.pace or Pace()
+            room.pace.granted(now - room.since, now, whole=room.granted)
+        elif room.pace is not None:
+            room.pace.in_vain = 0.0
         room.since = now
         room.granted = True
 
     def timed_out(self, room: Room, now: float) -> None:
         """Somebody gave up. With the last one ends the wait of the room, and what comes is a new line."""
-        if len(room.queue) == 1 and _note(room, now, whole=False):
-            room.since = now
+        if len(room.queue) == 1:
+            room.pace = room.pace or Pace()
+            if room.pace.gave_up(now - room.since, now):
+                room.since = now
 
     def recall(self, key: str, now: float) -> Pace | None:
         """What is known of a name that gets a room again."""
@@ -116,24 +140,11 @@ class Admission:
 
 def expected_wait(room: Room, now: float) -> float:
     """Seconds that one more caller of *room* waits, as far as one can tell."""
-    pace, gap = room.pace or _UNKNOWN, now - room.since
+    pace = room.pace or _UNKNOWN
+    gap = max(now - room.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)
     grants = len(room.queue) + 1
     looked_at = max(grants, FEW)
     return max(pace.takes(grants, gap), pace.takes(looked_at, gap) * grants / looked_at)
-
-
-def _note(room: Room, now: float, whole: bool) -> bool:
-    """Count the gap that is open. *whole*: from grant to grant; else it is that long at least.
-
-    False: it tells nothing, since the last one was longer.
-    """
-    gap = now - room.since
-    if room.pace is None:
-        room.pace = Pace()
-    if not whole and gap <= room.pace.took(1):
-        return False
-    room.pace.note(gap, now)
-    return True
 
 
 def _full(name: str, waiting: int, limit: str) -> TooManyWaiters:

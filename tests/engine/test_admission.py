@@ -143,6 +143,35 @@ def test_waits_that_timed_out_count() -> None:
         scene.come()
 
 
+def test_waits_that_timed_out_count_for_as_long_as_they_took() -> None:
+    """By then whoever hung has most likely gone, and a rush that comes would be served."""
+    scene = Scene(processes=2)
+    elsewhere = scene.come(process=1)
+    scene.come()
+    scene.now += TIMEOUT
+    scene.present[-1].go()
+    elsewhere.leave()
+    scene.now += TIMEOUT + 0.1
+    scene.serve([scene.come() for _ in range(16)], 0.005)
+
+
+@pytest.mark.parametrize("time_outs", [1, 3, 12])
+def test_a_stall_that_is_over_refuses_nobody(time_outs: int) -> None:
+    scene = Scene(processes=2)
+    scene.slow(0.005, count=8)
+    elsewhere = scene.come(process=1)
+    for _ in range(time_outs):
+        waiter = scene.come()
+        scene.now += TIMEOUT
+        waiter.go()
+    waiter = scene.come()
+    scene.now += 0.1
+    elsewhere.leave()
+    waiter.go()
+    callers = [waiter, *(scene.come() for _ in range(16))]
+    scene.serve(callers, 0.005)
+
+
 def test_who_tries_once_counts_for_nothing() -> None:
     scene = Scene(processes=2)
     scene.come(process=1)

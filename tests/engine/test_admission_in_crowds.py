@@ -41,6 +41,17 @@ def test_one_slow_grant_of_a_slower_view_refuses_nobody(processes: int) -> None:
     assert (len(crowd.refused), len(crowd.in_vain)) == (0, 0)
 
 
+@pytest.mark.parametrize("processes", [1, 2, 4])
+@pytest.mark.parametrize("view", [0.005, 0.05])
+def test_a_stall_that_is_over_refuses_nobody(view: float, processes: int) -> None:
+    """While it lasts it does: behind a holder that hangs nobody would be served in time."""
+    stall = 13.0
+    crowd = Crowd(1, processes=processes, rate=14.0, seconds=40.0, hold=once(stall, view))
+    over = THEN + stall
+    assert sum(THEN < came < over for came in crowd.refused) > 14.0 * (stall - 2 * TIMEOUT)
+    assert [came for came in crowd.refused if came > over + 0.5] == []
+
+
 @pytest.mark.parametrize("processes", [1, 2, 8])
 @pytest.mark.parametrize(("view", "rate"), [(0.005, 60.0), (0.05, 14.0)])
 def test_a_lock_service_that_is_away_for_two_seconds_refuses_nobody(
