@@ -116,8 +116,8 @@ def test_a_holder_is_told_before_the_lock_is_anybody_elses(
 
 
 def test_a_restart_of_the_server_takes_no_lock_away(own_zookeeper: ZooKeeperServer) -> None:
-    one = distlock.connect(own_zookeeper.url, prefix="restart", ttl=90, timeout=60, io_timeout=30)
-    two = distlock.connect(own_zookeeper.url, prefix="restart", ttl=90, timeout=60, io_timeout=30)
+    one = distlock.connect(own_zookeeper.url, prefix="restart", ttl=90, timeout=85, io_timeout=80)
+    two = distlock.connect(own_zookeeper.url, prefix="restart", ttl=90, timeout=85, io_timeout=80)
     try:
         with ThreadPoolExecutor(1) as pool:
             first = one.lock("product_1").acquire()
@@ -129,7 +129,7 @@ def test_a_restart_of_the_server_takes_no_lock_away(own_zookeeper: ZooKeeperServ
             first.check()
             assert not waiting.done()
             first.release()
-            second = waiting.result(60)
+            second = waiting.result(100)
             assert second is not None
             assert second.fence > first.fence
     finally:
