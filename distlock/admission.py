@@ -98,9 +98,10 @@ class Admission:
             raise _full(room.name, waiting, f"max_waiters_total={self.max_waiters_total}")
         if ahead and timeout != math.inf and (expected := expected_wait(room, now)) > SHARE * timeout:
             raise TooManyWaiters(
-                f"The lock {room.name!r} would be waited for about {expected:.2g} seconds, behind {ahead} "
-                f"others of this process, and {timeout:.3g} seconds are left of the time-out. Try later, "
-                "hold the lock for a shorter time, or raise the time-out.",
+                f"The lock {room.name!r} would be waited for about {_seconds(expected)}, behind {ahead} "
+                f"{'other' if ahead == 1 else 'others'} of this process: more than {SHARE} of what is left of "
+                f"the time-out, {_seconds(timeout)}. Try again later. If that lasts, look at what holds the "
+                "lock for so long, or raise the time-out.",
                 name=room.name,
                 expected_wait=expected,
             )
@@ -147,10 +148,16 @@ def expected_wait(room: Room, now: float) -> float:
     return max(pace.takes(grants, gap), pace.takes(looked_at, gap) * grants / looked_at)
 
 
+def _seconds(seconds: float) -> str:
+    shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
+    return "1 second" if shown == "1" else f"{shown} seconds"
+
+
 def _full(name: str, waiting: int, limit: str) -> TooManyWaiters:
     return TooManyWaiters(
-        f"No room for one more waiter for the lock {name!r}: {waiting} callers of this process wait already "
-        f"({limit}). Try again later, or raise the limit.",
+        f"No room for one more waiter for the lock {name!r}: "
+        f"{'1 caller of this process waits' if waiting == 1 else f'{waiting} callers of this process wait'} "
+        f"already ({limit}). Try again later, or raise the limit.",
         name=name,
     )
 

@@ -160,8 +160,8 @@ class Keeper:
             # end meanwhile.
             self._failing_takes = max(0.001, engine.now() - now)
             unforeseen = not isinstance(error, LockError)
-            message = "%d locks could not be renewed; trying again: %s"
-            logger.warning(message, len(holds), error, exc_info=unforeseen)
+            message = "%s could not be renewed; trying again: %s"
+            logger.warning(message, _counted(len(holds)), error, exc_info=unforeseen)
             return
         self._failing_takes = 0.0
         unknown = 0
@@ -175,7 +175,7 @@ class Keeper:
                 engine.lose(hold, "its service forgot it, or gave it to another", retire=False)
         if unknown:
             self._failing_takes = max(0.001, engine.now() - now)
-            logger.warning("%d locks could not be renewed; trying again", unknown)
+            logger.warning("%s could not be renewed; trying again", _counted(unknown))
 
     def _clear_up(self) -> Steps[None]:
         engine = self.engine
@@ -270,3 +270,7 @@ class Keeper:
         self.retired = []
         self.refusals.forget()
         self._start_anew()
+
+
+def _counted(locks: int) -> str:
+    return "1 lock" if locks == 1 else f"{locks} locks"

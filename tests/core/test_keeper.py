@@ -100,6 +100,19 @@ def test_an_unreachable_service_is_asked_again_and_the_loss_told_before_the_leas
     assert kept.now < 9.0, "the lease still runs on the server: we were told first"
 
 
+def test_the_log_counts_what_could_not_be_renewed_in_good_english(
+    kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.backend.away = True
+    kept.acquire("a")
+    kept.pass_time(4.0)
+    assert "1 lock could not be renewed; trying again: away" in caplog.text
+    kept.acquire("b")
+    kept.now += 3.0
+    kept.pass_time(0.5)
+    assert "2 locks could not be renewed; trying again: away" in caplog.text
+
+
 FAULTS = [ConfigurationError("sessions are too short"), ValueError("a mistake of the backend")]
 
 

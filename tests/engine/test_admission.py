@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
-from distlock.admission import MANY, REMEMBERED
+from distlock.admission import MANY, REMEMBERED, Admission
 from distlock.errors import TooManyWaiters
+from distlock.room import Room
 from tests.engine.scene import TIMEOUT, Rush, Scene
 
 # -- who comes in ----------------------------------------------------------------------------------
@@ -45,6 +47,38 @@ def test_a_line_that_is_too_long_is_refused_and_a_shorter_one_is_not() -> None:
     assert refusal.value.expected_wait == pytest.approx(5.0, rel=0.2)
     assert "'a'" in str(refusal.value)
     assert "time-out" in str(refusal.value)
+
+
+def test_a_refusal_says_which_share_of_the_time_is_too_long_and_counts_in_good_english() -> None:
+    scene = Scene()
+    scene.slow(30.0)
+    scene.come()
+    scene.now += 120.0
+    scene.come()
+    with pytest.raises(TooManyWaiters) as refusal:
+        scene.come()
+    words = str(refusal.value)
+    assert re.search(
+        r"about \d{3} seconds, behind 1 other of this process: "
+        r"more than 0\.8 of what is left of the time-out, 5 seconds\.",
+        words,
+    )
+    # Its holder may be stalled: it is not always the view that is slow.
+    assert "look at what holds the lock" in words
+    scene.come(timeout=math.inf)
+    with pytest.raises(TooManyWaiters, match=r"behind 2 others of this process: .* the time-out, 1 second\."):
+        scene.come(timeout=1.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [(1, "1 caller of this process waits already"), (2, "2 callers of this process wait already")],
+)
+def test_a_cap_counts_in_good_english(limit: int, words: str) -> None:
+    room = Room("a", "a", None)
+    admission = Admission(None, max_waiters_total=limit)
+    with pytest.raises(TooManyWaiters, match=words):
+        admission.admit(room, limit, 5.0, 0.0)
 
 
 def test_patience_decides() -> None:
