@@ -112,7 +112,7 @@ class BoundNames:
                 names = source.names(arguments, parts)
             else:
                 names = _names_from(source(*first, *args[is_method:], **kwargs))
-            for name in names:
+            for name in self._placed(names):
                 found[name] = None
                 if len(found) > maximum:
                     raise Malformed(f"one call asks for more than {maximum} locks")
@@ -131,8 +131,15 @@ class BoundNames:
             arguments |= arguments.pop(self._open)
         for template, placeholder in self._from_arguments:
             if placeholder.source not in arguments:
-                raise ConfigurationError(_unknown(template, placeholder, arguments))
+                raise ConfigurationError(f"{self._where}: {_unknown(template, placeholder, arguments)}")
         return arguments
+
+    def _placed(self, names: Iterator[str]) -> Iterator[str]:
+        """*names*, whose errors of the site say where it is."""
+        try:
+            yield from names
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self._where}: {error}") from None
 
     def _refuse_without_request(self) -> None:
         # A function that a view calls has none, either: its request would be an ambient one.
@@ -164,9 +171,11 @@ def _names_from(made: object) -> Iterator[str]:
 
 def _unknown(template: Template, placeholder: Placeholder, known: Iterable[str]) -> str:
     known, source = list(known), placeholder.source
-    close = difflib.get_close_matches(source, known, n=1)
+    # 'ID' has nothing in common with 'id' otherwise.
+    folded = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(source.lower(), folded, n=1)
     if close:
-        line = template.text.replace(placeholder.text, placeholder.text.replace(source, close[0]))
+        line = template.text.replace(placeholder.text, placeholder.text.replace(source, folded[close[0]]))
         remedy = f"Did you mean {line!r}?"
     else:
         remedy = f"It has: {', '.join(known) or 'none'}."

@@ -20,7 +20,7 @@ _ARGUMENTS = re.compile(r"(?P<name>\w+)\(.*\)", re.DOTALL)
 #: What other templates look like. As a name it would be one lock for everything.
 _FOREIGN = re.compile(r"\{(\w*)[^{}]*\}|%(?:\((\w+)\))?[sd]")
 
-_OTHERS = "or 'slug:', 'uuid:', or 'str:' where the spelling itself is the identity."
+_OTHERS = "'uuid:', or 'str:' where the spelling itself is the identity."
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,11 @@ class Template:
         problem = f"{placeholder.text} in the lock's name {self.text!r} {error}."
         if placeholder.in_request:
             return f"{problem} The key of a user has to be an int, a UUID or text."
-        if isinstance(arguments[placeholder.source], str):
-            return f"{problem} {_over_text(self.text, placeholder.text, placeholder.source)}"
+        value = arguments[placeholder.source]
+        if isinstance(value, str):
+            # Digits are most likely a number, of which a slug would take several spellings.
+            first = "int" if value.isdigit() else "slug"
+            return f"{problem} {_over_text(self.text, placeholder.text, placeholder.source, first)}"
         return f"{problem} Pass its key, for example an int, as the argument {placeholder.source!r}."
 
 
@@ -180,10 +183,11 @@ def _typed(source: str, converter: str | None) -> str:
     return f"<{converter or 'int'}:{source}>"
 
 
-def _over_text(text: str, written: str, source: str) -> str:
+def _over_text(text: str, written: str, source: str, first: str = "int") -> str:
     # One value has many spellings as text ('1', '01', '+1'), and each would be a lock of its own.
-    line = text.replace(written, f"<int:{source}>")
-    return f"Text can spell one value in many ways. Write {line!r}, {_OTHERS}"
+    line = text.replace(written, f"<{first}:{source}>")
+    second = "slug" if first == "int" else "int"
+    return f"Text can spell one value in many ways. Write {line!r}, or '{second}:', {_OTHERS}"
 
 
 def _check_lists(text: str, placeholders: Sequence[Placeholder]) -> bool:

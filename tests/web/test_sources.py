@@ -43,6 +43,20 @@ def test_an_argument_that_the_function_does_not_have_is_found_at_once() -> None:
         Names(["<slug:shop>"]).bind(buy)
 
 
+def test_an_argument_in_other_letters_is_guessed() -> None:
+    with pytest.raises(ConfigurationError, match="Did you mean 'product_<id>'"):
+        Names(["product_<ID>"]).bind(buy)
+
+
+def test_what_a_call_can_not_fill_in_names_the_function() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^tests\.web\.test_sources\.buy: <id> .*'product_<slug:id>'"
+    ):
+        names("product_<id>", kwargs={"id": "red-shoe"})
+    with pytest.raises(ConfigurationError, match=r"^tests\.web\.test_sources\.buy: A callable for a lock's"):
+        names(lambda *args, **kwargs: None, kwargs={"id": 1})
+
+
 def test_behind_open_keyword_arguments_it_is_found_at_the_call() -> None:
     def view(request: object, **kwargs: object) -> None: ...
 

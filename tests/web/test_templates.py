@@ -32,6 +32,10 @@ def test_a_bare_placeholder_takes_numbers_and_uuids() -> None:
 def test_a_bare_placeholder_over_text_says_what_to_write() -> None:
     with pytest.raises(ConfigurationError, match=r"Write 'product_<int:id>'"):
         name("product_<id>", {"id": "42"})
+    with pytest.raises(
+        ConfigurationError, match=r"Write 'product_<slug:slug>', or 'int:', 'uuid:', or 'str:'"
+    ):
+        name("product_<slug>", {"slug": "red-shoe"})
 
 
 def test_an_object_in_a_placeholder_says_what_to_pass() -> None:
