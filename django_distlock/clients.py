@@ -57,7 +57,7 @@ class Client(Locks):
         return BlockRLock(self, *self._checked("rlock", names, **words, unknown=options))
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        refuse_open("This code", names, nested=False, line=_LINE)
+        refuse_open(names, _LINE)
         with block_waiting(self, names, seconds) as most:
             return (yield from self._wait(names, gate, most, ttl))
 

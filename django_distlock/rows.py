@@ -40,7 +40,7 @@ class RowClient(Client):
         raise ConfigurationError(f"A lock that is a row can't be an rlock: it is one transaction. {_LINE}")
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        refuse_open("This code", names, nested=False, line=_LINE)
+        refuse_open(names, _LINE)
         return (yield from self._wait(names, gate, seconds, ttl))
 
     @contextmanager

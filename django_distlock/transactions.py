@@ -21,6 +21,7 @@ from django.db import connections, transaction
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.steps import TaskGate
+from distlock.web.caller import this_code
 from django_distlock.fence import fenced, leaving_no_unused_row
 from django_distlock.leftovers import refuse_closed, refuse_failed, roll_back, rolling_back
 from django_distlock.pooled import give_back
@@ -250,7 +251,7 @@ def find_open(alias: str | None = None) -> Open | None:
     return None
 
 
-def refuse_open(where: str, names: Sequence[str], nested: bool, line: str = "") -> None:
-    """Raise `ConfigurationError` if a transaction is open. *line*: what to write instead."""
+def refuse_open(names: Sequence[str], line: str) -> None:
+    """Raise `ConfigurationError` if a transaction is open around a block. *line*: what to write instead."""
     if (found := find_open()) is not None:
-        raise ConfigurationError(found.message(where, names, nested, line))
+        raise ConfigurationError(found.message(this_code(), names, nested=False, line=line))

@@ -184,7 +184,9 @@ class TestLocksInsideTransactions:
             with locks.lock("product_1"):
                 pytest.fail("entered")
 
-        with pytest.raises(ConfigurationError, match=r"before its COMMIT.*@distributed_lock"):
+        line = view.__code__.co_firstlineno + 1
+        where = rf"^{re.escape(__file__)}, line {line}: this code would be locked on 'product_1'"
+        with pytest.raises(ConfigurationError, match=rf"{where}.*before its COMMIT.*@distributed_lock"):
             serve(view).post("/product/1")
 
     @pytest.mark.parametrize(
