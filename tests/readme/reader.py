@@ -45,7 +45,10 @@ from django.views.generic import TemplateView
 urlpatterns += [path("", TemplateView.as_view(template_name="buy.html"))]
 """
 (FORM,) = re.findall("`(<form.*?</form>)`", README)
-OWN = ["gunicorn", "Flask-SQLAlchemy"]
+#: What it has installed for Flask's lines, and the line that makes their table.
+(FLASK_NEEDS,) = re.findall("`pip install (flask-[^`]*)`", README)
+(CREATE_ALL,) = re.findall(r"`(with app\.app_context\(\): db\.create_all\(\))`", README)
+OWN = ["gunicorn", FLASK_NEEDS]
 
 
 #: The commands that the README buys with, in a shell.
@@ -151,7 +154,7 @@ class Reader:
         """A new app with a table of products, and the README's lines below it."""
         folder.mkdir()
         (folder / "app.py").write_text(f"{FLASK_SHOP}\n{lines}")
-        fill = "from app import *\nwith app.app_context():\n    db.create_all()\n"
+        fill = f"from app import *\n{CREATE_ALL}\nwith app.app_context():\n"
         fill += f"    db.session.add(Product(stock={stock}))\n    db.session.commit()\n    {prepare}\n"
         self.run("-c", fill, cwd=folder)
         return Shop(folder, "app:app", folder / "instance" / "shop.db", "product", typed(FLASK_CURL))
