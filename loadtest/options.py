@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from pathlib import Path
 
 from demo_shop.configuration import IN_THE_DATABASE, NO_FOR_UPDATE
@@ -16,6 +17,8 @@ from loadtest.scenario import FRAMEWORKS, Scenario, story, unlocked
 from loadtest.visit import BUY, VISITS
 
 CROWD = Crowd()
+#: Stands before a scenario, or alone.
+UP = "up"
 INSTANCES, TRANSACTIONS = "instances", "transactions"
 EPILOG = (
     "Exit status: 0 every scenario went as expected, 1 a locked shop oversold, "
@@ -26,12 +29,13 @@ EPILOG = (
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = make_parser()
     options = parser.parse_args(arguments)
-    options.up = options.scenarios[:1] == ["up"]
+    options.up = options.scenarios[:1] == [UP]
     options.scenarios = options.scenarios[options.up :]
     if options.up and not options.scenarios:
         options.scenarios = [opened_first(options)]
     if refused := objection(options):
-        parser.error(refused)
+        # Ten lines of usage would hide it.
+        parser.exit(2, f"{parser.prog}: {refused}\n{parser.prog} --help tells of every option.\n")
     usual = transactions.CROWD if options.story == TRANSACTIONS else CROWD
     options.crowd = Crowd(
         usual.users if options.users is None else options.users,
@@ -84,7 +88,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--framework",
         choices=FRAMEWORKS,
-        help="of the shop (default: django); mixed leaves out two-…, which mixed-… are then",
+        help="of the shop (default: django). The scenarios mixed-… run a Django and a Flask instance with "
+        "any of them; mixed leaves out two-…, which mixed-… are then",
     )
     add("--visit", choices=VISITS, help="what each buyer does (default: buy)")
     guards = [slug for slug in GUARDS if slug not in ("none", "process")]
@@ -119,9 +124,14 @@ def objection(options: argparse.Namespace) -> str:
         return refused
     slugs = [scenario.slug for scenario in told(options)]
     if unknown := sorted(set(options.scenarios) - set(slugs)):
-        asked = f"--framework {options.framework or 'django'} and --guard {options.guard}"
-        asked = asked if options.story == INSTANCES else f"--story {options.story}"
-        return f"with {asked} there is no scenario {unknown[0]!r}; there are: {', '.join(slugs)}"
+        framework = options.framework or "django"
+        asked = f"with --framework {framework} and --guard {options.guard} "
+        if options.story != INSTANCES:
+            asked = f"with --story {options.story} "
+        elif (framework, options.guard) == ("django", DISTRIBUTED):
+            asked = ""
+        known = slugs if options.up else [UP, *slugs]
+        return f"{asked}there is no scenario {unknown[0]!r}{_others(unknown[0], known)}"
     if not 0 <= options.port <= 65535:
         return f"there is no port {options.port}: choose one up to 65535"
     if options.up and len(options.scenarios) > 1:
@@ -143,6 +153,13 @@ def objection(options: argparse.Namespace) -> str:
             "take a guard that is a lock, such as distributed"
         )
     return ""
+
+
+def _others(unknown: str, known: list[str]) -> str:
+    """What was meant perhaps, and what there is."""
+    close = difflib.get_close_matches(unknown, known, n=1)
+    meant = f". Did you mean {close[0]!r}? There" if close else "; there"
+    return f"{meant} are: {', '.join(known)}"
 
 
 def told(options: argparse.Namespace) -> tuple[Scenario, ...]:

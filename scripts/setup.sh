@@ -112,7 +112,7 @@ announce() {
 install_python() {
     local missing
     missing=$(missing_packages python3 | xargs)
-    say "This will be installed first, to see what else is needed:"
+    say "Python is missing, and is installed to see what else is needed:"
     # shellcheck disable=SC2086
     announce $missing
     say

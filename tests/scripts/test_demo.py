@@ -53,6 +53,38 @@ def test_what_can_not_be_run_is_told_before_anything_is_installed(clone: Path) -
 
 
 @pytest.mark.parametrize(
+    ("asked", "meant", "there"),
+    [
+        ("upp", "up", "up, one-unlocked"),
+        ("up two-distribted", "two-distributed", "two-unlocked, one-unlocked"),
+        ("mixed_process", "mixed-process", "up, one-unlocked"),
+    ],
+)
+def test_a_slip_of_the_pen_is_guessed_and_not_hidden_below_the_usage(
+    asked: str, meant: str, there: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert needs(asked.split()) == 3
+    first, help_line = capsys.readouterr().err.splitlines()
+    wrong = asked.split()[-1]
+    assert first.startswith(
+        f"scripts/demo: there is no scenario {wrong!r}. Did you mean {meant!r}? There are: {there}, "
+    )
+    assert "--help" in help_line
+
+
+def test_the_help_says_that_mixed_scenarios_have_both_frameworks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert needs(["--help"]) == 4
+    words = " ".join(capsys.readouterr().out.split())
+    assert "The scenarios mixed-… run a Django and a Flask instance with any of them" in words
+
+
+def test_a_machine_without_python_hears_two_announcements_of_their_own(clone: Path) -> None:
+    alone = "missing_packages() { say python3; }; install_packages() { :; }"
+    first = bash(clone, f"{alone}; install_python")[0]
+    assert first == "Python is missing, and is installed to see what else is needed:"
+
+
+@pytest.mark.parametrize(
     ("asked", "packages"),
     [
         ("", ""),
