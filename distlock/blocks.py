@@ -53,8 +53,8 @@ def begin(block: Entry) -> None:
     _around.set((*(one for one in around if one.is_open), block) if around else (block,))
 
 
-def ending(entered: Sequence[Entry], owner: Owner, frame: FrameType) -> Entry | None:
-    """Which of *entered*, the oldest first, *owner* ends in *frame*.
+def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
+    """Which of *entered*, the oldest first, the caller ends in *frame*.
 
     A ``with`` statement enters and ends its block in one frame, in whatever thread or task a generator is
     closed. Of other callers of `__enter__` and `__exit__`, as `ExitStack`, only the owner is known, and what
@@ -63,6 +63,7 @@ def ending(entered: Sequence[Entry], owner: Owner, frame: FrameType) -> Entry | 
     for block in reversed(entered):
         if block.frame is frame:
             return block
+    owner = current_owner()
     own = [block for block in reversed(entered) if block.owner == owner]
     some = own or entered
     return next((block for block in some if not block.is_open), next(iter(some), None))

@@ -242,10 +242,7 @@ class Lock:
     def _ending(self, frame: FrameType) -> Entry | None:
         """The ``with`` block that *frame* ends; None if nothing is left of it. It changes nothing."""
         # To copy is one step.
-        entered = self._entered.copy()
-        if entered and entered[-1].frame is frame:
-            return entered[-1]
-        return blocks.ending(entered, current_owner(), frame)
+        return blocks.ending(self._entered.copy(), frame)
 
     def _leave(self, block: Entry) -> Steps[None]:
         if (grant := self._of(block)) is not None:
@@ -275,13 +272,14 @@ class Lock:
             block = self._ending(frame)
             if block is None or (block.frame is not frame and block.owner != current_owner()):
                 return
+        block.grant = self._of(block)
         self._hand_back(block, error)
         self._forget(block)
 
     def _hand_back(self, entry: Entry, error: BaseException) -> None:
         """Give back without I/O what is left of *entry*, whose release was interrupted by *error*."""
-        if (grant := self._of(entry)) is not None:
-            grant._let_go(error)
+        if entry.grant is not None:
+            entry.grant._let_go(error)
 
     def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
         """Unless the body has raised: `LostInside` if the lock was lost, `NotHeld` if *block* is gone."""

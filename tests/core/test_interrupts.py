@@ -11,6 +11,7 @@ import pytest
 import distlock
 from distlock.clock import now
 from distlock.engine import Engine
+from distlock.grant import NameGrant
 from distlock.testing.fixtures import engine_of, wait_until
 from distlock.web import guard
 from tests.core.interrupts import interrupted
@@ -128,3 +129,26 @@ def play(scene: str, url: str, every: int) -> None:
     assert len(late) <= 4, late
     locks.close()
     other.close()
+
+
+def test_a_release_that_is_interrupted_gives_back_its_own_grant_and_no_lost_one() -> None:
+    locks = distlock.connect("memory://interrupted-release", timeout=PATIENCE)
+    kept = []
+    for number in itertools.count(1):
+        lock = locks.lock("a")
+        lost = lock.acquire()
+        assert isinstance(lost, NameGrant)
+        engine_of(locks).lose(lost._hold, "the test takes it away", retire=True)
+        grant = lock.acquire()
+        assert grant is not None
+        where = interrupted(lock.release, number)
+        if not grant.released:
+            kept.append(where)
+            grant.release()
+        assert not lost.released
+        if where is None:
+            break
+    assert number > 20
+    # No handler can help where release() has not begun.
+    assert len(kept) <= 1, kept
+    locks.close()

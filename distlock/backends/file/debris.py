@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from distlock.backends.file.line import Line
-from distlock.backends.file.record_locks import RecordLocks
+from distlock.backends.file.record_locks import RecordLocks, contender_of
 from distlock.backends.file.seed import SUFFIX
 from distlock.backends.file.tree import WAKE, Tree
 from distlock.backends.file.trust import Distrusted
@@ -56,14 +56,16 @@ class Sweeper:
                 names = self._tree.names(folder, self._tree.root)
             for name in names:
                 with suppress(ValueError):
-                    if name.endswith(suffix) and self._dead(int(name.removesuffix(suffix), 16), known):
-                        with suppress(FileNotFoundError):
+                    if name.endswith(suffix) and self._dead(contender_of(name.removesuffix(suffix)), known):
+                        # A directory of such a name is not ours.
+                        with suppress(FileNotFoundError, IsADirectoryError):
                             os.unlink(f"{folder}/{name}", dir_fd=self._tree.root)
                 yield
         for entries in self._line.lines_of_shards():
             for entry in entries:
                 if self._dead(entry.contender, known):
-                    self._line.leave(entry)
+                    with suppress(IsADirectoryError):
+                        self._line.leave(entry)
                 yield
             yield
 

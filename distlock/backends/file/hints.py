@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from distlock.backends.base import Sink
+from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import WAKE, Tree
 from distlock.backends.file.trust import Distrusted
 from distlock.errors import BackendUnavailable
@@ -23,14 +24,10 @@ from distlock.reentrance import call
 _NEARLY_FULL = 60_000
 
 
-def fifo_of(contender: int) -> str:
-    return f"{contender:015x}"
-
-
 def send(tree: Tree, contender: int, proof: str) -> None:
     """Tell *contender* that its entry *proof* may have come to the front."""
     try:
-        descriptor = _open(tree, fifo_of(contender), os.O_WRONLY)
+        descriptor = _open(tree, name_of(contender), os.O_WRONLY)
     except (OSError, Distrusted):
         return  # Nobody listens: it has not begun to, or it is dead.
     try:
@@ -48,7 +45,7 @@ class Listener:
     def __init__(self, tree: Tree, contender: int, sink: Sink) -> None:
         self._sink = sink
         self._tree = tree
-        self._name = fifo_of(contender)
+        self._name = name_of(contender)
         self._lock = threading.Lock()
         self._keys: dict[str, str] = {}
         self._watched: dict[int, int] = {}

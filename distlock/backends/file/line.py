@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from distlock.backends.file.alone import Alone
 from distlock.backends.file.place import Place
-from distlock.backends.file.record_locks import SHARDS, RecordLocks
+from distlock.backends.file.record_locks import SHARDS, RecordLocks, contender_of, name_of
 from distlock.backends.file.seed import Seed, create
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
@@ -248,7 +248,7 @@ class Line:
 
 def _name(prefix: str, ticket: int, contender: int, proof: str, held: bool) -> str:
     # Of one length, so that to take the lock needs no more space in the directory.
-    return f"{prefix}{ticket:016d}~{contender:015x}~{proof}~{_HELD if held else _WAITS}"
+    return f"{prefix}{ticket:016d}~{name_of(contender)}~{proof}~{_HELD if held else _WAITS}"
 
 
 @lru_cache(maxsize=4096)
@@ -267,4 +267,4 @@ def _parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[Entry]:
         with suppress(ValueError):
             _, _, ticket, contender, proof, state = name.split("~")
             if state in {_WAITS, _HELD}:
-                yield Entry(int(ticket), int(contender, 16), proof, state == _HELD, folder, name)
+                yield Entry(int(ticket), contender_of(contender), proof, state == _HELD, folder, name)

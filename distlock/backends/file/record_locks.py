@@ -27,10 +27,24 @@ SHARDS = 256
 #: Locked bytes need not exist. The first bytes serialise writers, one for each shard; a contender's byte lies
 #: this far out plus its own 60 random bits, so that nobody has to hand out bytes or take them back.
 _CONTENDERS = 1 << 61
+_BITS = 60
 
 #: struct flock where off_t has 64 bits by nature: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
 _KNOWS_PIDS = sys.platform == "linux" and struct.calcsize("P") == 8
+
+
+def name_of(contender: int) -> str:
+    """As it is written in the names of files."""
+    return f"{contender:0{_BITS // 4}x}"
+
+
+def contender_of(name: str) -> int:
+    """Whose name `name_of` gave. Raises ValueError for any other: what we did not make is not ours to judge."""
+    contender = int(name, 16)
+    if name != name_of(contender) or not 0 <= contender < 1 << _BITS:
+        raise ValueError(f"{name!r} is no contender's name.")
+    return contender
 
 
 class RecordLocks:
@@ -69,7 +83,7 @@ class RecordLocks:
 
     def enter(self) -> int:
         """Become a new contender, alive until `leave` or the death of this process."""
-        contender = secrets.randbits(60)
+        contender = secrets.randbits(_BITS)
         fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _CONTENDERS + contender)
         self._contenders.add(contender)
         return contender

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 
 from distlock import clock
+from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import Tree
 
 #: Behind the contender in the name of its file.
@@ -33,7 +34,7 @@ class Seed:
         try:
             if clock.now() >= self._wilts:
                 self.remove()
-                self._name = f"{contender:015x}{SUFFIX}"
+                self._name = f"{name_of(contender)}{SUFFIX}"
                 create(self._name, root)
                 self._wilts = clock.now() + _LIFETIME
             # A symbolic link in its place is not followed.

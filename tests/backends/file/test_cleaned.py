@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,41 @@ def test_who_waits_in_a_line_that_was_deleted_stands_in_the_next_one(
     one.queued(third)
     assert two.backend.release(second)
     one.held(third)
+
+
+#: More digits than a contender has, fewer, other spellings of a number, and none at all.
+FOREIGN = ["f" * 16, "f" * 40, "1", "0x" + "1" * 13, "-" + "1" * 14, "F" * 15, "1_" + "1" * 13, "readme"]
+
+
+@pytest.mark.parametrize("form", ["{}.seed", "wake/{}", "queue/00/x~y~1~{}~z~waits"])
+def test_what_we_did_not_make_is_left_alone(
+    contender: Callable[[], Contender], key: str, directory: Path, form: str
+) -> None:
+    def pair(one: Contender) -> None:
+        mine = ask(key)
+        one.held(mine)
+        assert one.backend.release(mine)
+
+    made = contender()
+    pair(made)
+    made.backend.close()
+    dead = "0" * 14 + "1"
+    (directory / "v2/queue/00").mkdir(exist_ok=True)
+    theirs = [directory / "v2" / form.format(name) for name in FOREIGN]
+    ours = directory / "v2" / form.format(dead)
+    folder = directory / "v2" / form.format("0" * 14 + "2")
+    for path in (*theirs, ours):
+        path.touch()
+    folder.mkdir()
+    one = contender()
+
+    def swept() -> bool:
+        pair(one)
+        return not ours.exists()
+
+    wait_until(swept, "what a dead contender left is deleted")
+    # Its folder was met in that round, or is met in the next one.
+    for _ in range(100):
+        pair(one)
+    assert [path for path in theirs if not path.exists()] == []
+    assert folder.is_dir()
