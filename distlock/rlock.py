@@ -43,6 +43,14 @@ class Entered:
         return one
 
 
+def _together(entered: list[Entered]) -> Grant:
+    """One grant of all of them: that which was asked for, where it has no other name."""
+    whole = entered[0].whole
+    if len(whole.names) == len(entered) and all(one.whole is whole for one in entered):
+        return whole
+    return entered[0].grant if len(entered) == 1 else NamesGrant([one.grant for one in entered])
+
+
 #: What one owner is inside of, by name. It is replaced, never changed: an interrupt comes before or after.
 Names = Mapping[str, Entered]
 
@@ -92,17 +100,10 @@ class RLock(Lock):
             if name not in wanted:
                 one = entry.before[name]
                 after[name] = replace(one, count=one.count + 1)
-        entry.grant = self._whole([after[name] for name in self.names])
+        entry.grant = _together([after[name] for name in self.names])
         entry.grant.timeout = self._default_timeout()
         self._note(entry.owner, {**self._inside.get(entry.owner, {}), **after})
         return entry.grant
-
-    def _whole(self, entered: list[Entered]) -> Grant:
-        """One grant of all the names."""
-        whole = entered[0].whole
-        if whole.names == self.names and all(one.whole is whole for one in entered):
-            return whole
-        return entered[0].grant if len(entered) == 1 else NamesGrant([one.grant for one in entered])
 
     def _forsake(self, entry: Entry, error: BaseException) -> None:
         self._note(entry.owner, entry.before)
@@ -142,12 +143,12 @@ class RLock(Lock):
             if entered.count > 1:
                 after[name] = replace(entered, count=entered.count - 1)
                 continue
-            over.append(entered.grant)
+            over.append(entered)
             if entered.before is not None:
                 after[name] = entered.before
             else:
                 del after[name]
-        return after, NamesGrant(over) if over else None
+        return after, _together(over) if over else None
 
     def _ending(self, frame: FrameType) -> Entry | None:
         if (block := super()._ending(frame)) is not None:
@@ -184,7 +185,7 @@ class RLock(Lock):
         """Leave as often as the caller has entered. Returns what `_acquire_restore` needs."""
         entry = self._last()
         saved = {name: entry.before[name] for name in self.names}
-        grant = NamesGrant([entered.grant for entered in saved.values()])
+        grant = _together([*saved.values()])
         try:
             run(grant._release())
         except BaseException as error:

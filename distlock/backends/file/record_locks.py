@@ -40,7 +40,7 @@ def name_of(contender: int) -> str:
 
 
 def contender_of(name: str) -> int:
-    """Whose name `name_of` gave. Raises ValueError for any other: what we did not make is not ours to judge."""
+    """Whose name `name_of` gave. Raises ValueError for a name that is not of our making."""
     contender = int(name, 16)
     if name != name_of(contender) or not 0 <= contender < 1 << _BITS:
         raise ValueError(f"{name!r} is no contender's name.")
