@@ -17,6 +17,7 @@ from distlock.steps import Gate
 
 if TYPE_CHECKING:
     from distlock.lock import Lock
+    from distlock.locks import Locks
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +103,7 @@ def refuse_own(lock: Lock, names: Sequence[str]) -> None:
     if not (around := _around.get()):
         return
     owner = current_owner()
-    if both := _common(lock, names, [one for one in around if one.owner == owner]):
+    if both := _common(lock._locks, names, [one for one in around if one.owner == owner]):
         raise ConfigurationError(
             f"The lock {both} is held by a 'with' block around this very code, which would wait for itself: "
             f"leave the inner 'with' out, or write rlock({both}) twice, which lets its owner in again."
@@ -133,20 +134,30 @@ def own_fault(lock: Lock) -> str | None:
     owner = current_owner()
     around = _around.get()
     again = f"write rlock({', '.join(map(repr, names))}), which lets its owner in again."
-    if _common(lock, names, [one for one in around if one.owner == owner]):
+    if _common(lock._locks, names, [one for one in around if one.owner == owner]):
         return f"by a 'with' block around this very code, which waits for itself: leave it out, or {again}"
     if any(lock._locks._holder(name) == owner for name in names):
         return f"by an acquire() of this very thread or task, which waits for itself: release it, or {again}"
-    if _common(lock, names, around) or any(
-        lock._locks.is_place_of(one.client) and not set(names).isdisjoint(one.grant.names)
-        for one in inherited()
-        if not one.grant.lost
-    ):
+    if is_held_around(lock._locks, names):
         return (
             "by the code that started this thread or task. If that waits for it, both wait for themselves: "
             "take the lock in one of them only."
         )
     return None
+
+
+def is_held_around(client: Locks, names: Sequence[str]) -> bool:
+    """Whether the running code, or what has started it, holds one of *names*, as far as is known."""
+    owner = current_owner()
+    return (
+        any(client._holder(name) == owner for name in names)
+        or bool(_common(client, names, _around.get()))
+        or any(
+            client.is_place_of(one.client) and not set(names).isdisjoint(one.grant.names)
+            for one in inherited()
+            if not one.grant.lost
+        )
+    )
 
 
 def _of_guard(lock: Lock, names: Sequence[str]) -> str:
@@ -160,11 +171,11 @@ def _of_guard(lock: Lock, names: Sequence[str]) -> str:
     return ""
 
 
-def _common(lock: Lock, names: Sequence[str], blocks: Sequence[Entry]) -> str:
+def _common(client: Locks, names: Sequence[str], blocks: Sequence[Entry]) -> str:
     """Those of *names* that one of *blocks* holds, as text."""
     for one in blocks:
         both = _shown(names, one.lock.names)
-        if both and one.is_open and lock._locks.is_place_of(one.lock._locks):
+        if both and one.is_open and client.is_place_of(one.lock._locks):
             return both
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
@@ -15,10 +15,12 @@ from distlock.blocks import Entry
 from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
+from distlock.locks import Locks
 from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.rlock import RLock
 from distlock.steps import Gate, NewGate, Park, Steps, TaskGate
 from django_distlock.leftovers import give_up, refuse_early, refuse_left, roll_back
+from django_distlock.waits import request_threads, wait_for_us, watched
 
 
 class BlockLock(Lock):
@@ -34,12 +36,12 @@ class BlockLock(Lock):
         # A guard ends its own, and looks at its lock before COMMIT. A row is locked as long as a transaction.
         if grant is None or self.of_guard or isinstance(grant, RowGrant):
             return grant
-        return EnclosingGrant(grant, current_owner())
+        return EnclosingGrant(grant, current_owner(), self._locks)
 
     def _leave(self, block: Entry) -> Steps[None]:
         try:
             if not self.of_guard and self._gives_back(block):
-                left = yield from _where_it_runs(roll_back)
+                left = yield from _where_it_runs(roll_back, self._locks, self.names)
                 if left is not None:
                     self._left[id(block)] = left
         finally:
@@ -66,11 +68,12 @@ class BlockRLock(BlockLock, RLock):
 class EnclosingGrant(Around):
     """A grant whose release is an error inside a transaction that its owner has begun under it."""
 
-    __slots__ = ("_owner",)
+    __slots__ = ("_client", "_owner")
 
-    def __init__(self, grant: Grant, owner: Owner) -> None:
+    def __init__(self, grant: Grant, owner: Owner, client: Locks) -> None:
         super().__init__(grant)
         self._owner = owner
+        self._client = client
 
     def __eq__(self, other: object) -> bool:
         # The signals tell of that of the lock service.
@@ -84,43 +87,51 @@ class EnclosingGrant(Around):
         parts = self._grant.parts
         if len(parts) == 1:
             return dict.fromkeys(parts, self)
-        return {name: EnclosingGrant(part, self._owner) for name, part in parts.items()}
+        return {name: EnclosingGrant(part, self._owner, self._client) for name, part in parts.items()}
 
     def _release(self, until: float = math.inf) -> Steps[None]:
         early: str | None = None
         try:
             # Another thread has transactions of its own, and a lock that is lost is not given back.
             if not self.released and not self.lost and self._owner == current_owner():
-                early = yield from _where_it_runs(give_up)
+                early = yield from _where_it_runs(give_up, self._client, self.names)
         finally:
             yield from self._grant._release(until)
         if isinstance(sys.exc_info()[1], Exception | None):
             refuse_early(self.names, early)
 
 
-def _where_it_runs(look: Callable[[], str | None]) -> Steps[str | None]:
-    """Call *look* in the thread where the database work of the running code is done."""
+def _where_it_runs(look: Callable[[], str | None], client: Locks, names: Sequence[str]) -> Steps[str | None]:
+    """Call *look* in the thread where the database work of the running code is done, the holder of *names*."""
     if not in_event_loop():
         return look()
     gate = yield NewGate()
-    return (yield from _when_idle(look, gate)) if isinstance(gate, TaskGate) else look()
+    if isinstance(gate, TaskGate):
+        return (yield from _when_idle(look, gate, lambda: wait_for_us(request_threads(), client, names)))
+    return look()
 
 
-def _when_idle(look: Callable[[], str | None], gate: TaskGate) -> Steps[str | None]:
+def _when_idle(
+    look: Callable[[], str | None], gate: TaskGate, waits_for_us: Callable[[], bool]
+) -> Steps[str | None]:
     """Wait until the thread of this request's `sync_to_async` is idle, and call *look* there.
 
-    Where the client goes away, what runs there goes on, and would be committed after the release.
+    Where the client goes away, what runs there goes on, and would be committed after the release. Work that
+    waits for this very lock is not waited for: it would wait in vain, and so would we.
     """
     if SyncToAsync.thread_sensitive_context.get(None) is None:
-        return None  # Not in a request: all tasks share one thread, which may wait for this very lock.
+        return None  # Not in a request: all tasks share one thread.
     idle = asyncio.ensure_future(sync_to_async(look)())
     idle.add_done_callback(lambda _: gate.wake())
     cancelled: asyncio.CancelledError | None = None
-    while not idle.done():
-        try:
-            yield Park(gate, math.inf)
-        except asyncio.CancelledError as error:
-            cancelled = error
+    # Any thread's wait: that of the request may be started only now.
+    with watched(gate):
+        while not (idle.done() or waits_for_us()):
+            try:
+                yield Park(gate, math.inf)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    left = None if idle.cancel() else idle.result()
     if cancelled is not None:
         raise cancelled
-    return idle.result()
+    return left

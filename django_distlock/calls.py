@@ -14,7 +14,7 @@ from distlock.web import guard
 from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from django_distlock.clients import Client
+from django_distlock.clients import Anywhere, Client
 from django_distlock.conf import services, warn_without_checks
 from django_distlock.fence import database_of
 from django_distlock.leftovers import give_up_failed, refuse_left
@@ -104,7 +104,7 @@ def fence_of(guarded: Guarded) -> str | None:
 
 def _standby(alias: str) -> Client | None:
     rows = services.standby(alias)
-    return None if rows is None else Client(rows)
+    return None if rows is None else Client(Anywhere(rows))
 
 
 def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:

@@ -12,7 +12,7 @@ from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
-from distlock.steps import Gate, Steps, ThreadGate
+from distlock.steps import Gate, Steps
 from distlock.web.nesting import block_waiting
 from distlock.web.services import make_client, warn_if_alone
 from distlock.web.settings import Service
@@ -29,6 +29,20 @@ _LINE = (
 )
 
 
+class Anywhere(Locks):
+    """A client that refuses no transaction. Which threads wait by it is known."""
+
+    def __init__(self, service: Locks) -> None:
+        super().__init__(service._engine, service.prefix, service.timeout)
+        self._service = service
+        self.keeps_out = service.keeps_out
+
+    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        # Tasks share a thread, which does not wait with them.
+        with nullcontext() if gate.may_stall else waiting(self, names):
+            return (yield from self._service._acquire(names, gate, seconds, ttl))
+
+
 class Client(Locks):
     """`distlock.Locks`, for a site whose databases commit when it can't see them.
 
@@ -37,10 +51,19 @@ class Client(Locks):
     ``locks.lock("printer", in_transaction=True)``. The transactions of `TestCase` don't count.
     """
 
-    def __init__(self, anywhere: Locks) -> None:
+    def __init__(self, anywhere: Anywhere) -> None:
         super().__init__(anywhere._engine, anywhere.prefix, anywhere.timeout)
         self._anywhere = anywhere
         self.keeps_out = anywhere.keeps_out
+
+    @property
+    def place(self) -> object:
+        """That of all its locks, also of those inside a transaction."""
+        return self._anywhere.place
+
+    @place.setter
+    def place(self, place: object) -> None:
+        self._anywhere.place = place
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """See `distlock.Locks.lock`. *in_transaction*: it may be taken inside an open transaction."""
@@ -62,9 +85,7 @@ class Client(Locks):
             return (yield from self._wait(names, gate, most, ttl))
 
     def _wait(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        # Tasks share a thread, which does not wait with them.
-        with waiting(self, names) if isinstance(gate, ThreadGate) else nullcontext():
-            return (yield from self._anywhere._acquire(names, giving_back(gate), seconds, ttl))
+        return (yield from self._anywhere._acquire(names, giving_back(gate), seconds, ttl))
 
 
 def make(service: Service) -> Client:
@@ -80,4 +101,4 @@ def make(service: Service) -> Client:
     def lifted(grant: Grant, was: Fence) -> None:
         fence_lifted.send_robust(Client, alias=service.alias, names=grant.names, grant=grant, was=was)
 
-    return Client(make_client(service, lost, lifted))
+    return Client(Anywhere(make_client(service, lost, lifted)))

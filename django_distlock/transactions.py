@@ -25,7 +25,7 @@ from distlock.web.caller import this_code
 from django_distlock.fence import fenced, leaving_no_unused_row
 from django_distlock.leftovers import refuse_closed, refuse_failed, roll_back, rolling_back
 from django_distlock.pooled import give_back
-from django_distlock.waits import waits_for_us, watched
+from django_distlock.waits import wait_for_us, watched
 
 #: What to write where a transaction is open before the lock.
 ABOVE = (
@@ -164,8 +164,8 @@ class AsyncTransactions:
         cancelled: asyncio.CancelledError | None = None
         gate = TaskGate()
         idle.add_done_callback(lambda _: gate.wake())
-        with watched(self._thread, gate):
-            while not (idle.done() or waits_for_us(self._thread)):
+        with watched(gate, self._thread):
+            while not (idle.done() or wait_for_us([self._thread])):
                 try:
                     await gate.wait(math.inf)
                 except asyncio.CancelledError as error:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from distlock.current import inherited
+from asgiref.sync import AsyncToSync, SyncToAsync
+
+from distlock.blocks import is_held_around
 from distlock.locks import Locks
 from distlock.steps import Gate
 
 # No mutex: everybody writes first and reads then, so that one of two at least sees the other.
 _waits: dict[int, tuple[Locks, Sequence[str]]] = {}
-_watched: dict[Gate, int] = {}
+_watched: dict[Gate, int | None] = {}
 
 
 @contextmanager
@@ -22,7 +25,7 @@ def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
     _waits[me] = client, names
     try:
         for gate, thread in tuple(_watched.items()):
-            if thread == me:
+            if thread in {None, me}:
                 gate.wake()
         yield
     finally:
@@ -30,8 +33,8 @@ def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
-def watched(thread: int, gate: Gate) -> Iterator[None]:
-    """*gate* is woken whenever *thread* begins to wait while the block runs."""
+def watched(gate: Gate, thread: int | None = None) -> Iterator[None]:
+    """*gate* is woken whenever *thread*, or any at all, begins to wait while the block runs."""
     _watched[gate] = thread
     try:
         yield
@@ -39,9 +42,24 @@ def watched(thread: int, gate: Gate) -> Iterator[None]:
         del _watched[gate]
 
 
-def waits_for_us(thread: int) -> bool:
-    """Whether *thread* waits for a lock that a guard around the running code holds."""
-    client, names = _waits.get(thread, (None, ()))
-    return client is not None and any(
-        client.is_place_of(one.client) and not set(one.grant.names).isdisjoint(names) for one in inherited()
-    )
+def wait_for_us(threads: Sequence[int], client: Locks | None = None, names: Sequence[str] = ()) -> bool:
+    """Whether one of *threads* waits for a lock that is held by the running code, or by what it runs in.
+
+    *names* of *client* are held for certain: the code that ends them may run elsewhere.
+    """
+    for wanted, some in filter(None, map(_waits.get, threads)):
+        if client is not None and wanted.is_place_of(client) and not set(names).isdisjoint(some):
+            return True
+        if is_held_around(wanted, some):
+            return True
+    return False
+
+
+def request_threads() -> list[int]:
+    """Where `sync_to_async` does the work of the running request: a thread, none before the first work."""
+    executor: Any = getattr(AsyncToSync.executors, "current", None)
+    if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
+        executor = SyncToAsync.context_to_thread_executor.get(request)
+    # They don't say it in public. Of another kind, which a server may give, no thread is known.
+    threads = [*getattr(executor, "_threads", ()), getattr(executor, "_work_thread", None)]
+    return [thread.ident for thread in threads if thread is not None and thread.ident is not None]
