@@ -198,10 +198,12 @@ def around(function: Callable[..., Any], guarded: Guarded) -> list[Callable[...,
 
 def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """The functions in the closure of *function*: what a decorator without `functools.wraps` stands above."""
-    for cell in getattr(function, "__closure__", None) or ():
+    cells = getattr(function, "__closure__", None)
+    # What stands as a view may answer to every name.
+    for cell in cells if isinstance(cells, tuple) else ():
         try:
             content = cell.cell_contents
-        except ValueError:
+        except (AttributeError, ValueError):
             continue
         if inspect.isfunction(content) or isinstance(content, functools.partial):
             yield content
