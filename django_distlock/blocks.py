@@ -102,7 +102,7 @@ class EnclosingGrant(Around):
 
 
 def _where_it_runs(look: Callable[[], str | None], client: Locks, names: Sequence[str]) -> Steps[str | None]:
-    """Call *look* in the thread where the database work of the running code is done, the holder of *names*."""
+    """Call *look* in the thread that does the database work of the running code, which holds *names*."""
     if not in_event_loop():
         return look()
     gate = yield NewGate()
