@@ -183,3 +183,19 @@ def test_two_threads_pass_a_ball_to_and_fro(condition: threading.Condition) -> N
         for future in [pool.submit(play, mine) for mine in (0, 1)]:
             future.result(120)
     assert turns == [0, 1] * 20
+
+
+def test_a_wait_that_is_interrupted_where_it_has_just_left_tells_of_the_interrupt(
+    locks: distlock.Locks, condition: threading.Condition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = condition._release_save  # type: ignore[attr-defined]
+
+    def save_and_interrupt() -> None:
+        save()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(condition, "_release_save", save_and_interrupt)
+    # That of the standard library tells that it was released already.
+    with pytest.raises(KeyboardInterrupt), condition, condition:
+        condition.wait(60)
+    assert is_free(locks, "a", "b") == [True, True]
