@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,25 +9,24 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
-from django.http import HttpRequest, HttpResponse
-from django.test import Client, TestCase, override_settings
+from django.db import transaction
+from django.test import Client
 
-from distlock.current import current_grant
 from distlock.errors import ConfigurationError
 from distlock.lock import Lock
-from django_distlock import distributed_lock, locks
-from tests.django_distlock.event_loop import soon
-from tests.django_distlock.watching import asgi, by_asgi
+from django_distlock import locks
+from tests.django_distlock.early_releases import (
+    anyones,
+    by_grant,
+    by_lock,
+    is_rolled_back,
+    told,
+    write,
+)
 from tests.redis_server import eventually
 
 Serve = Callable[..., Client]
-
-EARLY = "The lock 'product_1' was released inside a transaction of the database 'default' that began under it"
-
-anyones = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
@@ -36,29 +34,6 @@ def configured(settings: Any) -> Iterator[None]:
     settings.DISTLOCK = "memory://released-early"
     yield
     locks.close_all()
-
-
-def told(match: str = EARLY, kind: type[BaseException] = ConfigurationError) -> Any:
-    return pytest.raises(kind, match=match)
-
-
-def write(name: str = "sold") -> None:
-    Group.objects.create(name=name)
-
-
-def is_rolled_back() -> bool:
-    return not connection.in_atomic_block and not Group.objects.exists() and connection.get_autocommit()
-
-
-def by_grant(lock: Lock) -> Callable[[], None]:
-    grant = lock.acquire()
-    assert grant is not None
-    return grant.release
-
-
-def by_lock(lock: Lock) -> Callable[[], None]:
-    assert lock.acquire() is not None
-    return lock.release
 
 
 WAYS = [by_grant, by_lock]
@@ -252,133 +227,3 @@ def test_an_exit_stays_one() -> None:
         finally:
             release()
     assert is_rolled_back()
-
-
-@anyones
-def test_a_guard_whose_view_releases_it_commits_nothing(serve: Serve, atomic_requests: None) -> None:
-    @distributed_lock("product_<int:id>")
-    def view(request: HttpRequest, id: int) -> HttpResponse:
-        write()
-        current_grant().release()
-        return HttpResponse("sold")
-
-    with pytest.raises(Exception, match="product_1"):
-        serve(view).post("/product/1")
-    assert is_rolled_back()
-
-
-class Takes:
-    """A middleware that takes the lock, outside of the view's transaction."""
-
-    def __init__(self, get_response: Callable[[Any], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: Any) -> HttpResponse:
-        request.release = by_grant(locks.lock("product_1"))
-        return self.get_response(request)
-
-
-@anyones
-def test_a_view_that_releases_before_the_commit_of_its_request_sells_nothing(
-    serve: Serve, atomic_requests: None, settings: Any
-) -> None:
-    settings.MIDDLEWARE = [f"{__name__}.Takes"]
-
-    def view(request: Any, id: int) -> HttpResponse:
-        write()
-        request.release()
-        return HttpResponse("sold")
-
-    with told():
-        serve(view).post("/product/1")
-    assert is_rolled_back()
-
-
-@pytest.mark.parametrize("kind", ["lock", "rlock"])
-@anyones
-def test_an_async_release_in_a_transaction_is_told(
-    serve: Serve, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def begin() -> None:
-        transaction.set_autocommit(False)
-        write()
-
-    async def view(request: HttpRequest, id: int) -> HttpResponse:
-        grant = await getattr(locks, kind)("product_1").aacquire()
-        await sync_to_async(begin)()
-        await grant.arelease()
-        return HttpResponse("sold")
-
-    serve(view)
-    assert by_asgi("POST", "/product/1") == 500
-    assert EARLY in caplog.text
-    assert not Group.objects.exists()
-    assert not locks.lock("product_1").locked()
-
-
-@pytest.mark.parametrize("kind", ["lock", "rlock"])
-@anyones
-def test_an_async_release_waits_for_what_its_request_runs_when_the_client_has_gone(
-    serve: Serve, kind: str
-) -> None:
-    begun, go, held = threading.Event(), threading.Event(), []
-
-    def work() -> None:
-        begun.set()
-        assert go.wait(30)
-        held.append(locks.lock("product_1").locked())
-
-    async def view(request: HttpRequest, id: int) -> HttpResponse:
-        lock = getattr(locks, kind)(f"product_{id}")
-        assert await lock.aacquire() is not None
-        try:
-            await sync_to_async(work)()
-        finally:
-            await lock.arelease()
-        return HttpResponse("sold")
-
-    async def leave() -> None:
-        gone = asyncio.Event()
-        asked = asyncio.create_task(asgi("POST", "/product/1", gone))
-        await soon(begun.is_set)
-        gone.set()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        go.set()
-        await asked
-
-    serve(view)
-    asyncio.run(leave())
-    assert held == [True]
-    assert not locks.lock("product_1").locked()
-
-
-@override_settings(DISTLOCK="memory://released-early-cases")
-class InATestCase(TestCase):
-    def test_the_transaction_of_the_test_is_none(self) -> None:
-        for kind in (locks.lock, locks.rlock):
-            by_grant(kind("product_1"))()
-            by_lock(kind("product_1"))()
-            with kind("product_1"), transaction.atomic():
-                write(str(kind))
-        assert Group.objects.count() == 2
-
-    def test_one_of_the_code_is_one_here_too_and_the_test_goes_on(self) -> None:
-        write("of the test")
-        release = by_grant(locks.lock("product_1"))
-        with told(), transaction.atomic():
-            write()
-            with transaction.atomic():
-                write("inner")
-                release()
-        assert [group.name for group in Group.objects.all()] == ["of the test"]
-
-    def test_nothing_is_committed_where_the_error_is_caught_and_the_test_goes_on(self) -> None:
-        write("of the test")
-        release = by_grant(locks.lock("product_1"))
-        with transaction.atomic():
-            write()
-            with suppress(ConfigurationError), transaction.atomic():
-                write("inner")
-                release()
-        assert [group.name for group in Group.objects.all()] == ["of the test"]

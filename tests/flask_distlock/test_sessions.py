@@ -80,22 +80,6 @@ def test_changes_from_before_the_lock_are_refused(shop: Shop, flushed: bool) -> 
     assert shop.stock() == 10
 
 
-@pytest.mark.parametrize("flushed", [False, True])
-def test_data_that_a_test_shares_with_the_view_is_committed_first(shop: Shop, flushed: bool) -> None:
-    """As docs/flask.md tells: an app context around the test client's request has one session for both."""
-    shop.serve(lambda: (shop.sell(), shop.db.session.commit(), "sold")[-1])
-    with shop.app.app_context():
-        shop.product().stock = 5
-        if flushed:
-            shop.db.session.flush()
-        with pytest.raises(ConfigurationError, match=r"Call db\.session\.commit\(\)"):
-            shop.post()
-        shop.product().stock = 5
-        shop.db.session.commit()
-        assert shop.post().status_code == 200
-    assert shop.stock() == 4
-
-
 #: Writes that leave the session looking clean.
 BULK: dict[str, Callable[[Shop], Any]] = {
     "update mappings": lambda shop: shop.db.session.bulk_update_mappings(

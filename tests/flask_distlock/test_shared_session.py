@@ -1,4 +1,4 @@
-"""One ``db`` of a module, and a factory that makes many apps, as test suites do."""
+"""One ``db`` of a module with many apps, and one session of a test and the view, as test suites have them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import text
 
+from distlock.errors import ConfigurationError
 from flask_distlock import distributed_lock
 from flask_distlock.sessions import Sessions
+from tests.flask_distlock.session_shop import Shop
 
 
 def test_a_transaction_is_followed_for_its_own_app_and_not_once_for_each_that_was_made(
@@ -52,3 +54,19 @@ def test_a_transaction_is_followed_for_its_own_app_and_not_once_for_each_that_wa
     for app in apps:
         with app.app_context():
             db.engine.dispose()
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_data_that_a_test_shares_with_the_view_is_committed_first(shop: Shop, flushed: bool) -> None:
+    """As docs/flask.md tells: an app context around the test client's request has one session for both."""
+    shop.serve(lambda: (shop.sell(), shop.db.session.commit(), "sold")[-1])
+    with shop.app.app_context():
+        shop.product().stock = 5
+        if flushed:
+            shop.db.session.flush()
+        with pytest.raises(ConfigurationError, match=r"Call db\.session\.commit\(\)"):
+            shop.post()
+        shop.product().stock = 5
+        shop.db.session.commit()
+        assert shop.post().status_code == 200
+    assert shop.stock() == 4
