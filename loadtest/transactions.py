@@ -15,8 +15,8 @@ from loadtest.crowd import Crowd
 from loadtest.scenario import PAIRS, Outcome, Scenario, Stop, pair
 
 BACKEND, DATABASE, FRAMEWORK = "redis", "postgresql", "django"
-#: So few that the other instance can sell all of them while one is stopped.
-STOCK = 12
+#: So many that some are left when one that was stopped goes on, also on a machine that is busy.
+STOCK = 36
 #: Between read and write, and what COMMIT takes longer where that is the story, seconds.
 PAUSE = COMMIT_PAUSE = 0.02
 #: So few that those of the other instance are all inside or in line when one is stopped: later ones would
