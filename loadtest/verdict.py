@@ -149,10 +149,8 @@ def doubts_of(run: Figures) -> Iterator[str]:
         yield "The sale did not end in time."
     if answered != run.requests:
         yield f"{run.requests} requests were due, and {answered} were made."
-    # Where there are fewer units than instances, not each of them can sell one; nor has one to sell that is
-    # stopped until the other one has sold them all.
-    each_sells = run.initial >= len(run.instances) and not run.stops
-    part, what = (run.sold_by, "sold") if each_sells else (run.served_by, "answered")
+    # Where there are fewer units than instances, not each of them can sell one.
+    part, what = (run.sold_by, "sold") if run.initial >= len(run.instances) else (run.served_by, "answered")
     for instance in run.instances:
         if not part.get(instance):
             yield f"The instance {instance} {what} nothing, so it took no part."

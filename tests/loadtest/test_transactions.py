@@ -77,14 +77,6 @@ def test_a_stopped_purchase_that_was_refused_leaves_the_run_exact() -> None:
     assert conclude(Outcome.EXACT, figures, judge(figures), Conclusion.SHOWN) is Conclusion.SHOWN
 
 
-def test_an_instance_that_was_stopped_may_have_sold_nothing_but_must_have_answered() -> None:
-    """The other one sells all that is there in the meantime, on a machine that is busy."""
-    figures = replace(stopped(REFUSED), sold_by={"b": 100})
-    assert judge(figures).outcome is Outcome.EXACT
-    silent = judge(replace(figures, served_by={"b": 500}))
-    assert "The instance a answered nothing, so it took no part." in silent.doubts
-
-
 @pytest.mark.parametrize(
     ("figures", "doubt"),
     [
