@@ -21,7 +21,7 @@ from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
 from django_distlock.views import guard_view
 from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting
-from tests.django_distlock.watching import asgi
+from tests.django_distlock.watching import asgi, leaving
 from tests.redis_server import eventually
 
 Serve = Callable[..., Client]
@@ -139,19 +139,7 @@ def test_what_a_thread_still_does_for_the_view_is_done_under_the_lock(serve: Ser
         return HttpResponse()
 
     serve(view)
-
-    async def ask() -> None:
-        gone = asyncio.Event()
-        request = asyncio.create_task(asgi("POST", "/product/1", gone))
-        await soon(begun.is_set)
-        gone.set()
-        # The cancellation has come to the view, and to the guard, after a few rounds of the loop.
-        for _ in range(50):
-            await asyncio.sleep(0)
-        finish.set()
-        await asyncio.wait_for(request, 10)
-
-    asyncio.run(ask())
+    leaving("/product/1", begun, finish)
     assert held == [True]
     assert not locks.lock("product_1").locked()
 
@@ -256,17 +244,7 @@ def test_the_work_of_a_block_goes_on_under_its_lock_when_the_client_has_gone(ser
             await sync_to_async(work)()
         return HttpResponse("sold")
 
-    async def leave() -> None:
-        gone = asyncio.Event()
-        asked = asyncio.create_task(asgi("POST", "/product/1", gone))
-        await soon(begun.is_set)
-        gone.set()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        go.set()
-        await asked
-
     serve(view)
-    asyncio.run(leave())
+    leaving("/product/1", begun, go)
     assert held == [True]
     assert not locks.lock("product_1").locked()

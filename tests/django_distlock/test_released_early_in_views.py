@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,8 +26,7 @@ from tests.django_distlock.early_releases import (
     told,
     write,
 )
-from tests.django_distlock.event_loop import soon
-from tests.django_distlock.watching import asgi, by_asgi
+from tests.django_distlock.watching import by_asgi, leaving
 
 Serve = Callable[..., Client]
 
@@ -123,18 +121,8 @@ def test_an_async_release_waits_for_what_its_request_runs_when_the_client_has_go
             await lock.arelease()
         return HttpResponse("sold")
 
-    async def leave() -> None:
-        gone = asyncio.Event()
-        asked = asyncio.create_task(asgi("POST", "/product/1", gone))
-        await soon(begun.is_set)
-        gone.set()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        go.set()
-        await asked
-
     serve(view)
-    asyncio.run(leave())
+    leaving("/product/1", begun, go)
     assert held == [True]
     assert not locks.lock("product_1").locked()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from django.test import Client
 
 from distlock.current import current_grant, held
 from django_distlock.signals import lock_acquired, lock_released
+from tests.django_distlock.event_loop import soon
 
 
 class Events(list[str]):
@@ -118,3 +120,22 @@ async def asgi(method: str, path: str, disconnected: asyncio.Event | None = None
     }
     await application(scope, receive, send)
     return statuses[0] if statuses else 0
+
+
+def leaving(path: str, begun: threading.Event, go: threading.Event) -> int:
+    """The status for a client that posts to *path* and goes when *begun* is set.
+
+    *go* is set a hundred rounds of the loop later: the cancellation has come to all that awaits by then.
+    """
+
+    async def leave() -> int:
+        gone = asyncio.Event()
+        asked = asyncio.create_task(asgi("POST", path, gone))
+        await soon(begun.is_set)
+        gone.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        go.set()
+        return await asyncio.wait_for(asked, 30)
+
+    return asyncio.run(leave())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from distlock.errors import ConfigurationError, LockTimeout
 from distlock.web import nesting
 from flask_distlock import DistLock, distributed_lock
 from flask_distlock.fence import fence_table
+from tests.redis_server import eventually
 
 
 class Shop:
@@ -209,7 +209,7 @@ def test_a_block_that_closes_a_ring_is_refused_at_once(
     def prints() -> None:
         first.set()
         assert row.wait(60)
-        until(lambda: nesting._waiters)
+        eventually(lambda: nesting._waiters, "it waits")
         try:
             with locks["rows"].lock("product_1"):
                 pytest.fail("ran")
@@ -237,10 +237,3 @@ def test_a_block_that_closes_a_ring_is_refused_at_once(
     assert "both would wait until their time-outs" in told[0]
     with shop.app.app_context():
         shop.db.engine.dispose()
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
