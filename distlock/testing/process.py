@@ -61,8 +61,13 @@ class Process:
             raise TimeoutError(f"Process {self.pid} did not answer within {patience:g} seconds.") from None
         return answer
 
-    def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+    def stop(self) -> None:
+        """SIGSTOP. Returns when every thread of it stands still: the signal alone leaves time for a lock."""
+        self._popen.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
+    def go_on(self) -> None:
+        self._popen.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it as the kernel would: nothing of its own runs any more."""

@@ -137,10 +137,10 @@ class ProcessLeaseConformance(ProcessFixtures):
             self.wait_for_processes(name, 1)
             waiter.begin("acquire", name, PATIENCE)
             self.wait_for_processes(name, 2)
-            stopped.signal(signal.SIGSTOP)
+            stopped.stop()
         assert waiter.end(patience=LONG / 2)["fence"]
         waiter.do("release")
-        stopped.signal(signal.SIGCONT)
+        stopped.go_on()
         assert stopped.end()["fence"]
 
     def test_a_stopped_holder_learns_that_it_lost_the_lock(
@@ -148,10 +148,10 @@ class ProcessLeaseConformance(ProcessFixtures):
     ) -> None:
         holder = process()
         fence = holder.do("acquire", name, PATIENCE)["fence"]
-        holder.signal(signal.SIGSTOP)
+        holder.stop()
         grant = locks.lock(name).acquire(timeout=self.ttl + 1.0)
         assert grant is not None
-        holder.signal(signal.SIGCONT)
+        holder.go_on()
         assert holder.do("state")["lost"]
         holder.do("release")
         assert not grant.lost

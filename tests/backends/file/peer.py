@@ -43,8 +43,13 @@ class Peer:
     def do(self, command: str, *arguments: Any) -> Any:
         return self.begin(command, *arguments).result(PATIENCE)
 
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
+    def stop(self) -> None:
+        """SIGSTOP. Returns when every thread of it stands still."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()

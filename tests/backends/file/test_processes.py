@@ -154,7 +154,7 @@ def test_a_waiter_that_dies_after_it_was_handed_the_lock_is_passed_over(
     wait_until(lambda: queued(directory) == 2, "the first waiter stands in line")
     acquired = second.begin("acquire", key)
     wait_until(lambda: queued(directory) == 3, "the second waiter stands in line")
-    first.signal(signal.SIGSTOP)
+    first.stop()
     one.backend.release(mine)
     first.kill()
     assert acquired.result(AT_ONCE)
@@ -163,7 +163,7 @@ def test_a_waiter_that_dies_after_it_was_handed_the_lock_is_passed_over(
 def test_a_stopped_holder_keeps_its_lock_and_nobody_hangs(peer: StartPeer, one: Contender, key: str) -> None:
     holder = peer()
     holder.do("acquire", key)
-    holder.signal(signal.SIGSTOP)
+    holder.stop()
     began = time.monotonic()
     waiting = ask(key)
     assert isinstance(one.backend.request(waiting), Queued)
@@ -171,7 +171,7 @@ def test_a_stopped_holder_keeps_its_lock_and_nobody_hangs(peer: StartPeer, one: 
     assert one.backend.locked(key)
     assert one.backend.cancel(waiting) is False
     assert time.monotonic() - began < AT_ONCE
-    holder.signal(signal.SIGCONT)
+    holder.go_on()
     assert holder.do("release", key)["released"]
 
 

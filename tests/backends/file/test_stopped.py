@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,12 +37,6 @@ def in_line(one: Contender, key: str, directory: Path, count: int) -> None:
     one.backend.locked(key)
 
 
-def standing_still(each: Peer) -> None:
-    each.signal(signal.SIGSTOP)
-    status = Path(f"/proc/{each.pid}/stat")
-    wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
-
-
 def test_a_first_waiter_that_stands_still_blocks_nobody(
     peer: StartPeer, one: Contender, key: str, directory: Path
 ) -> None:
@@ -54,12 +47,12 @@ def test_a_first_waiter_that_stands_still_blocks_nobody(
     wait_until(lambda: queued(directory) == 2, "the first waiter stands in line")
     waiting = second.begin("acquire_within", "product_1", CEILING)
     in_line(one, key, directory, 3)
-    standing_still(first)
+    first.stop()
     one.backend.release(mine)
     fence = waiting.result(CEILING)["fence"]
     assert fence is not None
     # It comes back, finds that it was sent away, and stands in line again.
-    first.signal(signal.SIGCONT)
+    first.go_on()
     wait_until(lambda: queued(directory) == 2, "the first waiter stands in line again")
     assert not stopped.done()
     second.do("let_go")
@@ -74,7 +67,7 @@ def test_a_time_out_behind_one_that_stands_still_is_kept(
     first, second = peer(), peer()
     first.begin("acquire", key)
     in_line(one, key, directory, 2)
-    standing_still(first)
+    first.stop()
     waiting = second.begin("acquire_within", "product_1", 0.3)
     assert waiting.result(CEILING)["fence"] is None
     one.backend.release(mine)
@@ -92,7 +85,7 @@ def test_a_whole_row_of_waiters_that_stand_still_is_passed_over(
         each = peer()
         each.begin("acquire", key)
         in_line(one, key, directory, number + 2)
-        standing_still(each)
+        each.stop()
     two.queued(last)
     one.backend.release(mine)
     wait_until(lambda: isinstance(two.backend.request(last), Held), "the lock has come to the last one")
@@ -108,7 +101,7 @@ def test_who_has_taken_the_lock_is_not_sent_away(
     wait_until(lambda: queued(directory) == 2, "the waiter stands in line")
     one.backend.release(mine)
     acquired.result(CEILING)
-    standing_still(second)
+    second.stop()
     impatient = Contender(FileBackend(url, ack_window=0.001))
     try:
         late = ask(key)
@@ -116,7 +109,7 @@ def test_who_has_taken_the_lock_is_not_sent_away(
         assert {type(answer) for answer in looks} == {Queued}
     finally:
         impatient.backend.close()
-    second.signal(signal.SIGCONT)
+    second.go_on()
     assert second.do("renew", key)
 
 

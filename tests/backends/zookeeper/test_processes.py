@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 
@@ -45,11 +44,11 @@ def test_a_stopped_holder_wakes_up_without_the_lock(
 ) -> None:
     holder = process()
     fence = holder.do("acquire", "product_1", 10.0)["fence"]
-    holder.signal(signal.SIGSTOP)
+    holder.stop()
     grant = locks.lock("product_1").acquire()
     assert grant is not None
     assert list(grant.fence) > fence
-    holder.signal(signal.SIGCONT)
+    holder.go_on()
     # It is the first thing that it is asked, so nothing that it asks a server can have told it.
     assert holder.do("state")["lost"]
     holder.do("release")
@@ -66,9 +65,9 @@ def test_a_stopped_waiter_whose_session_ended_is_no_ghost(
         waiter.begin("acquire", "product_2", 20.0)
         # Stopped within a request it might find that the service did not answer in time.
         eventually(lambda: zookeeper_server.watches() > watches, "it waits")
-        waiter.signal(signal.SIGSTOP)
+        waiter.stop()
         eventually(lambda: len(zookeeper_server.children("stop:product_2")) == 1, "its session ended")
-        waiter.signal(signal.SIGCONT)
+        waiter.go_on()
         eventually(lambda: len(zookeeper_server.children("stop:product_2")) == 2, "it waits again")
     assert waiter.end()["fence"]
     assert len(zookeeper_server.children("stop:product_2")) == 1
