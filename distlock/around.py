@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from distlock.engine.steps import Steps
 from distlock.grant import Fence, Grant
-from distlock.steps import Steps
 
 
 class Around(Grant):

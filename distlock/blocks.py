@@ -10,10 +10,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from distlock.current import held, inherited
+from distlock.engine.steps import Gate
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.grant import Grant
 from distlock.owner import Owner, current_owner
-from distlock.steps import Gate
 
 if TYPE_CHECKING:
     from distlock.lock import Lock

@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
+from distlock.engine.lifting import lift
+from distlock.engine.steps import Steps, arun, run
 from distlock.errors import LockLost, NotHeld
 from distlock.faces import face
-from distlock.lifting import lift
-from distlock.steps import Steps, arun, run
 
 if TYPE_CHECKING:
-    from distlock.engine import Engine
-    from distlock.hold import Hold
+    from distlock.engine.hold import Hold
+    from distlock.engine.machine import Engine
 
 
 class Fence(NamedTuple):
@@ -101,7 +101,9 @@ class Grant(ABC):
         one. It waits for the transactions of earlier grants as long as the lock may be waited for. Raises
         `LockLost`, `LockTimeout`; `ConfigurationError` in an open transaction and in async code.
         """
-        return self._committing(face("django_distlock.own").atomic(self, using, self.timeout))
+        return self._committing(
+            face("django_distlock.guarding.own_transactions").atomic(self, using, self.timeout)
+        )
 
     def transaction(self, session: Any, engine: Any = None) -> AbstractContextManager[None]:
         """A transaction of SQLAlchemy that is committed only if no later grant's was: see `atomic`.
@@ -110,7 +112,9 @@ class Grant(ABC):
         end of the block, and what it knew before is read anew. *engine*: whose database has the fence; None:
         the session's.
         """
-        return self._committing(face("flask_distlock.own").transaction(self, session, engine, self.timeout))
+        return self._committing(
+            face("flask_distlock.sql.own_transactions").transaction(self, session, engine, self.timeout)
+        )
 
     @contextmanager
     def _committing(self, transaction: AbstractContextManager[None]) -> Iterator[None]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Never
 
 from distlock import blocks
 from distlock.blocks import Entry
+from distlock.engine.refusals import is_time_out
+from distlock.engine.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
 from distlock.errors import LostInside, NotHeld
 from distlock.grant import Grant
 from distlock.owner import current_owner, in_event_loop
-from distlock.refusals import is_time_out
-from distlock.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
 from distlock.timeouts import check_timeout
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from distlock.backends import create
-from distlock.engine import Engine
+from distlock.engine.leading import LAST_WORDS
+from distlock.engine.lifting import OnLifted
+from distlock.engine.loss import OnLost
+from distlock.engine.machine import Engine
+from distlock.engine.steps import Gate, Steps
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant, NameGrant
-from distlock.leading import LAST_WORDS
-from distlock.lifting import OnLifted
 from distlock.lock import Lock
-from distlock.loss import OnLost
 from distlock.names import check_name, check_prefix
 from distlock.owner import Owner
 from distlock.rlock import RLock
 from distlock.several import NamesGrant
-from distlock.steps import Gate, Steps
 from distlock.timeouts import check_timeout
 
 #: What other libraries call our words. Passing theirs gives an error that translates.

@@ -9,12 +9,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from distlock.blocks import Entry
+from distlock.engine.steps import Steps, ThreadGate, run
 from distlock.errors import NotHeld
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.owner import Owner, current_owner
 from distlock.several import NamesGrant
-from distlock.steps import Steps, ThreadGate, run
 
 if TYPE_CHECKING:
     from distlock.locks import Locks

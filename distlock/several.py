@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from distlock.engine.steps import Steps
 from distlock.grant import Fence, Grant
-from distlock.steps import Steps
 
 
 class NamesGrant(Grant):

@@ -9,8 +9,8 @@ except ImportError as error:
 
     raise ImportError(f"django_distlock needs Django. {remedy('django')}") from error
 
+from django_distlock.clients.by_alias import locks
 from django_distlock.decorators import distributed_lock
-from django_distlock.handler import locks
 
 del _django
 

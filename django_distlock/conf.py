@@ -11,9 +11,9 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from distlock.errors import ConfigurationError
-from distlock.web.services import Services, without_settings
-from distlock.web.settings import Service, contended_status, read
-from django_distlock.clients import make
+from distlock.web.settings.clients import Services, without_settings
+from distlock.web.settings.shape import Service, contended_status, read
+from django_distlock.clients.client import make
 
 logger = logging.getLogger("distlock")
 

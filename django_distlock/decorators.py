@@ -7,11 +7,11 @@ from typing import ParamSpec, TypeVar, Unpack
 
 from distlock.web.decorator import UNSAFE_METHODS, Words, explaining
 from distlock.web.decorator_line import told_here
-from distlock.web.templates import NameSource
-from django_distlock.classes import guard_class
-from django_distlock.functions import guard_function
-from django_distlock.viewclasses import is_api_view, view_class
-from django_distlock.views import guard_view
+from distlock.web.names.templates import NameSource
+from django_distlock.guarding.classes import guard_class
+from django_distlock.guarding.functions import guard_function
+from django_distlock.guarding.viewclasses import is_api_view, view_class
+from django_distlock.guarding.views import guard_view
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,11 +11,11 @@ from django.http.response import HttpResponseBase
 
 from distlock.blocks import apart
 from distlock.errors import LockError
-from distlock.web.sources import where_of
+from distlock.web.names.sources import where_of
 from django_distlock.conf import warn_without_checks
-from django_distlock.observers import add_server_timing
-from django_distlock.responses import answer_to, response_of
-from django_distlock.rules import applied, current_plan
+from django_distlock.guarding.observers import add_server_timing
+from django_distlock.guarding.responses import answer_to, response_of
+from django_distlock.rules.applying import applied, current_plan
 
 
 class DistlockMiddleware:

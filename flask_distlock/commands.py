@@ -10,7 +10,7 @@ from flask.cli import AppGroup
 
 from distlock.errors import LockError
 from distlock.fence.prune import DAYS, told
-from flask_distlock.sessions import DEFAULT_BIND
+from flask_distlock.sql.sessions import DEFAULT_BIND
 
 commands = AppGroup("distlock", help="Look after what distlock keeps in the database.")
 
@@ -48,7 +48,7 @@ def create_table(bind: str) -> None:
 def prune(older_than: float, bind: str, dry_run: bool) -> None:
     """Take away the fence's rows of names that nobody locks any more."""
     engine = _engine_of(bind)
-    from flask_distlock import fence
+    from flask_distlock.sql import fence
 
     try:
         rows = fence.prune(engine, bind, older_than, dry_run)

@@ -14,17 +14,16 @@ from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
-from distlock.web.database_setting import fence_for
-from distlock.web.joined import joined
-from distlock.web.services import (
+from distlock.web.names.joined import joined
+from distlock.web.settings.clients import (
     Services,
     make_client,
     refuse_unusable,
     warn_if_alone,
     without_settings,
 )
-from distlock.web.settings import DEFAULT_ALIAS, Service, contended_status, misspelled, read
-from flask_distlock.blocks import BLOCK, SessionClient
+from distlock.web.settings.database import fence_for
+from distlock.web.settings.shape import DEFAULT_ALIAS, Service, contended_status, misspelled, read
 from flask_distlock.bridge import pass_on
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
@@ -34,10 +33,11 @@ from flask_distlock.inherited import lock_own_views, with_inherited
 from flask_distlock.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.placement import check_placement
 from flask_distlock.request import UserKey
-from flask_distlock.rows import RowClient
 from flask_distlock.rules import RULES, refuse_replaced, with_rules
-from flask_distlock.sessions import bind_of
 from flask_distlock.signals import fence_lifted, lock_lost, send
+from flask_distlock.sql.blocks import BLOCK, SessionClient
+from flask_distlock.sql.rows import RowClient
+from flask_distlock.sql.sessions import bind_of
 from flask_distlock.state import KEY, State, current_state
 
 logger = logging.getLogger("distlock")

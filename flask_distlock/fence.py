@@ -1,31 +1,10 @@
-"""The fence's row in SQLAlchemy's databases, and the table. Imported only by sites that have SQLAlchemy."""
+"""The fence's table, for a site's own ``MetaData``. Imported only by sites that have SQLAlchemy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table
 
-from sqlalchemy import BigInteger, Column, Dialect, Engine, Integer, MetaData, String, Table, event
-from sqlalchemy import Connection as Database
-from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.orm import Session
-
-from distlock.errors import ConfigurationError
-from distlock.fence.passing import begin_fenced, made_by, pass_fence
-from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import TABLE
-from distlock.fence.statements import statements_for
-from distlock.fence.trouble import ends_transaction
-from distlock.grant import Grant
-from flask_distlock.sessions import DEFAULT_BIND
-from flask_distlock.told import FENCE, commits_by_itself
-
-#: Who wants to know if the transaction of a connection is ended by its database.
-_watched: WeakKeyDictionary[Database, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
-#: Errors are told by dialects only.
-_heard: WeakSet[Dialect] = WeakSet()
 
 
 def fence_table(metadata: MetaData) -> Table:
@@ -41,113 +20,3 @@ def fence_table(metadata: MetaData) -> Table:
         Column("token", String(32), nullable=False),
         Column("passed_at", BigInteger, nullable=False),
     )
-
-
-def make_table(bind: str) -> str:
-    """What to do where the table is missing in *bind*."""
-    return "Run: flask distlock create-table" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
-
-
-def fenced(
-    session: Session, engine: Engine, grant: Grant, left: Callable[[], float], bind: str = DEFAULT_BIND
-) -> AbstractContextManager[object]:
-    """Begin the transaction of *session* on *engine* by passing the fence. Errors roll it back.
-
-    *left*: seconds that may be waited for transactions of earlier grants. *bind*: what the engine is called
-    in the settings. Raises `LockLost`, `LockTimeout`.
-    """
-    connection = FenceConnection(engine, session)
-
-    @contextmanager
-    def begin() -> Iterator[None]:
-        try:
-            connection.open = session.connection(bind_arguments={"bind": engine})
-            refuse_autocommit(connection.open)
-            yield
-        except BaseException:
-            session.rollback()
-            raise
-        finally:
-            connection.open = None
-
-    return begin_fenced(begin, connection, grant, left, make_table(bind))
-
-
-def fence_again(session: Session, database: Database, grant: Grant, left: Callable[[], float]) -> None:
-    """Pass the fence in a later transaction of the same grant, which *session* has just begun on *database*.
-
-    Where it raises, the transaction is usable, and passed no fence.
-    """
-    connection = FenceConnection(database.engine, session)
-    connection.open = database
-    # PostgreSQL takes no more statements after one that has failed.
-    with database.begin_nested() if connection.kind == "postgresql" else nullcontext():
-        # The transaction that has made them may have been rolled back.
-        made = made_by(grant, connection.database)
-        pass_fence(connection, statements_for(connection.kind), grant, left, made)
-
-
-def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
-    """See `distlock.fence.prune`. *bind*: what *engine* is called in the settings."""
-    connection = FenceConnection(engine)
-
-    @contextmanager
-    def begin() -> Iterator[None]:
-        with engine.begin() as connection.open:
-            refuse_autocommit(connection.open)
-            yield
-
-    return prune_rows(begin, connection, days, make_table(bind), dry_run)
-
-
-def watch(database: Database, ended: Callable[[BaseException], None]) -> None:
-    """Call *ended* where MySQL or MariaDB ends the transaction of *database* by itself.
-
-    A view that goes on after a deadlock is in another transaction, which has passed no fence.
-    """
-    if database.dialect.name not in {"mysql", "mariadb"}:
-        return
-    if database.dialect not in _heard:
-        _heard.add(database.dialect)
-        event.listen(database.engine, "handle_error", _on_error)
-    _watched.setdefault(database, []).append(ended)
-
-
-def _on_error(context: ExceptionContext) -> None:
-    if context.connection is not None and ends_transaction(context.original_exception):
-        for ended in _watched.get(context.connection, ()):
-            ended(context.original_exception)
-
-
-def refuse_autocommit(database: Database) -> None:
-    """Raise `ConfigurationError` if *database* commits each statement by itself: no row would stay locked."""
-    if commits_by_itself(database):
-        raise ConfigurationError(
-            "The engine has the isolation level AUTOCOMMIT: the fence's row would be let go at once. Leave "
-            "isolation_level out for what is fenced."
-        )
-
-
-class FenceConnection:
-    """The connection whose transaction is open just now."""
-
-    def __init__(self, engine: Engine, session: Session | None = None) -> None:
-        self.kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
-        # The same engine with other options has the same pool.
-        self.database = engine.pool
-        self.open: Database | None = None
-        self._engine = engine
-        self._session = session
-
-    @property
-    def listened(self) -> bool:
-        begun = () if self._session is None else self._session.dispatch.after_begin
-        others = [one for one in begun if not str(one.__module__).startswith("flask_distlock")]
-        return bool(others or self._engine.dispatch.begin or self._engine.pool.dispatch.checkout)
-
-    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
-        assert self.open is not None
-        if self.open.dialect.paramstyle == "qmark":
-            statement = statement.replace("%s", "?")
-        result = self.open.exec_driver_sql(statement, tuple(parameters), execution_options={FENCE: True})
-        return result.fetchall() if result.returns_rows else []

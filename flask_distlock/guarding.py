@@ -14,16 +14,16 @@ from werkzeug.exceptions import HTTPException
 from distlock.errors import LockError
 from distlock.locks import Locks
 from distlock.web import guard
-from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Guarded
+from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.sources import HIDDEN
+from distlock.web.settings.database import fence_for
 from flask_distlock.exceptions import exception_for
 from flask_distlock.expected import passed
 from flask_distlock.observers import observer_for
 from flask_distlock.request import FlaskRequest
-from flask_distlock.sessions import SessionTransactions, bind_of
+from flask_distlock.sql.sessions import SessionTransactions, bind_of
 from flask_distlock.state import State, current_state
 from flask_distlock.status import status_of
 from flask_distlock.views import locked_as_view

@@ -16,7 +16,7 @@ UserKey = Callable[[], object]
 
 
 class FlaskRequest:
-    """A `distlock.web.request.Request`. *user*: what the extension was given for ``<user.pk>``."""
+    """A `distlock.web.names.request.Request`. *user*: what the extension was given for ``<user.pk>``."""
 
     def __init__(self, request: Request, user: UserKey | None = None) -> None:
         self._request = request

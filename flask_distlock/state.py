@@ -10,9 +10,9 @@ from typing import Any
 from flask import current_app, has_app_context
 
 from distlock.errors import ConfigurationError
-from distlock.web.services import Services
+from distlock.web.settings.clients import Services
 from flask_distlock.request import UserKey
-from flask_distlock.sessions import Sessions
+from flask_distlock.sql.sessions import Sessions
 
 KEY = "distlock"
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Never
 
+from distlock.engine.steps import Steps
 from distlock.errors import ConfigurationError, NotHeld
 from distlock.fence.row import Overtaken, Stamp, stamps_of
 from distlock.grant import Fence, Grant
-from distlock.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Ask
-from distlock.engine import Engine
+from distlock.engine.machine import Engine
 from distlock.grant import NameGrant
 
 #: Seconds after which a test gives up on something that should happen soon.

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, LostInside, TooManyWaiters
 from distlock.fence.row import OldEra
-from distlock.web.converters import Malformed
+from distlock.web.names.converters import Malformed
 
 logger = logging.getLogger("distlock")
 

@@ -16,15 +16,15 @@ from typing import Any, Never
 
 from distlock.backends.base import Ask, Capabilities, Held, Sink
 from distlock.clock import now
-from distlock.engine import Engine
+from distlock.engine.machine import Engine
+from distlock.engine.steps import Gate, Steps
 from distlock.errors import ConfigurationError
 from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.owner import Owner, current_owner
-from distlock.steps import Gate, Steps
-from distlock.web.settings import Service
+from distlock.web.settings.shape import Service
 
 #: Begins the transaction that locks the rows, and ends it. The second argument: seconds that are left.
 Begin = Callable[[RowGrant, Callable[[], float]], AbstractContextManager[object]]

@@ -12,9 +12,9 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
 from distlock.locks import refuse_unknown
-from distlock.web.settings import DEFAULT_ALIAS
-from distlock.web.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
-from distlock.web.templates import NameSource
+from distlock.web.names.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
+from distlock.web.names.templates import NameSource
+from distlock.web.settings.shape import DEFAULT_ALIAS
 
 P = ParamSpec("P")
 R = TypeVar("R")

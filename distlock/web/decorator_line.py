@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told, Words
-from distlock.web.templates import NameSource
+from distlock.web.names.templates import NameSource
 
 
 def told_here(names: Sequence[NameSource], words: Words) -> Told:

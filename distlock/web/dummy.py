@@ -14,14 +14,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
+from distlock.engine.steps import Gate, Steps
 from distlock.errors import NotHeld
 from distlock.grant import Fence, Grant
 from distlock.locks import Locks
 from distlock.several import NamesGrant
-from distlock.steps import Gate, Steps
 
 if TYPE_CHECKING:
-    from distlock.engine import Engine
+    from distlock.engine.machine import Engine
     from distlock.rlock import Inside
 
 

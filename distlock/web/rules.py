@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, WORDS, Told, When, Words
-from distlock.web.templates import NameSource
+from distlock.web.names.templates import NameSource
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "methods": ["POST"], "lock": "product_<id>"}'
 _KEYS = ("route", "lock", *WORDS, "when")

@@ -13,7 +13,7 @@ import distlock
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.backends.memory import MemoryBackend
-from distlock.leading import LAST_WORDS
+from distlock.engine.leading import LAST_WORDS
 from distlock.testing.fixtures import engine_of, wait_for_waiters, wait_until
 
 #: No passing run comes near it, seconds.

@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock.clock import now
-from distlock.engine import Engine
+from distlock.engine.machine import Engine
 from distlock.grant import NameGrant
 from distlock.testing.fixtures import engine_of, wait_until
 from distlock.web import guard

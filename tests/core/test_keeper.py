@@ -6,10 +6,10 @@ import pytest
 
 from distlock.backends.base import Ask
 from distlock.backends.memory import MemoryBackend, MemoryService
-from distlock.engine import Engine
+from distlock.engine.machine import Engine
+from distlock.engine.steps import ThreadGate, run
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.grant import NameGrant
-from distlock.steps import ThreadGate, run
 
 
 class Recorded(MemoryBackend):

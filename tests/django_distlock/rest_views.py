@@ -25,7 +25,7 @@ from rest_framework.viewsets import ViewSet
 
 from distlock.web.decorator import UNSAFE_METHODS, Told
 from django_distlock import distributed_lock, locks
-from django_distlock.views import guard_view
+from django_distlock.guarding.views import guard_view
 
 lock = distributed_lock("product_<int:id>")
 

@@ -15,7 +15,8 @@ from django.test import Client
 
 from distlock.current import current_grant
 from distlock.errors import ConfigurationError, LockTimeout
-from django_distlock import distributed_lock, locks, waits
+from django_distlock import distributed_lock, locks
+from django_distlock.clients import waits
 from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting
 
 Serve = Callable[..., Client]

@@ -19,7 +19,7 @@ from django.views import View
 from distlock.current import current_grant
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
-from django_distlock.views import guard_view
+from django_distlock.guarding.views import guard_view
 from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting
 from tests.django_distlock.watching import asgi, leaving
 from tests.redis_server import eventually

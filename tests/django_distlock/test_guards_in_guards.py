@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from distlock.current import held
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock
-from django_distlock.views import guard_view
+from django_distlock.guarding.views import guard_view
 from tests.django_distlock.test_every_placement import database
 from tests.django_distlock.watching import Events, by_asgi, by_wsgi, watched
 

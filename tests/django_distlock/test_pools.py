@@ -14,8 +14,8 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
 from django_distlock import distributed_lock, locks
+from django_distlock.clients.waits import _waits
 from django_distlock.models import Fence
-from django_distlock.waits import _waits
 from tests.django_distlock.pool import ALIAS, database, pool, read
 from tests.redis_server import eventually
 

@@ -21,7 +21,7 @@ from rest_framework.response import Response
 from distlock.errors import ConfigurationError
 from distlock.web.guard import held
 from django_distlock import distributed_lock
-from django_distlock.request import DjangoRequest
+from django_distlock.guarding.request import DjangoRequest
 
 Serve = Callable[..., Client]
 

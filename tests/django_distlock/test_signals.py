@@ -16,8 +16,8 @@ from rest_framework.decorators import api_view
 from distlock.errors import LockTimeout
 from distlock.web.decorator import Guarded, Told
 from django_distlock import distributed_lock, locks
-from django_distlock.clients import Client as LockClient
-from django_distlock.observers import observer_for
+from django_distlock.clients.client import Client as LockClient
+from django_distlock.guarding.observers import observer_for
 from django_distlock.signals import lock_acquired, lock_lost, lock_refused, lock_released
 
 SIGNALS = {"acquired": lock_acquired, "refused": lock_refused, "released": lock_released, "lost": lock_lost}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from distlock import admission
-from distlock.admission import Admission, Pace
+from distlock.engine import admission
+from distlock.engine.admission import Admission, Pace
+from distlock.engine.room import Room, Rooms, Waiter
+from distlock.engine.turns import Turns
 from distlock.errors import TooManyWaiters
-from distlock.room import Room, Rooms, Waiter
-from distlock.turns import Turns
 
 
 def nobody_is_refused(patch: pytest.MonkeyPatch) -> None:

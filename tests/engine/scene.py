@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 
+from distlock.engine.steps import Call, Park, Steps
 from distlock.errors import TooManyWaiters
 from distlock.grant import Grant
 from distlock.locks import Locks
-from distlock.steps import Call, Park, Steps
 from tests.engine.simulation import Process, SimulatedGate, Simulation
 
 TIMEOUT = 5.0

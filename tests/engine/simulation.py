@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distlock.backends.memory import WINDOW, MemoryBackend, MemoryService
-from distlock.engine import Engine
+from distlock.engine.lifting import lift
+from distlock.engine.machine import Engine
+from distlock.engine.steps import Call, Park
 from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.grant import Grant, NameGrant
-from distlock.lifting import lift
-from distlock.steps import Call, Park
 from distlock.testing.history import Record
 
 

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from distlock.admission import MANY, REMEMBERED, Admission
+from distlock.engine.admission import MANY, REMEMBERED, Admission
+from distlock.engine.room import Room
 from distlock.errors import TooManyWaiters
-from distlock.room import Room
 from tests.engine.scene import TIMEOUT, Rush, Scene
 
 # -- who comes in ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 import distlock
-from distlock.refusals import NAMES, PERIOD, Refusals
+from distlock.engine.refusals import NAMES, PERIOD, Refusals
 from tests.redis_server import eventually
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from distlock.stalled import GRACE
+from distlock.engine.stalled import GRACE
 from tests.engine.scene import TIMEOUT, Scene
 
 

@@ -18,7 +18,8 @@ from distlock.backends.memory import MemoryBackend
 from distlock.errors import BackendUnavailable, LockLost
 from distlock.fence.row import OldEra, Overtaken
 from distlock.web.answers import log_level
-from flask_distlock.fence import fence_table, fenced
+from flask_distlock.fence import fence_table
+from flask_distlock.sql.fence import fenced
 from tests.redis_server import RedisServer
 
 AHEAD = 3_600_000_000

@@ -20,7 +20,7 @@ from distlock.fence.row import OldEra, Overtaken, floor_of, key_of
 from distlock.fence.trouble import trouble
 from distlock.grant import Fence
 from distlock.web.dummy import DummyLocks
-from flask_distlock import fence
+from flask_distlock.sql import fence
 from tests.databases import Databases, on
 from tests.fence.conftest import STOCK
 from tests.fence.instance import Order

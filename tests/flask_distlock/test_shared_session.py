@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from distlock.errors import ConfigurationError
 from flask_distlock import distributed_lock
-from flask_distlock.sessions import Sessions
+from flask_distlock.sql.sessions import Sessions
 from tests.flask_distlock.session_shop import Shop
 
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from distlock import leading, loss, rlock
-from distlock.admission import Admission
-from distlock.engine import Engine
-from distlock.hold import Hold
-from distlock.keeper import Keeper
+from distlock import rlock
+from distlock.engine import leading, loss
+from distlock.engine.admission import Admission
+from distlock.engine.hold import Hold
+from distlock.engine.keeper import Keeper
+from distlock.engine.machine import Engine
+from distlock.engine.room import Rooms
+from distlock.engine.turns import Turns
+from distlock.engine.undoing import Undoing
 from distlock.lock import Lock
 from distlock.locks import Locks
-from distlock.room import Rooms
 from distlock.several import NamesGrant
-from distlock.turns import Turns
-from distlock.undoing import Undoing
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

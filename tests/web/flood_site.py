@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from distlock import admission
+from distlock.engine import admission
 
 DISTLOCK: dict[str, dict[str, object]] = {
     "default": {

@@ -16,7 +16,7 @@ from distlock import (
     TooManyWaiters,
 )
 from distlock.web.answers import answer_for, log_level, prefers_html, render
-from distlock.web.converters import Malformed
+from distlock.web.names.converters import Malformed
 
 CHROME = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 

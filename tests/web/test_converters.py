@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock.web.converters import CONVERTERS, Malformed, Unfit, convert_plain
+from distlock.web.names.converters import CONVERTERS, Malformed, Unfit, convert_plain
 
 convert_int, convert_slug = CONVERTERS["int"], CONVERTERS["slug"]
 convert_str, convert_uuid = CONVERTERS["str"], CONVERTERS["uuid"]

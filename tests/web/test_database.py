@@ -12,7 +12,7 @@ from distlock.clock import now
 from distlock.errors import LockTimeout, NotHeld, TooManyWaiters
 from distlock.fence.issuing import RowGrant
 from distlock.web.database import RowLocks
-from distlock.web.settings import read
+from distlock.web.settings.shape import read
 from tests.redis_server import eventually
 
 

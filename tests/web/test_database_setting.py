@@ -4,9 +4,9 @@ import pytest
 
 import distlock
 from distlock.errors import ConfigurationError
-from distlock.web.database_setting import fence_for
 from distlock.web.decorator import Told
-from distlock.web.settings import find_problems, read
+from distlock.web.settings.database import fence_for
+from distlock.web.settings.shape import find_problems, read
 
 
 def alias(**given: object) -> dict[str, dict[str, object]]:

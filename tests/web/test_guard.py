@@ -13,8 +13,8 @@ import distlock
 from distlock.current import held
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.web import guard
-from distlock.web.services import Services
-from distlock.web.settings import read
+from distlock.web.settings.clients import Services
+from distlock.web.settings.shape import read
 
 numbers = itertools.count()
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.services import Services, without_settings
-from distlock.web.settings import read
+from distlock.web.settings.clients import Services, without_settings
+from distlock.web.settings.shape import read
 
 
 def services(setting: object) -> Services:

@@ -4,8 +4,8 @@ import pytest
 
 from distlock.errors import ConfigurationError
 from distlock.web.dummy import DummyLocks
-from distlock.web.services import make_client
-from distlock.web.settings import Service, contended_status, find_problems, read
+from distlock.web.settings.clients import make_client
+from distlock.web.settings.shape import Service, contended_status, find_problems, read
 
 REDIS = "redis://localhost:6379/0"
 

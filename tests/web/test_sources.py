@@ -5,8 +5,8 @@ import functools
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.converters import Malformed
-from distlock.web.sources import Names
+from distlock.web.names.converters import Malformed
+from distlock.web.names.sources import Names
 
 
 def buy(request: object, id: int, amount: int = 1) -> None: ...

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.converters import Malformed
-from distlock.web.templates import parse
+from distlock.web.names.converters import Malformed
+from distlock.web.names.templates import parse
 
 
 def name(template: str, arguments: dict[str, object]) -> str:

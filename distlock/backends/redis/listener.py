@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 from distlock import clock
 from distlock.backends.base import Sink
+from distlock.backends.flag import Flag
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
-from distlock.flag import Flag
-from distlock.reentrance import call
+from distlock.engine.reentrance import call
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from distlock.errors import LockError
 from distlock.fence.prune import DAYS, told
-from django_distlock.fence import prune
+from django_distlock.guarding.fence import prune
 
 
 class Command(BaseCommand):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from distlock import clock
+from distlock.engine.hold import margin
 from distlock.errors import BackendUnavailable
-from distlock.hold import margin
 from loadtest.ports import free_port
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import eventually

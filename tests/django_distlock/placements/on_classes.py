@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 from django.views.generic import FormView
 
 from distlock.web.decorator import Told
-from django_distlock.views import guard_view
+from django_distlock.guarding.views import guard_view
 from tests.django_distlock.placements.table import ATOMIC, LOCKED, lock, placement, rule
 from tests.django_distlock.watching import Events
 

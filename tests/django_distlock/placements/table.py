@@ -8,7 +8,7 @@ from typing import Any
 
 from distlock.web.decorator import UNSAFE_METHODS, Told
 from django_distlock import distributed_lock
-from django_distlock.views import guard_view
+from django_distlock.guarding.views import guard_view
 from tests.django_distlock.watching import Events
 
 #: What a guarded view goes through without and with ATOMIC_REQUESTS.

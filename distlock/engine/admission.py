@@ -1,0 +1,165 @@
+"""Admission: a caller that would most likely wait in vain is refused at once, instead of being stored.
+
+Behind n others one waits for n + 1 grants, so the wait is expected to be as long as the last n + 1 grants of
+this process took. The turns of other processes are in that, and nobody has to ask them. One slow grant counts
+once, however long the line is, and when it is over for no more than the others together: what stood still
+goes on. A line that has become slow is known as such when one time-out is over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+from distlock.errors import TooManyWaiters
+
+if TYPE_CHECKING:
+    from distlock.engine.room import Room
+
+#: Which share of what is left of its time-out a caller may be expected to wait.
+SHARE = 0.8
+#: How many grants are looked back at, at the least: a few in a row may be quick, or slow, by chance.
+FEW = 8
+#: How many are remembered of a name. A longer line is expected to go on as those did.
+MANY = 128
+#: Seconds after which a name that nobody waits for is unknown again: what was slow then may be fast now.
+FORGOTTEN = 30.0
+#: How many names that nobody waits for are remembered.
+REMEMBERED = 1024
+
+
+class Pace:
+    """How often a room was granted its lock while somebody waited. What is not known of was for nothing."""
+
+    __slots__ = ("_gaps", "in_vain", "noted")
+
+    def __init__(self) -> None:
+        #: Seconds from grant to grant, on a clock that stands still while nobody waits.
+        self._gaps = deque[float](maxlen=MANY)
+        #: The longest wait without a grant since the last one. What has lasted so long most likely lasts as
+        #: long again, and not longer: https://en.wikipedia.org/wiki/Lindy_effect
+        self.in_vain = 0.0
+        #: When the last of both was.
+        self.noted = 0.0
+
+    def granted(self, gap: float, now: float, whole: bool) -> None:
+        """Another grant. *whole*: *gap* is from grant to grant; else it is that long at least."""
+        gap, self.in_vain = max(gap, self.in_vain), 0.0
+        if whole or gap > self._last():
+            self._gaps.append(gap)
+            self.noted = now
+
+    def gave_up(self, gap: float, now: float) -> bool:
+        """A wait of *gap* seconds without a grant. False: it tells nothing, since a grant took longer."""
+        if gap <= self._last():
+            return False
+        self.in_vain, self.noted = max(gap, self.in_vain), now
+        return True
+
+    def _last(self) -> float:
+        return self._gaps[-1] if self._gaps else 0.0
+
+    def took(self, grants: int) -> float:
+        """Seconds that the last *grants* grants took, but for a stall: it is longer than all the others."""
+        gaps = [*self._gaps][-grants:]
+        if not gaps:
+            return 0.0
+        whole, longest = sum(gaps), max(gaps)
+        usual = min(whole, 2 * (whole - longest))
+        return usual * max(1.0, grants / MANY)
+
+    def takes(self, grants: int, gap: float) -> float:
+        """Seconds for the next *grants* grants. *gap*: how long the next one has been awaited by now.
+
+        It takes as long again. The open gap is one among others, unless the last whole one was longer.
+        """
+        return max(self.took(grants), gap + self.took(grants - 1))
+
+
+class Admission:
+    """Who may come in, and how long each name's waits are. The engine calls it under its mutex."""
+
+    def __init__(self, max_waiters: int | None, max_waiters_total: int | None) -> None:
+        self.max_waiters = max_waiters
+        self.max_waiters_total = max_waiters_total
+        #: The paces of names without a room, the one that was left last at the end.
+        self._remembered: dict[str, Pace] = {}
+
+    def admit(self, room: Room, waiting: int, timeout: float, now: float) -> None:
+        """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, can't come in.
+
+        *waiting*: callers that wait in all rooms. Who is next in its room always may.
+        """
+        ahead = len(room.queue)
+        if self.max_waiters is not None and ahead >= self.max_waiters:
+            raise _full(room.name, ahead, f"max_waiters={self.max_waiters}")
+        if self.max_waiters_total is not None and waiting >= self.max_waiters_total:
+            raise _full(room.name, waiting, f"max_waiters_total={self.max_waiters_total}")
+        if ahead and timeout != math.inf and (expected := expected_wait(room, now)) > SHARE * timeout:
+            raise TooManyWaiters(
+                f"The lock {room.name!r} would be waited for about {_seconds(expected)}, behind {ahead} "
+                f"{'other' if ahead == 1 else 'others'} of this process: more than {SHARE} of what is left "
+                f"of the time-out, {_seconds(timeout)}. Try again later. If that lasts, look at what holds "
+                "the lock for so long, or raise the time-out.",
+                name=room.name,
+                expected_wait=expected,
+            )
+
+    def granted(self, room: Room, now: float, waited: bool) -> None:
+        """The room has its lock. *waited*: it was not simply free."""
+        if waited:
+            room.pace = room.pace or Pace()
+            room.pace.granted(now - room.since, now, whole=room.granted)
+        elif room.pace is not None:
+            room.pace.in_vain = 0.0
+        room.since = now
+        room.granted = True
+
+    def timed_out(self, room: Room, now: float) -> None:
+        """Somebody gave up. With the last one ends the wait of the room, and what comes is a new line."""
+        if len(room.queue) == 1:
+            room.pace = room.pace or Pace()
+            if room.pace.gave_up(now - room.since, now):
+                room.since = now
+
+    def recall(self, key: str, now: float) -> Pace | None:
+        """What is known of a name that gets a room again."""
+        pace = self._remembered.pop(key, None)
+        return pace if pace is None or now - pace.noted < FORGOTTEN else None
+
+    def remember(self, room: Room) -> None:
+        """The room is gone. Only names that were waited for are worth it."""
+        if room.pace is not None:
+            self._remembered[room.key] = room.pace
+            if len(self._remembered) > REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+
+    def forget(self) -> None:
+        self._remembered = {}
+
+
+def expected_wait(room: Room, now: float) -> float:
+    """Seconds that one more caller of *room* waits, as far as one can tell."""
+    pace = room.pace or _UNKNOWN
+    gap = max(now - room.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)
+    grants = len(room.queue) + 1
+    looked_at = max(grants, FEW)
+    return max(pace.takes(grants, gap), pace.takes(looked_at, gap) * grants / looked_at)
+
+
+def _seconds(seconds: float) -> str:
+    shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
+    return "1 second" if shown == "1" else f"{shown} seconds"
+
+
+def _full(name: str, waiting: int, limit: str) -> TooManyWaiters:
+    return TooManyWaiters(
+        f"No room for one more waiter for the lock {name!r}: "
+        f"{'1 caller of this process waits' if waiting == 1 else f'{waiting} callers of this process wait'} "
+        f"already ({limit}). Try again later, or raise the limit.",
+        name=name,
+    )
+
+
+_UNKNOWN = Pace()

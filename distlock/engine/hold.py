@@ -1,0 +1,95 @@
+"""A hold: what the process owns on the lock service. Grants are carved from it, one after the other."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from distlock.backends.base import Ask
+from distlock.grant import Fence, NameGrant
+
+if TYPE_CHECKING:
+    from distlock.engine.machine import Engine
+    from distlock.engine.room import Room, Waiter
+
+#: A turn is what one process may do with a hold before the next process has its own: this many grants …
+SPAN = 64
+#: … begun within this many seconds. Both bounds are from the cohorts of https://doi.org/10.1145/2145816.2145848
+TURN = 0.05
+
+
+def margin(ttl: float) -> float:
+    """How much earlier than the server we call a lease over: clocks drift, and the news has to arrive."""
+    return 0.02 * ttl + 0.002
+
+
+class Hold:
+    __slots__ = (
+        "ask",
+        "began",
+        "deadline",
+        "first_fence",
+        "grant",
+        "lifted",
+        "lost",
+        "renewed",
+        "returning",
+        "room",
+        "turn_ends",
+        "used",
+        "waiter",
+    )
+
+    def __init__(self, room: Room, ask: Ask, first_fence: int, sent: float, ttl: float) -> None:
+        self.room = room
+        self.ask = ask
+        self.first_fence = first_fence
+        self.used = 0
+        #: Whether the block was exchanged for a higher one.
+        self.lifted = False
+        self.lost: str | None = None
+        #: The grant that is out just now. There is one whenever the engine's mutex is free,
+        #: unless whoever had the mutex was interrupted.
+        self.grant: NameGrant | None = None
+        #: Whose grant that is.
+        self.waiter: Waiter | None = None
+        #: It is on its way back to the service.
+        self.returning = False
+        self.began = sent
+        self.turn_ends = sent + TURN
+        self.renew(sent, ttl)
+
+    @property
+    def since(self) -> float:
+        """Since when its holder has it: its caller, or nobody, who may hang for no longer than a caller."""
+        return self.began if self.grant is None else self.grant.since
+
+    def carve(self, engine: Engine) -> NameGrant:
+        """The next grant, with the next fence of the block that came with the hold."""
+        self.grant = NameGrant(engine, self, self.room.name, self.next_fence(engine.era), engine.now())
+        return self.grant
+
+    def next_fence(self, era: int) -> Fence:
+        fence = Fence(era, self.first_fence + self.used)
+        self.used += 1
+        return fence
+
+    def lift(self, first_fence: int) -> None:
+        """The service has reserved another block, from *first_fence* on."""
+        self.lifted = True
+        self.first_fence = first_fence
+        self.used = 0
+
+    def renew(self, sent: float, ttl: float) -> None:
+        """The service confirmed the hold in an answer to what was sent at *sent*."""
+        self.renewed = sent
+        self.deadline = sent + ttl - margin(ttl) if ttl != math.inf else math.inf
+
+    def may_pass(self, now: float) -> bool:
+        """Whether the next grant may be carved from it, with a fair share of its lifetime before it."""
+        return (
+            not self.lost
+            and self.used < self.ask.span
+            and now < self.turn_ends
+            and now < self.deadline - self.ask.ttl / 3
+        )

@@ -1,0 +1,72 @@
+"""Lifting: a fence that has fallen behind what a database remembers goes on above it, once, with an alarm.
+
+That happens where the lock service has lost its data, or its clock was set back: its numbers begin again
+below those that a database has seen, and without this nobody would pass the fence until they catch up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from distlock.backends.base import Held
+from distlock.engine.reentrance import refusal
+from distlock.engine.steps import Call, Steps
+
+if TYPE_CHECKING:
+    from distlock.engine.machine import Engine
+    from distlock.grant import Fence, Grant, NameGrant
+
+logger = logging.getLogger("distlock")
+
+#: Told of each lifted fence: the grant, with its new fence, and what it was before. It should return soon.
+OnLifted = Callable[["Grant", "Fence"], None]
+
+
+def lift(engine: Engine, grant: NameGrant, number: int) -> Steps[bool]:
+    """Lift *grant* above *number*, if the service says even now that the lock is its own. Else: False.
+
+    Whoever calls it has the database's row locked since it read *number* there. So who wrote *number* is
+    no later holder: the lock has not passed on. Once for each hold: what overtakes it again is alive.
+    """
+    if engine.reentered():
+        raise refusal()
+    hold = grant._hold
+
+    def is_out() -> bool:
+        return hold.grant is grant and not grant.released and not grant.lost
+
+    with engine.mutex:
+        if hold.lifted or not is_out():
+            return False
+    sent = engine.now()
+    answer: Held | None = yield Call(engine.backend.raise_floor, hold.ask, number)
+    if answer is None:
+        engine.lose(hold, "its service forgot it, or gave it to another", retire=False)
+        return False
+    with engine.mutex:
+        if not is_out():
+            return False
+        was = grant.fence
+        hold.lift(answer.fence)
+        hold.renew(sent, answer.ttl)
+        grant._fence = hold.next_fence(was.era)
+    _tell(grant, was, number, engine.on_lifted)
+    return True
+
+
+def _tell(grant: NameGrant, was: Fence, number: int, on_lifted: OnLifted | None) -> None:
+    logger.error(
+        "The fence %d:%d of the lock %r was lifted to %d:%d, because a database has seen %d: has the lock "
+        "service lost its data, or was its clock set back?",
+        *was,
+        grant.name,
+        *grant.fence,
+        number,
+    )
+    if on_lifted is not None:
+        try:
+            on_lifted(grant, was)
+        except Exception:
+            logger.exception("on_lifted failed for the lock %r.", grant.name)

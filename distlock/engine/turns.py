@@ -1,0 +1,128 @@
+"""Whose turn it is: a hold comes from the service, passes from caller to caller, and goes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distlock.backends.base import Ask, Held
+from distlock.engine.hold import Hold
+from distlock.engine.room import Room, Waiter
+from distlock.engine.steps import Gate
+from distlock.errors import BackendUnavailable, LockError
+from distlock.grant import NameGrant
+
+if TYPE_CHECKING:
+    from distlock.engine.machine import Engine
+
+
+class Turns:
+    """The engine calls it under its mutex. No I/O."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def take(self, room: Room, ask: Ask, held: Held, sent: float) -> None:
+        """The service granted a hold: the leader gets the first grant of it."""
+        hold = Hold(room, ask, held.fence, sent, held.ttl)
+        if hold.deadline <= self._engine.now():
+            # The answer was longer under way than the lease: it is somebody else's by now.
+            self._engine.keeper.retire(ask)
+            room.ask = None
+            return
+        # From here on the hold answers for the ask: `mend` finds it.
+        room.hold = hold
+        room.ask = None
+        room.busy = True
+        self._engine.keeper.add(hold)
+        self._grant(hold, room.queue[0])
+
+    def _grant(self, hold: Hold, waiter: Waiter) -> None:
+        hold.waiter = waiter
+        hold.carve(self._engine)
+        self._deliver(hold, waiter)
+
+    def _deliver(self, hold: Hold, waiter: Waiter) -> None:
+        waiter.grant = hold.grant
+        if waiter in waiter.room.queue:
+            self._engine.rooms.leave(waiter)
+            if hold.grant is not None:
+                self._engine.rooms.admission.granted(hold.room, hold.grant.since, waiter.waited)
+
+    def pass_on(self, hold: Hold) -> bool:
+        """Give the next grant to the next waiter, if there is one and the turn is not over."""
+        waiter = self._engine.rooms.first(hold.room) if hold.may_pass(self._engine.now()) else None
+        if waiter is None:
+            return False
+        self._grant(hold, waiter)
+        waiter.gate.wake()
+        return True
+
+    def send_back(self, hold: Hold) -> None:
+        """The hold is on its way to the service. The room stays busy, or we would queue behind ourselves."""
+        hold.returning = True
+        hold.room.hold = None
+        self._engine.keeper.discard(hold)
+
+    def returned(self, hold: Hold, ours: bool | None) -> None:
+        """The hold is back at the service, or (*ours* is None) will be: the room is free."""
+        if not hold.returning:
+            return
+        if ours is None:
+            self._engine.keeper.retire(hold.ask)
+        self._engine.keeper.discard(hold)
+        hold.returning = False
+        if hold.room.hold is None:
+            hold.room.busy = False
+        self._engine.rooms.settle(hold.room)
+
+    def drop(self, grant: NameGrant) -> None:
+        """End *grant* without I/O here, wherever its release was interrupted. A second time does nothing."""
+        grant.end()
+        hold = grant._hold
+        if hold.room.hold is hold:
+            self.mend(hold.room)
+        elif hold.returning and hold.grant is grant:
+            self.returned(hold, None)
+
+    def abandon(self, key: str, gate: Gate, error: BaseException) -> None:
+        """Leave nothing behind of whoever came with *gate*, and was interrupted by *error*."""
+        self._engine.stalled.forget(gate)
+        if (room := self._engine.rooms.by_key.get(key)) is None:
+            return
+        if not isinstance(error, LockError):
+            self.mend(room)
+        hold = room.hold
+        if hold and hold.grant and hold.waiter and hold.waiter.gate is gate:
+            self.drop(hold.grant)
+        waiter = next((one for one in room.queue if one.gate is gate), None)
+        if waiter is None:
+            return
+        if waiter.leads and room.ask is not None:
+            # What became of the request is unknown. The token dies with it.
+            self._engine.keeper.retire(room.ask)
+            room.ask = None
+        self._engine.rooms.leave(waiter)
+        if isinstance(error, BackendUnavailable):
+            # The others would each find out after a time-out of their own, one after the other.
+            self._engine.rooms.fail(room, str(error))
+        self._engine.rooms.settle(room)
+
+    def mend(self, room: Room) -> None:
+        """Put *room* right, where somebody may have been interrupted in the middle of a change to it."""
+        hold = room.hold
+        if hold is not None:
+            room.busy = True
+            if room.ask is hold.ask:
+                room.ask = None
+            if hold.grant is None or hold.grant.released:
+                # Nobody has it, and nobody ever would.
+                if not self.pass_on(hold):
+                    self.send_back(hold)
+                    self.returned(hold, None)
+            elif hold.waiter is not None and (
+                hold.waiter in room.queue or hold.waiter.grant is not hold.grant
+            ):
+                self._deliver(hold, hold.waiter)
+                hold.waiter.gate.wake()
+        self._engine.rooms.recount()
+        self._engine.rooms.settle(room)

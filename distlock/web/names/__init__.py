@@ -1,0 +1,3 @@
+"""From a request to the names of its locks."""
+
+from __future__ import annotations

@@ -1,0 +1,152 @@
+"""What a lock's name takes from a request: read strictly, and as the view itself will read it.
+
+The frameworks read one request in different ways (``?id=1&id=2`` is 2 in one and 1 in the other). Here it
+has one reading in both, or is `Malformed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+from urllib.parse import unquote_plus
+
+from distlock.web.names.converters import Malformed
+from distlock.web.names.jsonbody import parse_json, walk
+from distlock.web.names.places import Place
+
+_URLENCODED = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data"
+
+
+class Request(Protocol):
+    """A framework's request. Raises the framework's own errors for a body that is too large or cut off."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def content_type(self) -> str:
+        """The header as it came."""
+
+    @property
+    def query_string(self) -> bytes:
+        """The raw query."""
+
+    def body(self) -> bytes:
+        """The raw body, which the view can still read in every way; empty if a form was made of it before."""
+
+    def query(self, name: str) -> Sequence[str]:
+        """What the view finds in the query under *name*."""
+
+    def form(self, name: str) -> Sequence[str]:
+        """What the view finds in the form under *name*. Of a multipart body this parses the uploads."""
+
+    def header(self, name: str) -> str | None:
+        """The header *name*."""
+
+    def user(self) -> object:
+        """The key of the authenticated user. Raises the framework's own 401 or 403 for anybody else."""
+
+
+class Parts:
+    """The parts of one call's request, each read once."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._document: object = None
+        self._parsed = False
+
+    def values(self, place: Place) -> Iterable[object]:
+        """What stands at *place*: one value, or with ``[]`` one or more. Raises `Malformed`."""
+        match place.head:
+            case "query":
+                return self._query(place)
+            case "form":
+                return self._form(place)
+            case "json":
+                return walk(self._json(), place.path)
+            case "header":
+                return [self._header(place)]
+        return [self._request.user()]
+
+    def _query(self, place: Place) -> Sequence[str]:
+        (name,) = place.path
+        found = _read(self._request.query_string, name)
+        if not all(map(str.isascii, found)):
+            # Django reads the query, too, as the Content-Type says.
+            self._media()
+        if found != list(self._request.query(name)):
+            raise Malformed("is something else to the view")
+        return _counted(found, place)
+
+    def _form(self, place: Place) -> Sequence[str]:
+        request, (name,) = self._request, place.path
+        if request.method != "POST":
+            # Django reads forms of POST only.
+            raise Malformed(
+                f"is missing: a form comes with POST, not with {request.method}{self._bodiless()}"
+            )
+        media = self._media()
+        if media not in {_URLENCODED, _MULTIPART}:
+            raise Malformed(f"is missing: the body is no form, its Content-Type is not {_URLENCODED}")
+        # Before the form: parsing that may use up the body.
+        raw = request.body() if media == _URLENCODED else b""
+        found = list(request.form(name))
+        if raw and _read(raw, name) != found:
+            raise Malformed("is something else to the view")
+        if any("\ufffd" in value for value in found):
+            raise Malformed("is not UTF-8")
+        return _counted(found, place)
+
+    def _json(self) -> object:
+        if not self._parsed:
+            media = self._media()
+            if media != "application/json" and not (
+                media.startswith("application/") and media.endswith("+json")
+            ):
+                raise Malformed(f"is missing: the Content-Type is not application/json{self._bodiless()}")
+            self._document = parse_json(self._request.body())
+            self._parsed = True
+        return self._document
+
+    def _bodiless(self) -> str:
+        """What to write where reading is locked, too, and has no body."""
+        return "; lock methods=['POST'] only" if self._request.method in {"GET", "HEAD"} else ""
+
+    def _header(self, place: Place) -> str:
+        value = self._request.header(place.path[0])
+        if value is None:
+            raise Malformed("is missing")
+        if "," in value:
+            # Servers join headers of one name so.
+            raise Malformed("is given twice, or has a comma")
+        return value
+
+    def _media(self) -> str:
+        media, *parameters = self._request.content_type.lower().split(";")
+        for parameter in parameters:
+            word, _, value = parameter.partition("=")
+            if word.strip().startswith("charset") and value.strip().strip('"') != "utf-8":
+                raise Malformed("is not UTF-8, as its Content-Type says")
+        return media.strip()
+
+
+def _read(raw: bytes, name: str) -> list[str]:
+    """What stands in ``application/x-www-form-urlencoded`` *raw* under *name*."""
+    found = []
+    try:
+        for pair in raw.decode().split("&"):
+            key, _, value = pair.partition("=")
+            if unquote_plus(key) == name:
+                found.append(unquote_plus(value, errors="strict"))
+    except UnicodeDecodeError:
+        raise Malformed("is not UTF-8") from None
+    return found
+
+
+def _counted(found: Sequence[str], place: Place) -> Sequence[str]:
+    if not found:
+        raise Malformed("is missing")
+    if len(found) > 1 and place.each is None:
+        raise Malformed("is given twice")
+    return found

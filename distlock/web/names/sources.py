@@ -1,0 +1,184 @@
+"""From one call of a decorated function to the names of its locks."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from distlock.errors import ConfigurationError, InvalidName
+from distlock.names import check_name
+from distlock.web.names.converters import Malformed
+from distlock.web.names.request import Parts, Request
+from distlock.web.names.templates import NameSource, Placeholder, Template, parse
+
+#: For a guard that does not know the view that it stands on.
+HIDDEN = "If it is one, a decorator above it hides it: write @functools.wraps there."
+
+NO_NAME = "A lock needs a name: write @distributed_lock('product_<int:id>')."
+
+
+def where_of(function: Callable[..., object]) -> str:
+    """Module and name of *function*, for messages."""
+    function = inspect.unwrap(function)
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return f"{getattr(function, '__module__', '?')}.{name}"
+
+
+class Names:
+    """What a decorator was given as names, parsed. Shared by all calls; keeps nothing of any."""
+
+    def __init__(self, sources: Sequence[NameSource]) -> None:
+        if not sources:
+            raise ConfigurationError(NO_NAME)
+        self.sources: list[Template | Callable[..., object]] = [
+            source if callable(source) else parse(source) for source in sources
+        ]
+        self.templates = [source for source in self.sources if isinstance(source, Template)]
+
+    def bind(self, function: Callable[..., object]) -> BoundNames:
+        """The names for the calls of *function*.
+
+        Raises `ConfigurationError` if a template names an argument that *function* does not have.
+        """
+        return BoundNames(self, function)
+
+
+class BoundNames:
+    """The names of one decorated function."""
+
+    def __init__(self, names: Names, function: Callable[..., object]) -> None:
+        self.sources = names.sources
+        self.templates = names.templates
+        self._where = where_of(function)
+        found = [(template, p) for template in self.templates for p in template.placeholders]
+        self._from_arguments = [(template, p) for template, p in found if not p.in_request]
+        self._from_request = [(template, p) for template, p in found if p.in_request]
+        # A partial made by Django's method_decorator claims to wrap the method, which has one more argument.
+        follow = not isinstance(function, functools.partial)
+        self._signature = inspect.signature(function, follow_wrapped=follow)
+        parameters = self._signature.parameters.values()
+        self._open = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        self._named = [p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}]
+        self._defaults = {p.name for p in parameters if p.default is not p.empty}
+        if self._open is None:
+            self._refuse_unknown()
+
+    @property
+    def needs_user(self) -> bool:
+        """Whether a name takes the user, who may have to be loaded: async views do that beforehand."""
+        return any(placeholder.place.head == "user" for _, placeholder in self._from_request)
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether a name takes something from the request's body."""
+        return any(placeholder.place.head in {"form", "json"} for _, placeholder in self._from_request)
+
+    def required(self) -> list[tuple[Template, str]]:
+        """Each argument that has to come with the call, with the template that names it."""
+        return [
+            (template, placeholder.source)
+            for template, placeholder in self._from_arguments
+            if placeholder.source not in self._defaults
+        ]
+
+    def of_call(
+        self,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        maximum: int,
+        *,
+        request: Request | None = None,
+        first: tuple[object, ...] = (),
+        is_method: bool = False,
+    ) -> list[str]:
+        """The names for this call, without doubles.
+
+        *request*: if the call is that of a view. *first*: what callables get before the call's arguments.
+        *is_method*: the first of *args* is the instance, which they don't get.
+        Raises `Malformed` for client data that can't be a name or for more than *maximum* names,
+        `ConfigurationError` for what the template can never take, TypeError if the call itself is wrong.
+        """
+        arguments: Mapping[str, object] | None = None
+        if request is None:
+            self._refuse_without_request()
+        parts = None if request is None else Parts(request)
+        found: dict[str, None] = {}
+        for source in self.sources:
+            if isinstance(source, Template):
+                if arguments is None:
+                    arguments = self._arguments(args, kwargs)
+                names = source.names(arguments, parts)
+            else:
+                names = _names_from(source(*first, *args[is_method:], **kwargs))
+            for name in self._placed(names):
+                found[name] = None
+                if len(found) > maximum:
+                    raise Malformed(f"one call asks for more than {maximum} locks")
+        if not found:
+            raise Malformed("nothing was named to lock")
+        return list(found)
+
+    def _arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Mapping[str, object]:
+        if all(placeholder.source in kwargs for _, placeholder in self._from_arguments):
+            # Views get theirs by keyword: no need to bind.
+            return kwargs
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        if self._open is not None:
+            arguments |= arguments.pop(self._open)
+        for template, placeholder in self._from_arguments:
+            if placeholder.source not in arguments:
+                raise ConfigurationError(f"{self._where}: {_unknown(template, placeholder, arguments)}")
+        return arguments
+
+    def _placed(self, names: Iterator[str]) -> Iterator[str]:
+        """*names*, whose errors of the site say where it is."""
+        try:
+            yield from names
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self._where}: {error}") from None
+
+    def _refuse_without_request(self) -> None:
+        # A function that a view calls has none, either: its request would be an ambient one.
+        for template, placeholder in self._from_request:
+            raise ConfigurationError(
+                f"{placeholder.text} in the lock's name {template.text!r} needs a request, and {self._where} "
+                f"was not called as a view: pass the value as an argument, and write '<int:id>'. {HIDDEN}"
+            )
+
+    def _refuse_unknown(self) -> None:
+        for template, placeholder in self._from_arguments:
+            if placeholder.source not in self._named:
+                unknown = _unknown(template, placeholder, self._named)
+                raise ConfigurationError(f"{self._where}: {unknown}")
+
+
+def _names_from(made: object) -> Iterator[str]:
+    names = [made] if isinstance(made, str) else made
+    if not isinstance(names, Iterable):
+        raise ConfigurationError(
+            f"A callable for a lock's name returns a str or several, not {type(made).__name__}."
+        )
+    for name in names:
+        try:
+            yield check_name(name)
+        except InvalidName as error:
+            raise Malformed(str(error)) from None
+
+
+def _unknown(template: Template, placeholder: Placeholder, known: Iterable[str]) -> str:
+    known, source = list(known), placeholder.source
+    # 'ID' has nothing in common with 'id' otherwise.
+    folded = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(source.lower(), folded, n=1)
+    if close:
+        line = template.text.replace(placeholder.text, placeholder.text.replace(source, folded[close[0]]))
+        remedy = f"Did you mean {line!r}?"
+    else:
+        remedy = f"It has: {', '.join(known) or 'none'}."
+    return (
+        f"{placeholder.text} in the lock's name {template.text!r} is no argument of this function. {remedy}"
+    )

@@ -1,0 +1,219 @@
+"""Name templates: ``product_<int:id>`` and one call make ``product_42``."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from distlock.errors import ConfigurationError, InvalidName
+from distlock.names import check_name
+from distlock.web.names.converters import CONVERTERS, Converter, Malformed, Unfit, convert_key, convert_plain
+from distlock.web.names.places import NoPlace, Place, place
+from distlock.web.names.request import Parts
+
+_TOKEN = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
+_PLACEHOLDER = re.compile(r"(?:(?P<converter>[^:]*):)?(?P<source>.*)", re.DOTALL)
+_ARGUMENTS = re.compile(r"(?P<name>\w+)\(.*\)", re.DOTALL)
+#: What other templates look like. As a name it would be one lock for everything.
+_FOREIGN = re.compile(r"\{(\w*)[^{}]*\}|%(?:\((\w+)\))?[sd]")
+
+_OTHERS = "'uuid:', or 'str:' where the spelling itself is the identity."
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """One ``<converter:source>``."""
+
+    text: str
+    place: Place
+    converter: str | None
+    convert: Converter
+
+    @property
+    def source(self) -> str:
+        """As written: ``id``, ``query.id``."""
+        return self.place.text
+
+    @property
+    def in_request(self) -> bool:
+        """Whether it looks into the request, and not at the arguments of the call."""
+        return self.place.head != "argument"
+
+    def values(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterator[str]:
+        """What stands in the name for it: one text, or with ``[]`` one for each element.
+
+        Raises `Malformed` for what the client sent wrongly, `Unfit` for what the site itself gave.
+        """
+        try:
+            for value in self._found(arguments, parts):
+                if value is None:
+                    raise Malformed("is missing")
+                yield self.convert(value)
+        except Malformed as error:
+            raise Malformed(f"{self.text} {error}") from None
+        except Unfit as error:
+            if self.place.head == "json":
+                raise Malformed(f"{self.text} {error}") from None
+            raise
+
+    def _found(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterable[object]:
+        if not self.in_request:
+            return (arguments[self.source],)
+        assert parts is not None  # `BoundNames.of_call` has seen to that.
+        return parts.values(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A parsed template. `parse` makes it."""
+
+    text: str
+    parts: tuple[str | Placeholder, ...]
+    #: Whether it makes one name for each element of a list.
+    is_cart: bool = False
+
+    @property
+    def placeholders(self) -> Iterator[Placeholder]:
+        return (part for part in self.parts if isinstance(part, Placeholder))
+
+    def names(self, arguments: Mapping[str, object], parts: Parts | None = None) -> Iterator[str]:
+        """The name for these arguments and these parts of the request; of a cart, one for each element.
+
+        Raises `Malformed` for client data that can't be a name, `ConfigurationError` for arguments of a type
+        that the template can never take; the message has the template to write instead.
+        """
+        rows = zip(*[self._column(part, arguments, parts) for part in self.parts], strict=False)
+        for row in rows if self.is_cart else itertools.islice(rows, 1):
+            try:
+                yield check_name("".join(row))
+            except InvalidName as error:
+                raise Malformed(str(error)) from None
+
+    def _column(
+        self, part: str | Placeholder, arguments: Mapping[str, object], parts: Parts | None
+    ) -> Iterator[str]:
+        if isinstance(part, str):
+            return itertools.repeat(part)
+        values = part.values(arguments, parts)
+        if part.place.each is not None:
+            return values
+        try:
+            return itertools.repeat(next(values))
+        except Unfit as error:
+            raise ConfigurationError(self._unfit(part, arguments, error)) from None
+
+    def _unfit(self, placeholder: Placeholder, arguments: Mapping[str, object], error: Unfit) -> str:
+        problem = f"{placeholder.text} in the lock's name {self.text!r} {error}."
+        if placeholder.in_request:
+            return f"{problem} The key of a user has to be an int, a UUID or text."
+        value = arguments[placeholder.source]
+        if isinstance(value, str):
+            # Digits are most likely a number, of which a slug would take several spellings.
+            first = "int" if value.isdigit() else "slug"
+            return f"{problem} {_over_text(self.text, placeholder.text, placeholder.source, first)}"
+        return f"{problem} Pass its key, for example an int, as the argument {placeholder.source!r}."
+
+
+def parse(text: str) -> Template:
+    """Parse a template.
+
+    Raises `ConfigurationError` for what is not one; the message has the line to write instead.
+    """
+    if not isinstance(text, str):
+        raise ConfigurationError(
+            f"A lock's name is a str such as 'product_<int:id>' or a callable, not {type(text).__name__}."
+        )
+    if found := _FOREIGN.search(text):
+        line = text.replace(found.group(), f"<int:{found.group(1) or found.group(2) or 'id'}>")
+        raise ConfigurationError(
+            f"{found.group()} in the lock's name {text!r} is not filled in: write {line!r}."
+        )
+    parts: list[str | Placeholder] = []
+    for token in _TOKEN.finditer(text):
+        inside, literal, stray = token.groups()
+        if stray:
+            raise ConfigurationError(
+                f"The lock's name {text!r} has a {stray!r} without its partner: write for example "
+                "'product_<int:id>'."
+            )
+        parts.append(literal if literal is not None else _placeholder(text, token.group(), inside))
+    try:
+        # Placeholders stand for at least one character each.
+        check_name("".join(part if isinstance(part, str) else "0" for part in parts))
+    except InvalidName as error:
+        raise ConfigurationError(str(error)) from None
+    is_cart = _check_lists(text, [part for part in parts if isinstance(part, Placeholder)])
+    return Template(text, tuple(parts), is_cart)
+
+
+def _placeholder(text: str, written: str, inside: str) -> Placeholder:
+    match = _PLACEHOLDER.fullmatch(inside)
+    assert match is not None  # The expression matches anything.
+    converter, source = match["converter"], match["source"]
+    if converter is not None and (call := _ARGUMENTS.fullmatch(converter)):
+        line = text.replace(written, f"<{call['name']}:{source}>")
+        raise ConfigurationError(
+            f"Converters take no arguments in a lock's name: instead of {text!r} write {line!r}."
+        )
+    if converter is not None and converter not in CONVERTERS:
+        raise ConfigurationError(_unknown_converter(text, written, converter, source))
+    try:
+        where = place(source)
+    except NoPlace as error:
+        line = text.replace(written, _typed(error.instead, converter))
+        raise ConfigurationError(f"{written} in the lock's name {text!r} {error}: write {line!r}.") from None
+    if converter is not None:
+        return Placeholder(written, where, converter, CONVERTERS[converter])
+    if where.head == "user":
+        return Placeholder(written, where, None, convert_key)
+    if where.head != "argument":
+        raise ConfigurationError(
+            f"{written} in the lock's name {text!r} is what a client sends. "
+            f"{_over_text(text, written, source)}"
+        )
+    return Placeholder(written, where, None, convert_plain)
+
+
+def _typed(source: str, converter: str | None) -> str:
+    if converter is None and source == "user.pk":
+        return f"<{source}>"
+    return f"<{converter or 'int'}:{source}>"
+
+
+def _over_text(text: str, written: str, source: str, first: str = "int") -> str:
+    # One value has many spellings as text ('1', '01', '+1'), and each would be a lock of its own.
+    line = text.replace(written, f"<{first}:{source}>")
+    second = "slug" if first == "int" else "int"
+    return f"Text can spell one value in many ways. Write {line!r}, or '{second}:', {_OTHERS}"
+
+
+def _check_lists(text: str, placeholders: Sequence[Placeholder]) -> bool:
+    """Whether *text* goes through a list. Raises `ConfigurationError` if through two at once."""
+    lists = [placeholder for placeholder in placeholders if placeholder.place.each is not None]
+    if len({placeholder.place.each for placeholder in lists}) > 1:
+        prefix = text.partition("<")[0]
+        lines = ", ".join(repr(f"{prefix}{placeholder.text}") for placeholder in lists)
+        raise ConfigurationError(
+            f"The lock's name {text!r} goes through two lists, and which elements belong together is not "
+            f"known: write a name for each, @distributed_lock({lines}), or a callable."
+        )
+    return bool(lists)
+
+
+def _unknown_converter(text: str, written: str, converter: str, source: str) -> str:
+    known = ", ".join(CONVERTERS)
+    # The frameworks' own words for what is `str` here.
+    instead = "str" if converter in {"string", "path", "any"} else None
+    close = difflib.get_close_matches(converter, CONVERTERS, n=1)
+    guess = instead or (close[0] if close else "int")
+    line = text.replace(written, f"<{guess}:{source}>")
+    return (
+        f"No converter {converter!r} is known in the lock's name {text!r} (known: {known}): write {line!r}."
+    )
+
+
+#: A template, or what makes names of a call's arguments.
+NameSource = str | Callable[..., object]

@@ -1,0 +1,174 @@
+"""The lock services of one site, by alias: each client is made when it is first asked for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from distlock.engine.lifting import OnLifted
+from distlock.engine.loss import OnLost
+from distlock.errors import ConfigurationError, LockError
+from distlock.locks import Locks, connect
+from distlock.web.database import RowLocks
+from distlock.web.dummy import DummyLocks
+from distlock.web.settings.shape import DEFAULT_ALIAS, Service
+
+logger = logging.getLogger("distlock")
+
+
+class Services:
+    """Clients by alias. Threads share it.
+
+    *read* is called for the settings when they are first needed; *make*, once for each alias: see
+    `make_client`.
+    """
+
+    def __init__(
+        self, read: Callable[[], Mapping[str, Service]], make: Callable[[Service], Locks] | None = None
+    ) -> None:
+        self._read = read
+        self._make = make or make_client
+        self._mutex = threading.RLock()
+        self._settings: Mapping[str, Service] | None = None
+        self._clients: dict[str, Locks] = {}
+        self._standbys: dict[str, Locks] = {}
+
+    def __getitem__(self, alias: str) -> Locks:
+        """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+        client = self._clients.get(alias)
+        if client is not None:
+            return client
+        service = self.service(alias)
+        with self._mutex:
+            if alias not in self._clients:
+                made = self._clients[alias] = self._make(service)
+                made.place = _place(service)
+            return self._clients[alias]
+
+    def standby(self, alias: str) -> Locks | None:
+        """Whose rows are the locks of *alias* while its service is away; None: nothing runs then."""
+        service = self.service(alias)
+        if service.on_backend_down != "run":
+            return None
+        with self._mutex:
+            if alias not in self._standbys:
+                self._standbys[alias] = RowLocks(service)
+            return self._standbys[alias]
+
+    def service(self, alias: str) -> Service:
+        """The settings of *alias*. Raises `ConfigurationError` if there is no such alias."""
+        settings = self._settings
+        if settings is None:
+            settings = self._settings = self._read()
+        try:
+            return settings[alias]
+        except KeyError:
+            known = ", ".join(map(repr, settings))
+            raise ConfigurationError(
+                f"DISTLOCK has no alias {alias!r}, only {known}. Add it, or name one of these."
+            ) from None
+
+    def reset(self) -> None:
+        """Close the clients and forget the settings: they have changed."""
+        with self._mutex:
+            clients = [*self._clients.values(), *self._standbys.values()]
+            self._clients, self._standbys, self._settings = {}, {}, None
+        for client in clients:
+            client.close()
+
+
+def _place(service: Service) -> object:
+    """Where the locks of *service* are kept: two aliases with one place may differ in their words only."""
+    row = service.fence if service.scheme == "database" else None
+    return service.location, service.backend, service.prefix, dict(service.options), row
+
+
+def make_client(service: Service, on_lost: OnLost | None = None, on_lifted: OnLifted | None = None) -> Locks:
+    """The client of *service*. *on_lost*, *on_lifted*: told of lost locks and lifted fences; see `connect`.
+
+    Raises `ConfigurationError`; connects to nothing.
+    """
+    if service.scheme == "dummy":
+        return DummyLocks(service.prefix, ttl=service.ttl, timeout=service.timeout, era=service.era)
+    if service.scheme == "database":
+        return RowLocks(service)
+    try:
+        return connect(
+            service.location,
+            backend=service.backend,
+            prefix=service.prefix,
+            ttl=service.ttl,
+            timeout=service.timeout,
+            max_hold=service.max_hold,
+            max_waiters=service.max_waiters,
+            max_waiters_total=service.max_waiters_total,
+            era=service.era,
+            on_lost=on_lost,
+            on_lifted=on_lifted,
+            **service.options,
+        )
+    except (ConfigurationError, TypeError) as error:
+        # TypeError: an option with the name of an argument, or one that another library would take.
+        raise ConfigurationError(f"DISTLOCK[{service.alias!r}]: {error}") from error
+
+
+def refuse_unusable(service: Service) -> None:
+    """Raise `ConfigurationError` or `BackendUnavailable` if *service* is a directory that can't be used.
+
+    As the first lock would, but nothing is made there. No server is asked: what may be away just now is no
+    fault of the settings.
+    """
+    if service.scheme != "file":
+        return
+    # Where a site uses it, its system has what that needs.
+    from distlock.backends.file import usable
+
+    try:
+        usable.refuse_unusable(service.location)
+    except LockError as error:
+        raise type(error)(f"DISTLOCK[{service.alias!r}]: {error}") from error
+
+
+def warn_if_alone(service: Service) -> None:
+    """Log that *service* keeps no other process out, where it does not. For clients outside of debug mode."""
+    if service.scheme not in {"memory", "dummy"}:
+        return
+    why = "each process has locks of its own" if service.scheme == "memory" else "it keeps nobody out"
+    logger.warning(
+        "DISTLOCK[%r] uses the %s backend outside of debug mode: %s. Write a lock service that all servers "
+        'share, for example "LOCATION": "redis://localhost:6379/0", or "file:///var/lib/shop/locks" if there '
+        "is only one host.",
+        service.alias,
+        service.scheme,
+        why,
+    )
+
+
+def without_settings(debug: bool) -> dict[str, Service]:
+    """What serves where nothing is configured: this host's files, while debugging only.
+
+    The directory is ``$XDG_STATE_HOME/distlock`` (``~/.local/state/distlock``), one per user: a directory
+    under ``/tmp`` may be another one in each service of the host, and then two locks would be held at once.
+    """
+    if not debug:
+        raise ConfigurationError(
+            "DISTLOCK is not configured. Say which lock service all servers of this site share, for example "
+            'DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or '
+            '"file:///var/lib/shop/locks" if there is only one host.'
+        )
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "DISTLOCK is not configured, and this user has no home directory."
+        ) from error
+    location = (Path(home).absolute() / "distlock").as_uri()
+    logger.warning(
+        "DISTLOCK is not configured: locks are kept in %s and hold on this host only. "
+        "Without debug mode this is an error.",
+        location,
+    )
+    return {DEFAULT_ALIAS: Service(DEFAULT_ALIAS, location)}

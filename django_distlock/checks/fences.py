@@ -1,0 +1,112 @@
+"""The system check of fences: their databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from asgiref.sync import iscoroutinefunction
+from django.apps.config import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as Caution
+from django.db import connections
+from django.urls import get_resolver
+
+from distlock.errors import ConfigurationError
+from distlock.fence.row import TABLE
+from distlock.web.decorator import Guarded, guards_of
+from distlock.web.settings.database import fence_for
+from distlock.web.settings.shape import Service, read
+from django_distlock.checks.audit import guards_at
+from django_distlock.guarding.fence import check_database, database_of, make_table
+from django_distlock.guarding.remedies import async_with_fence
+from django_distlock.rules.applying import make_plan
+from django_distlock.rules.routes import routes
+
+
+@register(Tags.urls)
+def check_fences(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+    """That each fence names a database that can have one. Connects to nothing."""
+    found = dict.fromkeys(_problems(_services()))
+    return [Error(problem, id="distlock.E013") for problem in found]
+
+
+@register(Tags.database)
+def check_tables(
+    *,
+    app_configs: Sequence[AppConfig] | None = None,
+    databases: Sequence[str] | None = None,
+    **kwargs: object,
+) -> list[CheckMessage]:
+    """That the fence's table is there: ``check --database default``. Asks these databases only."""
+    fenced = set(_databases(_services())) if databases else set()
+    return [
+        # An error would stop the very 'migrate' that makes it.
+        Caution(
+            f"The table {TABLE}, which locks of this site need, is missing in the database {using!r}.",
+            hint=make_table(using),
+            id="distlock.W006",
+        )
+        for using in databases or ()
+        if using in fenced and TABLE not in connections[using].introspection.table_names()
+    ]
+
+
+def _services() -> dict[str, Service]:
+    try:
+        return read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"})
+    except ConfigurationError:
+        return {}  # `check_settings` says so.
+
+
+def _databases(services: dict[str, Service]) -> Iterator[str]:
+    """Those in which something is fenced, or locked by its row."""
+    fences = [service.fence for service in services.values()]
+    fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
+    for fence in fences:
+        try:
+            using = database_of(fence)
+        except ConfigurationError:
+            continue  # `check_fences` says so.
+        if using is not None:
+            yield using
+
+
+def _problems(services: dict[str, Service]) -> Iterator[str]:
+    for alias, service in services.items():
+        yield from _problem(f"DISTLOCK[{alias!r}]", service.fence)
+    for guarded in _guards():
+        told = guarded.told
+        if told.alias not in services:
+            continue
+        try:
+            fence = fence_for(services[told.alias], told)
+        except ConfigurationError as error:
+            yield f"{guarded.where}: {error}"
+            continue
+        if told.fence is not None:
+            yield from _problem(guarded.where, fence)
+        if fence and iscoroutinefunction(guarded.function):
+            row_is_lock = services[told.alias].scheme == "database"
+            yield async_with_fence(guarded, row_is_lock=row_is_lock)
+
+
+def _problem(where: str, fence: bool | str) -> Iterator[str]:
+    try:
+        if (using := database_of(fence)) is not None:
+            check_database(using)
+    except ConfigurationError as error:
+        yield f"{where}: {error}"
+
+
+def _guards() -> Iterator[Guarded]:
+    if not getattr(settings, "ROOT_URLCONF", None):
+        return
+    for route in routes(get_resolver().url_patterns):
+        try:
+            yield from (found.guarded for found in guards_at(route))
+        except ConfigurationError:
+            continue  # `check_names` says so.
+    if (plan := make_plan()) is not None:
+        for view in plan.views.values():
+            yield from guards_of(view)

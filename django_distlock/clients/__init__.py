@@ -1,0 +1,3 @@
+"""What ``locks`` gives: clients of lock services that know of Django's transactions."""
+
+from __future__ import annotations

@@ -1,0 +1,38 @@
+"""``locks["other"]`` and ``locks.lock("product_1")``, as Django's ``caches`` and ``cache``."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from distlock.lock import Lock
+from distlock.rlock import RLock
+from distlock.web.settings.shape import DEFAULT_ALIAS
+from django_distlock.clients.client import Client
+from django_distlock.clients.rows import RowClient
+from django_distlock.conf import services
+from django_distlock.guarding.fence import database_of
+
+
+class LockHandler:
+    """The clients of ``settings.DISTLOCK``. Its own methods are those of the default alias."""
+
+    def __getitem__(self, alias: str) -> Client:
+        """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+        client, service = cast(Client, services[alias]), services.service(alias)
+        using = database_of(service.fence) if service.scheme == "database" else None
+        return client if using is None else RowClient(client, using)
+
+    def lock(self, *names: str, **options: Any) -> Lock:
+        """A lock of the default alias; see `Client.lock`."""
+        return self[DEFAULT_ALIAS].lock(*names, **options)
+
+    def rlock(self, *names: str, **options: Any) -> RLock:
+        """A re-entrant lock of the default alias; see `Client.rlock`."""
+        return self[DEFAULT_ALIAS].rlock(*names, **options)
+
+    def close_all(self) -> None:
+        """Close every client. They may be used again."""
+        services.reset()
+
+
+locks = LockHandler()

@@ -1,0 +1,118 @@
+"""Who waits for a lock keeps no pooled connection: the holder may need it, to finish."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import connections
+
+from distlock.engine.steps import Gate, TaskGate, ThreadGate
+
+#: Who iterates over a queryset reads on from its cursor, and a lock of the session would be somebody else's.
+_USED = """
+    SELECT EXISTS (SELECT FROM pg_cursors WHERE is_holdable)
+        OR EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
+"""
+
+
+def giving_back(gate: Gate) -> Gate:
+    """*gate*, at which somebody sleeps who has given the pooled connections back."""
+    if isinstance(gate, ThreadGate):
+        return _InThread(gate)
+    return _InTask(gate) if isinstance(gate, TaskGate) else gate
+
+
+class _InThread:
+    __slots__ = ("_gate",)
+
+    may_stall = False
+
+    def __init__(self, gate: ThreadGate) -> None:
+        self._gate = gate
+
+    def wake(self) -> None:
+        self._gate.wake()
+
+    def alive(self) -> bool:
+        return self._gate.alive()
+
+    def wait(self, timeout: float) -> None:
+        give_back()
+        self._gate.wait(timeout)
+
+
+class _InTask:
+    """The connections are those of the thread where `sync_to_async` runs the database work of the task."""
+
+    __slots__ = ("_gate", "_given")
+
+    may_stall = True
+
+    def __init__(self, gate: TaskGate) -> None:
+        self._gate = gate
+        self._given = False
+
+    def wake(self) -> None:
+        self._gate.wake()
+
+    def alive(self) -> bool:
+        return self._gate.alive()
+
+    async def wait(self, timeout: float) -> None:
+        if self._given or not _may_be_pooled():
+            await self._gate.wait(timeout)
+            return
+        # Beside the wait: that thread may be busy with somebody else's work for longer than we wait.
+        giving = asyncio.ensure_future(sync_to_async(give_back)())
+        try:
+            await self._gate.wait(timeout)
+        finally:
+            # What was not begun by now never is: the connection may be needed from here on.
+            self._given = not giving.cancel()
+        if self._given:
+            giving.result()
+
+
+def _may_be_pooled() -> bool:
+    """Whether it is worth the way to another thread."""
+    return not _keeps() and any(
+        "pool" in one["OPTIONS"] or not one["ENGINE"].startswith("django.db.backends.")
+        for one in connections.settings.values()
+    )
+
+
+def _keeps() -> bool:
+    return bool(getattr(settings, "DISTLOCK_KEEP_CONNECTIONS", False))
+
+
+def give_back() -> None:
+    """Give this thread's pooled connections back, those that are idle and clean."""
+    if _keeps():
+        return
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and _is_pooled(connection) and _is_clean(connection):
+            connection.close()
+
+
+def _is_clean(connection: Any) -> bool:
+    if connection.in_atomic_block or not connection.autocommit:
+        return False
+    driver = connection.connection
+    if connection.vendor != "postgresql":
+        return True
+    # The driver knows of a BEGIN that the site has sent by itself. Idle is 0.
+    if driver.info.transaction_status:
+        return False
+    try:
+        [(used,)] = driver.execute(_USED).fetchall()
+    except Exception:  # broken: whoever uses it next is told
+        return False
+    return not used
+
+
+def _is_pooled(connection: Any) -> bool:
+    # Django's own wrappers for PostgreSQL and Oracle, and what others have made after them.
+    return getattr(connection, "pool", None) is not None

@@ -1,0 +1,65 @@
+"""Which threads wait for a lock just now, and for which: so that no holder waits for who waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from asgiref.sync import AsyncToSync, SyncToAsync
+
+from distlock.blocks import is_held_around
+from distlock.engine.steps import Gate
+from distlock.locks import Locks
+
+# No mutex: everybody writes first and reads then, so that one of two at least sees the other.
+_waits: dict[int, tuple[Locks, Sequence[str]]] = {}
+_watched: dict[Gate, int | None] = {}
+
+
+@contextmanager
+def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
+    """This thread waits for *names* of *client* while the block runs."""
+    me = threading.get_ident()
+    _waits[me] = client, names
+    try:
+        for gate, thread in tuple(_watched.items()):
+            if thread in {None, me}:
+                gate.wake()
+        yield
+    finally:
+        _waits.pop(me, None)
+
+
+@contextmanager
+def watched(gate: Gate, thread: int | None = None) -> Iterator[None]:
+    """*gate* is woken whenever *thread*, or any at all, begins to wait while the block runs."""
+    _watched[gate] = thread
+    try:
+        yield
+    finally:
+        del _watched[gate]
+
+
+def wait_for_us(threads: Sequence[int], client: Locks | None = None, names: Sequence[str] = ()) -> bool:
+    """Whether one of *threads* waits for a lock that is held by the running code, or by what it runs in.
+
+    *names* of *client* are held for certain: the code that ends them may run elsewhere.
+    """
+    for wanted, some in filter(None, map(_waits.get, threads)):
+        if client is not None and wanted.is_place_of(client) and not set(names).isdisjoint(some):
+            return True
+        if is_held_around(wanted, some):
+            return True
+    return False
+
+
+def request_threads() -> list[int]:
+    """Where `sync_to_async` does the work of the running request: a thread, none before the first work."""
+    executor: Any = getattr(AsyncToSync.executors, "current", None)
+    if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
+        executor = SyncToAsync.context_to_thread_executor.get(request)
+    # They don't say it in public. Of another kind, which a server may give, no thread is known.
+    threads = [*getattr(executor, "_threads", ()), getattr(executor, "_work_thread", None)]
+    return [thread.ident for thread in threads if thread is not None and thread.ident is not None]

@@ -1,0 +1,3 @@
+"""The guard around a view or a function: where it stands, its transactions, its fence, its answers."""
+
+from __future__ import annotations

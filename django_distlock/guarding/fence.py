@@ -1,0 +1,151 @@
+"""The fence's row in Django's databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import Any
+
+from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+
+from distlock.errors import ConfigurationError
+from distlock.fence.passing import Begin, begin_fenced
+from distlock.fence.prune import prune as prune_rows
+from distlock.fence.row import RolledBack
+from distlock.fence.trouble import ends_transaction
+from distlock.fence.unused import unless_unused
+from distlock.grant import Grant
+from django_distlock.guarding.after_commit import Later
+
+
+@contextmanager
+def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None]:
+    """A transaction of the database *using* that is committed only if no later grant's was.
+
+    So are those that begin in its ``on_commit`` hooks: see `Later`. *left*: seconds that may be waited for
+    those of earlier grants. Raises `LockLost`, `LockTimeout`.
+    """
+
+    def begin() -> AbstractContextManager[object]:
+        # durable: inside another block it would pass the fence too late.
+        return transaction.atomic(using=using, durable=True)
+
+    def again(begin: Begin, left: Callable[[], float]) -> object:
+        return begin_fenced(begin, _Connection(using), grant, left, make_table(using), again=True)
+
+    later = Later(grant, using, again)
+    with (
+        later.watched(),
+        begin_fenced(begin, _Connection(using), grant, left, make_table(using)),
+        _undivided(grant, using),
+    ):
+        yield
+        later.watch()
+
+
+@contextmanager
+def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
+    """In the last transaction of *grant*: if the block writes nothing, its names get no row by it."""
+    connection = connections[using]
+
+    def goes_on() -> bool:
+        # A hook's own transaction may rely on what was read in this one.
+        return bool(connection.needs_rollback or connection.run_on_commit)
+
+    with unless_unused(_Connection(using), grant, goes_on):
+        yield
+
+
+@contextmanager
+def _undivided(grant: Grant, using: str) -> Iterator[None]:
+    """Raise `RolledBack` at the end of the block if it was not all in one transaction.
+
+    MySQL and MariaDB end it where they find a deadlock. Who catches that error and goes on is in another
+    transaction, which has passed no fence.
+    """
+    connection = connections[using]
+    if connection.vendor != "mysql":
+        yield
+        return
+    ended: list[Exception] = []
+
+    def watch(execute: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return execute(*arguments)
+        except Exception as error:
+            if ends_transaction(error):
+                ended.append(error)
+                connection.needs_rollback = True
+            raise
+
+    with connection.execute_wrapper(watch):
+        yield
+    if ended:
+        raise RolledBack(grant.names) from ended[0]
+
+
+def prune(using: str, days: float, dry_run: bool) -> int:
+    """See `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
+    database_of(using)
+    check_database(using)
+
+    def begin() -> AbstractContextManager[object]:
+        return transaction.atomic(using=using, durable=True)
+
+    return prune_rows(begin, _Connection(using), days, make_table(using), dry_run)
+
+
+def database_of(fence: bool | str) -> str | None:
+    """The alias of the database that *fence* means; None: none.
+
+    Raises `ConfigurationError` if there is no such database.
+    """
+    if not fence:
+        return None
+    using = DEFAULT_DB_ALIAS if fence is True else fence
+    if using not in connections.settings:
+        known = ", ".join(map(repr, connections.settings))
+        raise ConfigurationError(f"fence={using!r} names no database of DATABASES, which has {known}.")
+    return using
+
+
+def check_database(using: str) -> None:
+    """Raise `ConfigurationError` if nothing can be fenced in the database *using*. Connects to nothing."""
+    connection = connections[using]
+    if connection.vendor not in {"postgresql", "mysql", "sqlite"}:
+        raise ConfigurationError(
+            f"The database {using!r} is {connection.vendor}, and a fence needs PostgreSQL, MariaDB, MySQL or "
+            "SQLite: leave fence= and FENCE out."
+        )
+
+
+def make_table(using: str) -> str:
+    """What to do where the table is missing."""
+    installed = apps.is_installed("django_distlock")
+    install = "" if installed else 'Write INSTALLED_APPS += ["django_distlock"]. '
+    database = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
+    return f"{install}Run: manage.py migrate distlock{database}"
+
+
+class _Connection:
+    """One of Django's connections, as the fence needs it."""
+
+    def __init__(self, using: str) -> None:
+        self._connection: Any = connections[using]
+        self.database = using
+        # Django tells nobody that a transaction has begun.
+        self.listened = False
+
+    @cached_property
+    def kind(self) -> str:
+        # Asking costs a query the first time, and only Django's wrapper for both of them can be asked.
+        mariadb = getattr(self._connection, "mysql_is_mariadb", False)
+        return "mariadb" if mariadb else str(self._connection.vendor)
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            rows: Sequence[Sequence[Any]] = cursor.fetchall() if cursor.description else ()
+            return rows

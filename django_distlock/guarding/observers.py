@@ -1,0 +1,64 @@
+"""Who observes the guards of a site: receivers of signals, and the ``Server-Timing`` header."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+
+from distlock.web.decorator import Guarded
+from distlock.web.observer import Observer, together
+from distlock.web.signals import Signals
+from distlock.web.timing import Stopwatch, add_header
+from django_distlock import conf
+from django_distlock.guarding.placement import bound_method
+from django_distlock.guarding.viewclasses import is_api_view, view_class
+from django_distlock.signals import lock_acquired, lock_refused, lock_released
+
+#: Where a rule's wrapper keeps the view that it stands around: the site knows no other.
+BEHIND_RULE = "__distlock_view__"
+
+#: Where a request keeps the stopwatches of its guards.
+_STOPWATCHES = "_distlock_stopwatches"
+
+
+def sender_of(guarded: Guarded) -> object:
+    """What *guarded* stands on, as the modules of the site name it: a function, or the class of a view."""
+    if (bound := bound_method(guarded.function)) is not None:
+        # `method_decorator` makes a guard for each call, and the class has one name for all of them.
+        return getattr(type(bound.func.__self__), bound.func.__name__)
+    view = getattr(guarded.wrapper, BEHIND_RULE, guarded.wrapper)
+    cls = view_class(view)
+    # Nobody can name the class that @api_view makes.
+    return view if cls is None or is_api_view(cls) else cls
+
+
+def observer_for(guarded: Guarded, request: Any) -> Observer | None:
+    """Who observes this call of *guarded*; None if nobody does.
+
+    *request*: Django's, or that of REST framework around it; None for a plain function.
+    """
+    request = getattr(request, "_request", request)
+    return together(_signals(guarded, request), _stopwatch(request))
+
+
+def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
+    """Let *response* say how long the guards of *request* waited for their locks, and held them."""
+    add_header(getattr(request, _STOPWATCHES, ()), response.headers)
+
+
+def _signals(guarded: Guarded, request: HttpRequest | None) -> Observer | None:
+    signals = (lock_acquired, lock_refused, lock_released)
+    if not any(signal.receivers for signal in signals):
+        return None
+    sends = (partial(signal.send_robust, sender_of(guarded)) for signal in signals)
+    return Signals(*sends, where=guarded.where, alias=guarded.told.alias, request=request)
+
+
+def _stopwatch(request: HttpRequest | None) -> Observer | None:
+    if request is None or not conf.server_timing():
+        return None
+    stopwatch = Stopwatch()
+    request.__dict__.setdefault(_STOPWATCHES, []).append(stopwatch)
+    return stopwatch

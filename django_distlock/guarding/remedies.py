@@ -1,0 +1,100 @@
+"""What to say, and the line to write, where a guard can't hold what it promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told
+from distlock.web.settings.shape import DEFAULT_ALIAS
+from django_distlock.conf import MIDDLEWARE
+from django_distlock.guarding.transactions import ABOVE, EveryAlias
+from django_distlock.guarding.viewclasses import with_methods
+
+
+def above_the_class(told: Told, cls: type, method: str, route: str | None) -> str:
+    """Instead of on one of its methods. *method*: what that answers; '' for ``dispatch``.
+
+    *route*: the name of the route, if it leads to an action of a view set.
+    """
+    if route:
+        # Above the class it would lock the other actions, too, and their routes may not have the arguments.
+        return (
+            f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, "methods": '
+            f'[{method!r}], "lock": …}}].'
+        )
+    guard = with_methods(told, method) if method else told
+    return f"Write @{guard} above the class {cls.__name__}."
+
+
+def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
+    """For the async view that Django would refuse under ``ATOMIC_REQUESTS``, did our mark not keep it."""
+    line = "@transaction.non_atomic_requests above it"
+    if on_class:
+        line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
+    for alias in every.atomic_requests():
+        yield (
+            f"{guarded.where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't "
+            f"do for async views. Write {line}, and open transactions in functions that sync_to_async() runs."
+        )
+
+
+def async_with_fence(guarded: Guarded, *, row_is_lock: bool = False) -> str:
+    """*row_is_lock*: the fence is that of the backend 'database', and was not asked for."""
+    why = "is locked by a row, with the backend 'database'" if row_is_lock else "has a fence"
+    return (
+        f"{guarded.where} is async and {why}, and Django opens no transactions around async code. "
+        "Write a plain 'def', or write the guard on the function that sync_to_async() runs."
+    )
+
+
+def async_in_rest(told: Told, cls: type) -> str:
+    return (
+        f"{cls.__module__}.{cls.__qualname__} is an async view of REST framework, which @{told} does not "
+        "guard: write 'def', or 'async with locks.lock(…):' in its methods if its dispatch() awaits them."
+    )
+
+
+def below_api_view(guarded: Guarded) -> str:
+    return f"@distributed_lock stands below @api_view on {guarded.where}: write it above."
+
+
+def too_early(guarded: Guarded, cls: type) -> str:
+    """For a method that has returned before the view does its work."""
+    return (
+        f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.told} above "
+        f"the class {cls.__name__}."
+    )
+
+
+def around_everything(told: Told, request: Any) -> str:
+    """For a guard on what *request* was led to that is inside a transaction of somebody else's."""
+    if (match := getattr(request, "resolver_match", None)) is None:
+        return ABOVE
+    methods = () if request.method in UNSAFE_METHODS else (request.method,)
+    return f"{ABOVE} Or lock the route, around all of them. {as_rule(told, match.view_name, methods)}"
+
+
+def as_rule(told: Told, route: str | None, methods: Collection[str] = ()) -> str:
+    """The line that locks the *route* of this name as *told*, around everything.
+
+    *methods*: what is to be locked, where *told* does not say.
+    """
+    # What a function makes names of is the site's to write.
+    names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in told.names.sources]
+    written: dict[str, object] = {"route": route or "…"}
+    if methods or told.methods:
+        written["methods"] = sorted(told.methods or methods)
+    if told.alias != DEFAULT_ALIAS:
+        written["alias"] = told.alias
+    written |= {
+        word: value for word in ("timeout", "ttl", "fence") if (value := getattr(told, word)) is not None
+    }
+    line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")
+    lock = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+    name = "" if route else " Give the route a name, and write that in it."
+    return (
+        f'Write DISTLOCK_RULES = [{line[:-1]}, "lock": {lock}}}] instead of the decorator, with '
+        f"{MIDDLEWARE!r} in MIDDLEWARE.{name}"
+    )

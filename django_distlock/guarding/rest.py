@@ -1,0 +1,198 @@
+"""Django REST framework: the lock is taken after authentication, permissions and throttling.
+
+All of these run in `APIView.dispatch`, before it calls the handler. So the handler is what is guarded, on the
+view that serves one request, and Django is told to open no transaction around that.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from django.db import connections, transaction
+from django.http import HttpRequest
+from rest_framework.exceptions import APIException
+
+from distlock.errors import ConfigurationError, LockError
+from distlock.web.answers import Answer
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
+from django_distlock.guarding.classes import guarded_callback
+from django_distlock.guarding.guarded_call import run
+from django_distlock.guarding.placement import Standing
+from django_distlock.guarding.remedies import async_in_rest
+from django_distlock.guarding.request import keep_body
+from django_distlock.guarding.responses import answer_to
+from django_distlock.guarding.transactions import Opened, ViewTransactions, take_over
+from django_distlock.guarding.viewclasses import refuse_own_dispatch, view_class
+
+#: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
+_GUARDS = "_distlock_guards"
+
+#: What marks a view whose handler is guarded.
+_GUARDED = "_distlock_guarded"
+
+#: What marks a dispatch that looks for them.
+_LOOKS = "_distlock_looks"
+
+
+class Refused(APIException):  # type: ignore[misc]  # REST framework has no types
+    """A lock kept the request out. The site's ``EXCEPTION_HANDLER`` gets it as it gets any other."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.status_code = answer.status
+        self.code = answer.code
+        # REST framework's handler makes Retry-After of it.
+        self.wait = answer.retry_after
+        # As it is: the base class would turn numbers into text.
+        self.detail = answer.problem()
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail['detail']}"
+
+    def get_codes(self) -> str:
+        return self.code
+
+    def get_full_details(self) -> dict[str, object]:
+        return {"message": self.detail, "code": self.code}
+
+
+@contextmanager
+def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
+    """Lock errors of the block become `Refused`."""
+    try:
+        yield
+    except LockError as error:
+        answer = answer_to(error, guarded.where, guarded.told.responds)
+        if answer is None:
+            raise
+        view.headers["Cache-Control"] = "no-store"
+        raise Refused(answer) from error
+
+
+def guard_callback(
+    callback: Callable[..., Any], told: Told, *, methods: frozenset[str] | None, when: When | None
+) -> Callable[..., Any]:
+    """*callback*, of a view of REST framework, guarded."""
+    cls: Any = view_class(callback)
+    if cls.view_is_async:
+        raise ConfigurationError(async_in_rest(told, cls))
+    guarded = guarded_callback(callback, told, methods=methods, when=when)
+    refuse_own_dispatch(guarded, cls)
+
+    @functools.wraps(callback)
+    def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        around = request.__dict__.setdefault(_GUARDS, [])
+        if not guarded.locks_method(request.method):
+            if around:
+                # The guard around this one opens the transaction when its lock is taken.
+                return callback(request, *args, **kwargs)
+            with transactions.unlocked():
+                return callback(request, *args, **kwargs)
+        around.append((guarded, of_handler))
+        try:
+            return callback(request, *args, **kwargs)
+        finally:
+            # Still there if something between here and dispatch() has answered.
+            if (guarded, of_handler) in around:
+                around.remove((guarded, of_handler))
+
+    every = take_over(wrapper, callback)
+    transactions = ViewTransactions(every, guarded.where, callback)
+    of_handler = ViewTransactions(every, guarded.where)
+    guarded.mark(wrapper)
+    _let_dispatch_look(cls)
+    return wrapper
+
+
+def run_dispatch(guarded: Guarded, transactions: Opened, body: Callable[[], Any], standing: Standing) -> Any:
+    """Run *body*, the dispatch of a view that is guarded there."""
+    if standing.request.method not in (guarded.methods or UNSAFE_METHODS):
+        if hasattr(standing.view, _GUARDED):
+            return body()
+        with transactions.unlocked():
+            return body()
+    refuse_own_dispatch(guarded, type(standing.view))
+    _guard_handler(standing.view, standing.request, guarded, transactions)
+    return body()
+
+
+def _let_dispatch_look(cls: Any) -> None:
+    """Let the dispatch of *cls* guard the handlers for which its requests carry a guard."""
+    inner = cls.__dict__.get("dispatch")
+    if hasattr(inner, _LOOKS):
+        return
+    inner = cls.dispatch
+
+    @functools.wraps(inner)
+    def dispatch(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        guards = request.__dict__.get(_GUARDS, [])
+        while guards:
+            _guard_handler(self, request, *guards.pop())
+        return inner(self, request, *args, **kwargs)
+
+    setattr(dispatch, _LOOKS, True)
+    cls.dispatch = dispatch
+
+
+def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactions: Opened) -> None:
+    """Let *view*, which serves this *request* only, take the lock when its handler is called."""
+    handle = view.handle_exception
+    unhandled: list[Exception] = []
+
+    def handle_exception(error: Exception) -> Any:
+        if error in unhandled:
+            # It was handled once, inside the transaction.
+            raise error
+        with _apart():
+            return handle(error)
+
+    # Also where nobody answers the method.
+    view.handle_exception = handle_exception
+    name = (request.method or "").lower()
+    handler = getattr(view, name, None)
+    if name not in view.http_method_names or handler is None:
+        return
+
+    keep_body(request, guarded.names)
+    innermost = not hasattr(view, _GUARDED)
+    setattr(view, _GUARDED, True)
+
+    def handler_in_transaction(*args: Any, **kwargs: Any) -> Any:
+        # Under ATOMIC_REQUESTS exceptions are handled inside the transaction: the handler rolls it back.
+        try:
+            with refusing(guarded, view):
+                return handler(*args, **kwargs)
+        except Exception as error:
+            try:
+                return handle(error)
+            except Exception:
+                unhandled.append(error)
+                raise
+
+    @functools.wraps(handler)
+    def guarded_handler(rest_request: Any, *args: Any, **kwargs: Any) -> Any:
+        def body() -> Any:
+            return handler_in_transaction(rest_request, *args, **kwargs)
+
+        given = (rest_request, *args)
+        if guarded.when is not None and not guarded.when(*given, **kwargs):
+            if innermost:
+                with transactions.unlocked():
+                    return body()
+            return body()
+        with refusing(guarded, view):
+            return run(guarded, transactions, body, given, kwargs, rest_request)
+
+    setattr(view, name, guarded_handler)
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """REST framework's exception handler rolls back what is open: not what `TestCase` has opened."""
+    with ExitStack() as stack:
+        for connection in connections.all(initialized_only=True):
+            if connection.in_atomic_block:
+                stack.enter_context(transaction.atomic(using=connection.alias))
+        yield

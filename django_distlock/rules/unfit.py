@@ -1,0 +1,137 @@
+"""What a rule can't lock, and would therefore leave unlocked or broken: told before anything is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+from django.urls import URLPattern
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
+from distlock.web.names.sources import Names
+from distlock.web.names.templates import Template
+from distlock.web.rules import Rule, overlaps, unknown_route
+from django_distlock.conf import services
+from django_distlock.guarding.transactions import EveryAlias
+from django_distlock.guarding.viewclasses import methods_of
+from django_distlock.rules.routes import Route, misfits
+
+View = Callable[..., Any]
+
+
+def find_problems(
+    rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
+) -> Iterator[ConfigurationError]:
+    """What is wrong with *rules*, by route, in a site with the routes *found*."""
+    places: dict[str, list[Route]] = {}
+    for route in found:
+        if route.name:
+            places.setdefault(route.name, []).append(route)
+    for name, here in rules.items():
+        if name not in places:
+            yield unknown_route(here[0], places)
+            continue
+        yield from overlaps(here)
+        for rule in here:
+            for problem in _of_rule(rule, places[name]):
+                yield ConfigurationError(f"DISTLOCK_RULES, {rule}: {problem}")
+    yield from _shared_patterns(rules, found)
+
+
+def _of_rule(rule: Rule, places: Sequence[Route]) -> Iterator[str]:
+    try:
+        services.service(rule.told.alias)
+    except ConfigurationError as error:
+        yield str(error)
+    yield from _methods_not_taken(rule, [route.pattern.callback for route in places])
+    for route in places:
+        view = route.pattern.callback
+        try:
+            guarded = Guarded(view, rule.told, methods=UNSAFE_METHODS)
+        except ConfigurationError as error:
+            yield str(error)
+            continue
+        for misfit in misfits(guarded, route, written='"lock": {}'):
+            yield f"{misfit.message} {misfit.hint}"
+        if iscoroutinefunction(view):
+            yield from _async_in_transaction(guarded.where, view)
+        yield from _names_below(guarded, view)
+
+
+def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
+    taken: set[str] = set()
+    for view in views:
+        methods = methods_of(view)
+        if methods is None:
+            return  # A view that does not say.
+        taken |= methods
+    told = rule.told.methods
+    useless = UNSAFE_METHODS if told is None else told - taken - {"HEAD"}
+    if useless and (told is not None or taken.isdisjoint(useless)):
+        yield (
+            f"the view takes only {', '.join(sorted(taken))}, so that {', '.join(sorted(useless))} would "
+            f'never be locked: write "methods": {sorted(taken - {"HEAD", "OPTIONS"})}, or leave the rule out.'
+        )
+
+
+def _async_in_transaction(where: str, view: View) -> Iterator[str]:
+    for alias in _opted_out(view).atomic_requests():
+        yield (
+            f"{where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't do for "
+            "async views: write @transaction.non_atomic_requests above it, and open transactions in "
+            "functions that sync_to_async() runs."
+        )
+
+
+def _names_below(rule: Guarded, view: View) -> Iterator[str]:
+    """A decorator that locks other names than the rule, inside the transaction that the rule opens."""
+    outer = _spelled(rule.told.names)
+    if outer is None or not _opted_out(view).atomic_requests():
+        return
+    for below in guards_of(view):
+        if below.methods is not None and below.methods.isdisjoint(rule.methods or ()):
+            continue
+        inner = _spelled(below.told.names)
+        if inner is None or (below.told.alias == rule.told.alias and inner <= outer):
+            continue
+        both = [source.text for names in (rule.told.names, below.told.names) for source in names.templates]
+        yield (
+            f"{below.where} has {below.told} already, and under ATOMIC_REQUESTS no other lock can be taken "
+            f'inside the rule\'s: name all in one place, "lock": {list(dict.fromkeys(both))}.'
+        )
+
+
+def _spelled(names: Names) -> set[tuple[str, ...]] | None:
+    """The templates, without their converters; None if callables make names, too."""
+    if len(names.templates) < len(names.sources):
+        return None
+    return {_parts(template) for template in names.templates}
+
+
+def _parts(template: Template) -> tuple[str, ...]:
+    return tuple(part if isinstance(part, str) else f"<{part.source}>" for part in template.parts)
+
+
+def _opted_out(view: View) -> EveryAlias:
+    return EveryAlias(getattr(view, "_non_atomic_requests", ()))
+
+
+def _shared_patterns(
+    rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
+) -> Iterator[ConfigurationError]:
+    """URL patterns that are included at several places, with different rules for these."""
+    first: dict[URLPattern, Route] = {}
+    for route in found:
+        other = first.setdefault(route.pattern, route)
+        if _written(rules, route) != _written(rules, other):
+            yield ConfigurationError(
+                f"DISTLOCK_RULES lock only one of {other.name!r} and {route.name!r}, or each in its own way, "
+                "and they are one URL pattern, included twice: what one locks the other would not. Write the "
+                "same rule for both."
+            )
+
+
+def _written(rules: Mapping[str, Sequence[Rule]], route: Route) -> list[tuple[str, object]]:
+    return [(str(rule.told), rule.when) for rule in rules.get(route.name or "", ())]

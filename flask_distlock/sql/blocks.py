@@ -1,0 +1,162 @@
+"""``with locks.lock("product_1"):`` in an app with Flask-SQLAlchemy, with a guard's care for the session."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Self
+
+from distlock.around import Around
+from distlock.current import Held, Kept
+from distlock.engine.steps import Gate, Steps
+from distlock.grant import Grant
+from distlock.locks import Locks
+from distlock.owner import current_owner
+from distlock.several import NamesGrant
+from distlock.web.guard import kept_for, refuse_kept
+from distlock.web.nesting import block_waiting
+from flask_distlock.sql.opened import inside_guard
+from flask_distlock.sql.sessions import Sessions
+
+#: What messages call it.
+BLOCK = "The block of locks.lock(…)"
+
+
+class SessionClient(Locks):
+    """What ``locks["alias"]`` gives: *client*, whose locks end what the session has read before them."""
+
+    def __init__(self, client: Locks, sessions: Sessions) -> None:
+        super().__init__(client._engine, client.prefix, client.timeout)
+        self.place = client.place
+        self.keeps_out = client.keeps_out
+        self._client = client
+        self._sessions = sessions
+
+    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        if (again := kept_for(self, names)) is not None and again.kept is not None:
+            return EnteredGrant(_of_names(again.grant, names), again.kept)
+        transactions = self._sessions.transactions(BLOCK, is_view=False)
+        transactions.refuse_open(names, nested=inside_guard())
+        refuse_kept(self, names)
+        with block_waiting(self, names, seconds) as most:
+            grant = yield from self._client._acquire(names, gate, most, ttl)
+        return None if grant is None else SessionGrant(grant, self._client, self._sessions)
+
+
+def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
+    """What *grant* has of *names*."""
+    if len(names) == len(grant.names):
+        return grant
+    parts = [grant.parts[name] for name in names]
+    return parts[0] if len(parts) == 1 else NamesGrant(parts)
+
+
+class _Ending(Around):
+    """*grant*, but for its end. *whole*: what it is one name of; each name may end by itself."""
+
+    __slots__ = ("_ended", "_whole")
+
+    def __init__(self, grant: Grant, whole: Self | None = None) -> None:
+        super().__init__(grant)
+        self._whole = whole
+        self._ended = False
+
+    @property
+    def released(self) -> bool:
+        return self._over() or self._grant.released
+
+    @property
+    def parts(self) -> Mapping[str, Grant]:
+        parts = self._grant.parts
+        if len(parts) == 1:
+            return dict.fromkeys(parts, self)
+        return {name: self._part(part) for name, part in parts.items()}
+
+    def remaining(self) -> float:
+        return 0.0 if self._over() else self._grant.remaining()
+
+    def _over(self) -> bool:
+        return self._ended or (self._whole is not None and self._whole._ended)
+
+    def _part(self, part: Grant) -> Self:
+        raise NotImplementedError
+
+    def _release(self, until: float = math.inf) -> Steps[None]:
+        if not self._over():
+            self._ended = True
+            yield from self._end()
+
+    def _let_go(self, error: BaseException) -> None:
+        if not self._over():
+            self._ended = True
+            self._drop(error)
+
+    def _end(self) -> Steps[None]:
+        raise NotImplementedError
+
+    def _drop(self, error: BaseException) -> None:
+        """`_end` for who was interrupted by *error*: without I/O."""
+        raise NotImplementedError
+
+
+class SessionGrant(_Ending):
+    """What is open in the session at its end keeps it: whoever commits that does so under the lock."""
+
+    __slots__ = ("_client", "_sessions")
+
+    def __init__(self, grant: Grant, client: Locks, sessions: Sessions, whole: Self | None = None) -> None:
+        super().__init__(grant, whole)
+        self._client = client
+        self._sessions = sessions
+
+    def _part(self, part: Grant) -> Self:
+        return type(self)(part, self._client, self._sessions, self)
+
+    def _end(self) -> Steps[None]:
+        later = None
+        try:
+            held = Held(self._client, self._grant, current_owner())
+            transactions = self._sessions.transactions(BLOCK, is_view=False)
+            later = transactions.leave(held, failed=sys.exc_info()[0] is not None)
+        finally:
+            if later is None:
+                yield from self._grant._release()
+        if later is not None:
+            later.callback(self._grant.release)
+
+    def _drop(self, error: BaseException) -> None:
+        self._grant._let_go(error)
+
+
+class EnteredGrant(_Ending):
+    """A lock that the request keeps, entered again."""
+
+    __slots__ = ("_inside", "_kept")
+
+    def __init__(self, grant: Grant, kept: Kept, whole: Self | None = None) -> None:
+        super().__init__(grant, whole)
+        self._kept = kept
+        #: Those names that have not ended yet.
+        self._inside = {*grant.names}
+        if whole is None:
+            kept.__enter__()
+
+    def _part(self, part: Grant) -> Self:
+        return type(self)(part, self._kept, self)
+
+    def _end(self) -> Steps[None]:
+        self._leave()
+        yield from ()
+
+    def _drop(self, error: BaseException) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._whole is None:
+            self._kept.__exit__()
+            return
+        self._whole._inside.difference_update(self.names)
+        if not self._whole._inside and not self._whole._ended:
+            self._whole._ended = True
+            self._kept.__exit__()

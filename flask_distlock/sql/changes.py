@@ -1,0 +1,154 @@
+"""Whether a session has changed something: SQLAlchemy's word, and the database's own. No SQL is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
+
+from flask_distlock.sql.told import (
+    FENCE,
+    LOCKING,
+    WRITING,
+    Seen,
+    changed,
+    commits_by_itself,
+    holds,
+    seen_at_begin,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
+
+class Work(NamedTuple):
+    """How many statements were sent in a transaction."""
+
+    all: int
+    #: Those that have given no rows, such as what sets something until the transaction ends.
+    acts: int
+
+
+class Changes:
+    """What the sessions of one app have changed in the transactions that are open."""
+
+    def __init__(self) -> None:
+        #: The connections of the open transactions, with what was seen when they began. None: each statement
+        #: is committed when it is sent.
+        self._begun: WeakKeyDictionary[Session, dict[Connection, Seen | None]] = WeakKeyDictionary()
+        #: Whose transactions connections are in.
+        self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
+        #: Sessions that have sent changes to the database, so that they look clean and are not.
+        self._sent: WeakSet[Session] = WeakSet()
+        #: What statements were that have changed nothing, and leave locks for which changes would be taken.
+        self._quiet: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
+        self._work: WeakKeyDictionary[Session, Work] = WeakKeyDictionary()
+
+    def begin(self, session: Session, database: Connection) -> None:
+        """*session* has begun a transaction on *database*."""
+        from sqlalchemy import event
+
+        begun = self._begun.setdefault(session, {})
+        if commits_by_itself(database):
+            # What is sent is committed: there is nothing that somebody could forget.
+            begun[database] = None
+            return
+        self._in[database] = session
+        event.listen(database, "after_cursor_execute", self._executed)
+        begun[database] = seen_at_begin(database)
+
+    def end(self, session: Session) -> None:
+        """The transaction of *session* has ended."""
+        self._sent.discard(session)
+        self._work.pop(session, None)
+        self._quiet.pop(session, None)
+        self._begun.pop(session, None)
+
+    def known(self, session: Session) -> bool:
+        """Whether SQLAlchemy knows of changes that a COMMIT would write."""
+        if session.new or session.deleted or any(map(session.is_modified, session.dirty)):
+            return True
+        return session in self._sent and session.in_transaction()
+
+    def of(self, session: Session) -> bool | None:
+        """Whether *session* has changes; None: its database can't tell, and SQLAlchemy knows of none."""
+        if self.known(session):
+            return True
+        quiet = self._quiet.get(session, set())
+        begun = self._begun.get(session, {}).items()
+        told = {changed(database, before, quiet) for database, before in begun if before is not None}
+        return True if True in told else None if None in told else False
+
+    def held(self, session: Session) -> bool | None:
+        """Whether the end of *session*, which has no changes, lets locks go that its site has taken.
+
+        None: its database can't tell, or nobody has seen how the transaction began.
+        """
+        if session not in self._begun:
+            return None
+        told = {holds(database) for database in self._begun[session]}
+        return True if True in told else None if None in told else False
+
+    def work(self, session: Session) -> Work:
+        """What *session* has done in its transaction."""
+        return self._work.get(session, Work(0, 0))
+
+    def _executed(
+        self, database: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+    ) -> None:
+        session = self._in.get(database)
+        if session is None:
+            return
+        if FENCE in context.execution_options:
+            # The fence's own row is no change of the site's.
+            if (begun := self._begun.get(session)) is not None and database.dialect.name == "sqlite":
+                begun[database] = seen_at_begin(database)
+            return
+        asked, acted = self.work(session)
+        acts = cursor.description is None and not _is_savepoint(context)
+        self._work[session] = Work(asked + 1, acted + acts)
+        if _changes(database, cursor, context):
+            self._sent.add(session)
+        elif word := _quiet(cursor, context):
+            self._quiet.setdefault(session, set()).add(word)
+
+
+def _is_savepoint(context: Any) -> bool:
+    """Whether the statement that *context* is about is one of ``session.begin_nested()``."""
+    from sqlalchemy.sql import elements
+
+    kinds = elements.SavepointClause, elements.ReleaseSavepointClause, elements.RollbackToSavepointClause
+    return isinstance(getattr(context.compiled, "statement", None), kinds)
+
+
+def _changes(database: Connection, cursor: Any, context: Any) -> bool:
+    """Whether the statement that *context* is about has changed rows, as far as it tells."""
+    if context.isinsert and cursor.description is not None and database.dialect.name == "sqlite":
+        # It counts them only when what they return has been fetched.
+        return True
+    if context.isinsert:
+        return bool(cursor.rowcount)
+    if context.isupdate or context.isdelete:
+        return bool(cursor.rowcount)
+    # What gives no rows was no reading, in whatever words; SET and SAVEPOINT count none.
+    if cursor.description is None and cursor.rowcount > 0:
+        return True
+    word, rows = _tag(cursor)
+    return word in WRITING and rows > 0
+
+
+def _quiet(cursor: Any, context: Any) -> str:
+    """What the statement that *context* is about, which has changed nothing, was to do."""
+    if (word := _tag(cursor)[0]) in WRITING | LOCKING:
+        return word
+    writes = context.isinsert or context.isupdate or context.isdelete or cursor.description is None
+    # Of other drivers than psycopg.
+    return "UPDATE" if not word and writes and cursor.rowcount == 0 else ""
+
+
+def _tag(cursor: Any) -> tuple[str, int]:
+    """What PostgreSQL calls the statement of *cursor*, and how many rows it says. Others call it nothing."""
+    words = str(getattr(cursor, "statusmessage", None) or "").split()
+    if words and words[-1].isdigit():
+        return words[0], int(words[-1])
+    return " ".join(words), 0

@@ -1,0 +1,114 @@
+"""Which fences the transactions of a session pass: all those of the guards around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from flask import has_app_context
+from flask.globals import app_ctx
+
+from distlock.errors import ConfigurationError, LockError, LockLost
+from distlock.fence.issuing import RowGrant
+from distlock.fence.passing import Again
+from distlock.fence.row import RolledBack
+from distlock.grant import Grant
+from flask_distlock.sql.beginning import beginnable
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.orm import Session
+
+Left = Callable[[], float]
+
+
+@dataclass(slots=True, eq=False)
+class Fenced:
+    """One guard, whose fence the transactions on *engine* pass."""
+
+    engine: Engine
+    grant: Grant
+    left: Left
+    #: Why the transaction that is open did not pass, or is not the one that did.
+    refused: Exception | None = None
+    #: Whether the lock was a row, which COMMIT has let go: what is read from then on may be stale.
+    over: bool = False
+
+    def end(self, error: BaseException) -> None:
+        """The database has ended the transaction by itself, with *error*."""
+        self.refused = RolledBack(self.grant.names)
+
+
+class Fences:
+    """*is_current*: whether a session is what ``db.session`` is just now."""
+
+    def __init__(self, is_current: Callable[[Session], bool]) -> None:
+        self._is_current = is_current
+        #: The outermost first.
+        self._of: WeakKeyDictionary[Session, tuple[Fenced, ...]] = WeakKeyDictionary()
+        #: The same by app contexts: ``db.session.remove()`` in a view gives it another session.
+        self._in: WeakKeyDictionary[Any, tuple[Fenced, ...]] = WeakKeyDictionary()
+
+    def of(self, session: Session) -> tuple[Fenced, ...]:
+        found = self._of.get(session, ())
+        if not found and has_app_context() and self._is_current(session):
+            found = self._in.get(app_ctx._get_current_object(), ())  # type: ignore[attr-defined]
+        return found
+
+    @contextmanager
+    def passing(self, session: Session, fenced: Fenced) -> Iterator[None]:
+        """Every transaction of *session* in the block passes *fenced*, too, and the first one has done so."""
+        from flask_distlock.sql.fence import watch
+
+        context = app_ctx._get_current_object()  # type: ignore[attr-defined]
+        self._of[session] = self._in[context] = (*self.of(session), fenced)
+        watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
+        try:
+            with beginnable(session):
+                yield
+        finally:
+            # A guard around this one goes on, and one that is kept may be over before.
+            rest = tuple(one for one in self._of.get(session, ()) if one is not fenced)
+            self._of[session] = self._in[context] = rest
+
+    def begin(self, session: Session, database: Connection) -> None:
+        """*session* has begun a later transaction, on *database*."""
+        from flask_distlock.sql.fence import fence_again, watch
+
+        for fenced in self.of(session):
+            if database.engine.pool is not fenced.engine.pool:
+                continue
+            # What the view has committed is over, and another grant may have been there since.
+            fenced.refused = None
+            if fenced.over:
+                continue
+            watch(database, fenced.end)
+            try:
+                fence_again(session, database, fenced.grant, fenced.left)
+            except (LockError, Again) as error:
+                # Reading does no harm, and the view's answer stands: it may have committed all that it wants.
+                fenced.refused = error
+
+    def refuse_commit(self, session: Session, has_changes: Callable[[Session], bool]) -> None:
+        """Raise if *session* is about to commit what has not passed."""
+        fences = self.of(session)
+        for fenced in fences:
+            if fenced.refused is not None:
+                names = ", ".join(map(repr, fenced.grant.names))
+                raise LockLost(
+                    f"A transaction under the lock {names} did not pass the fence: {fenced.refused}"
+                ) from fenced.refused
+        # What a guard inside it commits is not under the lock that was let go.
+        if fences and fences[-1].over and has_changes(session):
+            names = ", ".join(map(repr, fences[-1].grant.names))
+            raise ConfigurationError(
+                f"db.session.commit() is called a second time under the lock {names}, which is a row of the "
+                "database and was let go by the first commit: write everything before one commit."
+            )
+
+    def committed(self, session: Session) -> None:
+        for fenced in self.of(session):
+            fenced.over = isinstance(fenced.grant, RowGrant)

@@ -1,0 +1,94 @@
+"""``grant.transaction(session)``: one's own fenced transaction, in tasks, commands and imports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session, scoped_session
+
+from distlock.clock import now
+from distlock.errors import ConfigurationError
+from distlock.faces import refuse_async
+from distlock.fence.passing import begin_fenced
+from distlock.fence.row import RolledBack
+from distlock.fence.trouble import is_failed
+from distlock.grant import Grant
+from flask_distlock.sql.fence import FenceConnection, make_table, refuse_autocommit, watch
+from flask_distlock.sql.sessions import DEFAULT_BIND
+
+
+@contextmanager
+def transaction(
+    grant: Grant, session: Session | scoped_session[Any], engine: Engine | None, timeout: float
+) -> Iterator[None]:
+    """See `Grant.transaction`. *timeout*: seconds that it may wait for transactions of earlier grants."""
+    refuse_async("grant.transaction()")
+    names = ", ".join(map(repr, grant.names))
+    found = session() if isinstance(session, scoped_session) else session
+    if not isinstance(found, Session):
+        raise ConfigurationError(
+            f"grant.transaction() on {names} takes a Session of SQLAlchemy, or db.session, and not a "
+            f"{type(found).__name__}."
+        )
+    if found.in_transaction():
+        raise ConfigurationError(
+            f"grant.transaction() on {names}: the session has begun a transaction already, so that the fence "
+            "would come too late. Write session.commit() or session.rollback() before the 'with', or open "
+            "the session inside the lock."
+        )
+    grant.check()
+    deadline = now() + timeout if timeout >= 0 else math.inf
+    database = engine or _engine_of(found, names)
+    connection = FenceConnection(database, found)
+    ended: list[BaseException] = []
+
+    @contextmanager
+    def begin() -> Iterator[None]:
+        # What ended an attempt has nothing to do with the next one.
+        ended.clear()
+        with found.begin():
+            try:
+                connection.open = found.connection(bind_arguments={"bind": database})
+                refuse_autocommit(connection.open)
+                watch(connection.open, ended.append)
+                yield
+            finally:
+                connection.open = None
+
+    def check(_session: Session) -> None:
+        # The last moment at which nothing has happened yet.
+        grant.check()
+        if ended:
+            raise RolledBack(grant.names) from ended[0]
+        if connection.open is not None and is_failed(connection.open.connection.dbapi_connection):
+            raise ConfigurationError(
+                f"grant.transaction() on {names}: the block has caught an error of the database, which rolls "
+                "back all of the transaction then: nothing of it is written. Write 'with "
+                "session.begin_nested():' inside the try, around what may fail, or let the error out."
+            )
+
+    with begin_fenced(begin, connection, grant, lambda: deadline - now(), make_table(DEFAULT_BIND)):
+        # What it knows it may have read before the lock.
+        found.expire_all()
+        event.listen(found, "before_commit", check)
+        try:
+            yield
+            # What the block leaves to be committed is committed behind this one.
+            found.flush()
+            check(found)
+        finally:
+            event.remove(found, "before_commit", check)
+
+
+def _engine_of(session: Session, names: str) -> Engine:
+    bind = session.get_bind()
+    if isinstance(bind, Engine):
+        return bind
+    raise ConfigurationError(
+        f"grant.transaction() on {names}: the session is bound to a connection, whose transaction others "
+        "have begun. Bind it to the engine, or write engine=."
+    )
