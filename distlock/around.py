@@ -44,6 +44,10 @@ class Around(Grant):
     def why_lost(self) -> str | None:
         return self._grant.why_lost
 
+    @property
+    def held_by_transaction(self) -> bool:
+        return self._grant.held_by_transaction
+
     def remaining(self) -> float:
         return self._grant.remaining()
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from distlock.engine.lifting import lift
 from distlock.engine.steps import Steps, arun, run
 from distlock.errors import LockLost, NotHeld
-from distlock.faces import face
 
 if TYPE_CHECKING:
     from distlock.engine.hold import Hold
@@ -94,32 +92,13 @@ class Grant(ABC):
         `BackendUnavailable`; `ConfigurationError` if the service can't count so far.
         """
 
-    def atomic(self, using: str | None = None) -> AbstractContextManager[None]:
-        """A transaction of Django that is committed only if no later grant's was, and the lock is still ours.
+    @property
+    def held_by_transaction(self) -> bool:
+        """Whether the lock is a row that the open transaction has locked: it ends with that."""
+        return False
 
-        ``with locks.lock("product_1") as grant, grant.atomic():``. *using*: which database; None: the default
-        one. It waits for the transactions of earlier grants as long as the lock may be waited for. Raises
-        `LockLost`, `LockTimeout`; `ConfigurationError` in an open transaction and in async code.
-        """
-        return self._committing(
-            face("django_distlock.guarding.own_transactions").atomic(self, using, self.timeout)
-        )
-
-    def transaction(self, session: Any, engine: Any = None) -> AbstractContextManager[None]:
-        """A transaction of SQLAlchemy that is committed only if no later grant's was: see `atomic`.
-
-        *session*: a ``Session``, or ``db.session``, that has begun no transaction yet. It is committed at the
-        end of the block, and what it knew before is read anew. *engine*: whose database has the fence; None:
-        the session's.
-        """
-        return self._committing(
-            face("flask_distlock.sql.own_transactions").transaction(self, session, engine, self.timeout)
-        )
-
-    @contextmanager
-    def _committing(self, transaction: AbstractContextManager[None]) -> Iterator[None]:
-        with transaction:
-            yield
+    def _vouch(self) -> None:
+        """A fenced transaction was committed under it: what was done stands, whatever became of the lock."""
         _committed.add(self)
 
     @abstractmethod

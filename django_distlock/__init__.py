@@ -11,7 +11,8 @@ except ImportError as error:
 
 from django_distlock.clients.by_alias import locks
 from django_distlock.decorators import distributed_lock
+from django_distlock.guarding.own_transactions import atomic
 
 del _django
 
-__all__ = ["distributed_lock", "locks"]
+__all__ = ["atomic", "distributed_lock", "locks"]

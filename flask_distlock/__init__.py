@@ -11,7 +11,8 @@ except ImportError as error:
 
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.extension import DistLock
+from flask_distlock.own_transactions import transaction
 
 del _flask
 
-__all__ = ["DistLock", "distributed_lock"]
+__all__ = ["DistLock", "distributed_lock", "transaction"]

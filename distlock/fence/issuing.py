@@ -10,10 +10,9 @@ import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Never
 
 from distlock.engine.steps import Steps
-from distlock.errors import ConfigurationError, NotHeld
+from distlock.errors import NotHeld
 from distlock.fence.row import Overtaken, Stamp, stamps_of
 from distlock.grant import Fence, Grant
 
@@ -103,6 +102,10 @@ class RowGrant(Grant):
     def remaining(self) -> float:
         return self._local.remaining()
 
+    @property
+    def held_by_transaction(self) -> bool:
+        return True
+
     def begin_anew(self) -> None:
         """Nothing was done under the rows yet: whoever had one of them meanwhile came before."""
         self._issued.clear()
@@ -111,16 +114,6 @@ class RowGrant(Grant):
         self._local.check()
         # Without its row it would keep out nobody but this process: what does so must not be committed.
         _ = self.fences
-
-    def atomic(self, using: str | None = None) -> Never:
-        raise ConfigurationError(self._is_one("grant.atomic()"))
-
-    def transaction(self, session: object, engine: object = None) -> Never:
-        raise ConfigurationError(self._is_one("grant.transaction()"))
-
-    def _is_one(self, call: str) -> str:
-        names = ", ".join(map(repr, self.names))
-        return f"The lock {names} is a row, and this block is its transaction already: leave {call} out."
 
     def lift(self, name: str, number: int) -> bool:
         """Nothing is to be lifted: the row's number is where it comes from."""

@@ -77,8 +77,8 @@ def begin_fenced(
             found = trouble(error)
             if found == "no table":
                 # The driver's words, and those of what is around it, say no more.
-                raise no_table(make_table, row_is_lock=isinstance(grant, RowGrant)) from None
-            if found == "away" and isinstance(grant, RowGrant):
+                raise no_table(make_table, row_is_lock=grant.held_by_transaction) from None
+            if found == "away" and grant.held_by_transaction:
                 names = ", ".join(map(repr, grant.names))
                 raise BackendUnavailable(
                     f"The database does not answer, and the lock {names} is a row of it. Nothing was done."

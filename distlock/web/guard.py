@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 from distlock.clock import now
 from distlock.current import Held, Kept, held, holding, inherited
 from distlock.errors import ConfigurationError
-from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
@@ -160,7 +159,7 @@ def _held(
 ) -> Iterator[Callable[[R], R]]:
     """Between lock and release: BEGIN, the block, COMMIT. Gives what the result of the block goes through."""
     # A row's lock is there only when its transaction is.
-    late = isinstance(grant, RowGrant)
+    late = grant.held_by_transaction
     if watch is not None and not late:
         watch.acquired(grant)
     with holding(client, grant, fence), transactions.begin(grant, fence, left) as commits:

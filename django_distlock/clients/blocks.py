@@ -13,7 +13,6 @@ from asgiref.sync import SyncToAsync, sync_to_async
 from distlock.around import Around
 from distlock.blocks import Entry
 from distlock.engine.steps import Gate, NewGate, Park, Steps, TaskGate
-from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
@@ -34,7 +33,7 @@ class BlockLock(Lock):
     def _ask(self, names: tuple[str, ...], gate: Gate, seconds: float) -> Steps[Grant | None]:
         grant = yield from super()._ask(names, gate, seconds)
         # A guard ends its own, and looks at its lock before COMMIT. A row is locked as long as a transaction.
-        if grant is None or self.of_guard or isinstance(grant, RowGrant):
+        if grant is None or self.of_guard or grant.held_by_transaction:
             return grant
         return EnclosingGrant(grant, current_owner(), self._locks)
 

@@ -15,7 +15,6 @@ from django.db import Error, connections, transaction
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockError, LockLost
-from distlock.fence.issuing import RowGrant
 from distlock.fence.passing import Begin
 from distlock.fence.row import RolledBack
 from distlock.fence.trouble import ends_transaction
@@ -104,7 +103,7 @@ class Later:
             # Of a transaction that set_autocommit(False) has begun, or of one after it: nobody knows which.
             self._pass(_Nothing)
             return
-        if isinstance(self._grant, RowGrant):
+        if self._grant.held_by_transaction:
             return  # COMMIT has let its row go.
         if not self._looked:
             with transaction.atomic(using=self._using):

@@ -1,43 +1,47 @@
-"""``grant.atomic()``: one's own fenced transaction, in tasks, commands and imports."""
+"""``atomic(grant)``: one's own fenced transaction, in tasks, commands and imports."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from distlock.clock import now
 from distlock.errors import ConfigurationError
-from distlock.faces import refuse_async
 from distlock.grant import Grant
+from distlock.web.own_transactions import refuse_unfit, time_left
 from django_distlock.guarding.fence import database_of, fenced
 from django_distlock.guarding.leftovers import refuse_failed
 from django_distlock.guarding.transactions import find_open
 
 
 @contextmanager
-def atomic(grant: Grant, using: str | None, timeout: float) -> Iterator[None]:
-    """See `Grant.atomic`. *timeout*: seconds that it may wait for transactions of earlier grants."""
-    refuse_async("grant.atomic()")
+def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
+    """A transaction that is committed only if no later grant's was, and the lock is still ours.
+
+    ``with locks.lock("product_1") as grant, atomic(grant):``. *grant*: what the ``with`` of a lock gives.
+    *using*: the alias of a database; None: the default one. It waits for the transactions of earlier grants
+    as long as the lock may be waited for. Raises `LockLost`, `LockTimeout`; `NotHeld` after the release;
+    `ConfigurationError` in an open transaction, in async code, and where the lock is a row of the database.
+    """
+    refuse_unfit("atomic(grant)", grant)
     alias = database_of(using or True)
     assert alias is not None
     names = ", ".join(map(repr, grant.names))
     if (found := find_open(alias)) is not None:
         if found.manual:
             raise ConfigurationError(
-                f"grant.atomic() on {names}: autocommit is off on the database {alias!r}, so that Django "
+                f"atomic(grant) on {names}: autocommit is off on the database {alias!r}, so that Django "
                 "commits nothing by itself. Leave AUTOCOMMIT = False out of its settings."
             )
         raise ConfigurationError(
-            f"grant.atomic() on {names}: a transaction of the database {alias!r} is open already, so that "
+            f"atomic(grant) on {names}: a transaction of the database {alias!r} is open already, so that "
             "the fence would come too late. Take the lock first, and write 'with locks.lock(…) as grant, "
-            "grant.atomic():' in the place of the outermost 'with transaction.atomic():'. A view has "
+            "atomic(grant):' in the place of the outermost 'with transaction.atomic():'. A view has "
             "@distributed_lock(…, fence=True)."
         )
     grant.check()
-    deadline = now() + timeout if timeout >= 0 else math.inf
-    with fenced(grant, alias, lambda: deadline - now()):
+    with fenced(grant, alias, time_left(grant)):
         yield
         refuse_failed([alias])
         # The last moment at which nothing has happened yet.
         grant.check()
+    grant._vouch()

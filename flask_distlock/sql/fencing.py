@@ -12,7 +12,6 @@ from flask import has_app_context
 from flask.globals import app_ctx
 
 from distlock.errors import ConfigurationError, LockError, LockLost
-from distlock.fence.issuing import RowGrant
 from distlock.fence.passing import Again
 from distlock.fence.row import RolledBack
 from distlock.grant import Grant
@@ -111,4 +110,4 @@ class Fences:
 
     def committed(self, session: Session) -> None:
         for fenced in self.of(session):
-            fenced.over = isinstance(fenced.grant, RowGrant)
+            fenced.over = fenced.grant.held_by_transaction

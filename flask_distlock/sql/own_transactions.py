@@ -1,8 +1,7 @@
-"""``grant.transaction(session)``: one's own fenced transaction, in tasks, commands and imports."""
+"""``transaction(grant, session)``: one's own fenced transaction, in tasks, commands and imports."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,38 +9,37 @@ from typing import Any
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session, scoped_session
 
-from distlock.clock import now
 from distlock.errors import ConfigurationError
-from distlock.faces import refuse_async
 from distlock.fence.passing import begin_fenced
 from distlock.fence.row import RolledBack
 from distlock.fence.trouble import is_failed
 from distlock.grant import Grant
+from distlock.web.own_transactions import refuse_unfit, time_left
 from flask_distlock.sql.fence import FenceConnection, make_table, refuse_autocommit, watch
 from flask_distlock.sql.sessions import DEFAULT_BIND
 
 
 @contextmanager
 def transaction(
-    grant: Grant, session: Session | scoped_session[Any], engine: Engine | None, timeout: float
+    grant: Grant, session: Session | scoped_session[Any], engine: Engine | None = None
 ) -> Iterator[None]:
-    """See `Grant.transaction`. *timeout*: seconds that it may wait for transactions of earlier grants."""
-    refuse_async("grant.transaction()")
+    """See `flask_distlock.transaction`."""
+    refuse_unfit("transaction(grant, session)", grant)
     names = ", ".join(map(repr, grant.names))
     found = session() if isinstance(session, scoped_session) else session
     if not isinstance(found, Session):
         raise ConfigurationError(
-            f"grant.transaction() on {names} takes a Session of SQLAlchemy, or db.session, and not a "
+            f"transaction() on {names} takes a Session of SQLAlchemy, or db.session, and not a "
             f"{type(found).__name__}."
         )
     if found.in_transaction():
         raise ConfigurationError(
-            f"grant.transaction() on {names}: the session has begun a transaction already, so that the fence "
+            f"transaction() on {names}: the session has begun a transaction already, so that the fence "
             "would come too late. Write session.commit() or session.rollback() before the 'with', or open "
             "the session inside the lock."
         )
     grant.check()
-    deadline = now() + timeout if timeout >= 0 else math.inf
+    left = time_left(grant)
     database = engine or _engine_of(found, names)
     connection = FenceConnection(database, found)
     ended: list[BaseException] = []
@@ -66,12 +64,12 @@ def transaction(
             raise RolledBack(grant.names) from ended[0]
         if connection.open is not None and is_failed(connection.open.connection.dbapi_connection):
             raise ConfigurationError(
-                f"grant.transaction() on {names}: the block has caught an error of the database, which rolls "
+                f"transaction() on {names}: the block has caught an error of the database, which rolls "
                 "back all of the transaction then: nothing of it is written. Write 'with "
                 "session.begin_nested():' inside the try, around what may fail, or let the error out."
             )
 
-    with begin_fenced(begin, connection, grant, lambda: deadline - now(), make_table(DEFAULT_BIND)):
+    with begin_fenced(begin, connection, grant, left, make_table(DEFAULT_BIND)):
         # What it knows it may have read before the lock.
         found.expire_all()
         event.listen(found, "before_commit", check)
@@ -82,6 +80,7 @@ def transaction(
             check(found)
         finally:
             event.remove(found, "before_commit", check)
+    grant._vouch()
 
 
 def _engine_of(session: Session, names: str) -> Engine:
@@ -89,6 +88,6 @@ def _engine_of(session: Session, names: str) -> Engine:
     if isinstance(bind, Engine):
         return bind
     raise ConfigurationError(
-        f"grant.transaction() on {names}: the session is bound to a connection, whose transaction others "
+        f"transaction() on {names}: the session is bound to a connection, whose transaction others "
         "have begun. Bind it to the engine, or write engine=."
     )

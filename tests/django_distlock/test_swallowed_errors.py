@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from sqlalchemy import make_url
 
 from distlock.errors import ConfigurationError
-from django_distlock import distributed_lock, locks
+from django_distlock import atomic, distributed_lock, locks
 from django_distlock.clients.rows import RowClient
 from tests.databases import Databases
 
@@ -175,7 +175,7 @@ def test_a_plain_function_with_a_fence_is_an_error() -> None:
 
 def test_the_transaction_of_a_grant_is_an_error() -> None:
     def sell() -> None:
-        with locks.lock("product_1") as grant, nullcontext() if rows else grant.atomic(ALIAS):
+        with locks.lock("product_1") as grant, nullcontext() if rows else atomic(grant, ALIAS):
             swallow()
 
     # There the block is the transaction.

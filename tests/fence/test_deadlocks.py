@@ -15,6 +15,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+import flask_distlock
 from distlock import LockLost
 from distlock.web.dummy import DummyLocks
 from tests.databases import on
@@ -94,7 +95,7 @@ def test_what_rolls_back_and_begins_anew_is_fenced_again(engine: Engine, using: 
 
 def test_ones_own_transaction_commits_nothing_either(engine: Engine) -> None:
     def buy(session: Session) -> None:
-        with DummyLocks("shop").lock("product_1") as grant, grant.transaction(session):
+        with DummyLocks("shop").lock("product_1") as grant, flask_distlock.transaction(grant, session):
             swallow_a_deadlock(engine, lambda statement: session.execute(text(statement)))
             session.execute(text("UPDATE stock SET qty = 3 WHERE id = 1"))
 

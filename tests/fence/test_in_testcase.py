@@ -11,7 +11,7 @@ from django.urls import path
 
 import distlock
 from distlock import current_grant
-from django_distlock import distributed_lock, locks
+from django_distlock import atomic, distributed_lock, locks
 from django_distlock.models import Fence
 
 
@@ -22,7 +22,7 @@ def fenced(request: HttpRequest, id: int) -> HttpResponse:
 
 @distributed_lock("product_<id>")
 def fences_itself(request: HttpRequest, id: int) -> HttpResponse:
-    with current_grant().atomic():
+    with atomic(current_grant()):
         return HttpResponse(str(current_grant().fence.number))
 
 
@@ -45,7 +45,7 @@ class TestASite(TestCase):
         assert not Fence.objects.exists()
 
     def test_ones_own_transaction_can_be_tested(self) -> None:
-        with locks.lock("product_1") as grant, grant.atomic():
+        with locks.lock("product_1") as grant, atomic(grant):
             assert Fence.objects.get().number == grant.fence.number
 
 

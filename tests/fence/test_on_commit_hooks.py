@@ -12,7 +12,7 @@ from django.urls import path
 from sqlalchemy import Engine, text
 
 from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
-from django_distlock import distributed_lock, locks
+from django_distlock import atomic, distributed_lock, locks
 from django_distlock.conf import MIDDLEWARE
 from tests.databases import Databases, on
 from tests.fence.conftest import ALIAS
@@ -290,7 +290,7 @@ def test_a_transaction_of_ones_own_has_hooks_too(engine: Engine, using: str, ove
             atomically(shop)
 
         def sell() -> None:
-            with locks.lock("product_1") as grant, grant.atomic(using=using):
+            with locks.lock("product_1") as grant, atomic(grant, using=using):
                 shop.write(7)
                 shop.after_commit(hook)
 

@@ -1,4 +1,4 @@
-"""``grant.atomic()``, on three databases."""
+"""``atomic(grant)``, on three databases."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.db import connections, transaction
 import distlock
 from distlock import ConfigurationError, LockLost, Locks, LockTimeout, NotHeld
 from distlock.web.dummy import DummyLocks
+from django_distlock import atomic
 from tests.fence.conftest import STOCK
 
 
@@ -36,7 +37,7 @@ def write(using: str, qty: int) -> None:
 
 def test_what_the_block_writes_is_committed_under_the_lock(migrated: str, locks: Locks) -> None:
     held: list[bool] = []
-    with locks.lock("product_1") as grant, grant.atomic(using=migrated):
+    with locks.lock("product_1") as grant, atomic(grant, using=migrated):
         write(migrated, 7)
         transaction.on_commit(lambda: held.append(locks.lock("product_1").locked()), using=migrated)
     assert read(migrated) == 7
@@ -45,7 +46,7 @@ def test_what_the_block_writes_is_committed_under_the_lock(migrated: str, locks:
 
 def test_errors_roll_back(migrated: str, locks: Locks) -> None:
     def buy() -> None:
-        with locks.lock("product_1") as grant, grant.atomic(using=migrated):
+        with locks.lock("product_1") as grant, atomic(grant, using=migrated):
             write(migrated, 7)
             raise ZeroDivisionError
 
@@ -56,7 +57,7 @@ def test_errors_roll_back(migrated: str, locks: Locks) -> None:
 
 def test_a_lock_that_was_lost_before_commit_rolls_back(migrated: str, locks: Locks) -> None:
     def buy() -> None:
-        with locks.lock("product_1") as grant, grant.atomic(using=migrated):
+        with locks.lock("product_1") as grant, atomic(grant, using=migrated):
             write(migrated, 7)
             # Closing the client is to a grant what an ended lease is.
             locks.close()
@@ -69,9 +70,9 @@ def test_a_lock_that_was_lost_before_commit_rolls_back(migrated: str, locks: Loc
 def test_what_is_overtaken_is_not_begun(migrated: str) -> None:
     locks = DummyLocks("shop")
     with locks.lock("product_1") as stale, locks.lock("product_1") as later:
-        with later.atomic(using=migrated):
+        with atomic(later, using=migrated):
             write(migrated, 7)
-        with pytest.raises(LockLost, match="was overtaken"), stale.atomic(using=migrated):
+        with pytest.raises(LockLost, match="was overtaken"), atomic(stale, using=migrated):
             pytest.fail("ran")
     assert read(migrated) == 7
 
@@ -79,7 +80,7 @@ def test_what_is_overtaken_is_not_begun(migrated: str) -> None:
 def test_a_grant_that_was_released_is_refused(migrated: str, locks: Locks) -> None:
     with locks.lock("product_1") as grant:
         pass
-    with pytest.raises(NotHeld), grant.atomic(using=migrated):
+    with pytest.raises(NotHeld), atomic(grant, using=migrated):
         pytest.fail("ran")
 
 
@@ -88,14 +89,14 @@ def test_the_wait_for_an_earlier_transaction_ends_with_the_time_out(migrated: st
 
     def later() -> None:
         try:
-            with locks.lock("product_1") as grant, grant.atomic(using=migrated):
+            with locks.lock("product_1") as grant, atomic(grant, using=migrated):
                 pytest.fail("ran")
         finally:
             connections[migrated].close()
 
     with (
         locks.lock("product_1") as grant,
-        grant.atomic(using=migrated),
+        atomic(grant, using=migrated),
         ThreadPoolExecutor(1) as pool,
         pytest.raises(LockTimeout, match="an earlier holder's transaction was still open"),
     ):
@@ -106,14 +107,14 @@ def test_in_an_open_transaction_it_says_what_to_write(migrated: str, locks: Lock
     with (
         locks.lock("product_1") as grant,
         transaction.atomic(using=migrated),
-        pytest.raises(ConfigurationError, match=r"'with locks\.lock\(…\) as grant, grant\.atomic\(\):'"),
-        grant.atomic(using=migrated),
+        pytest.raises(ConfigurationError, match=r"'with locks\.lock\(…\) as grant, atomic\(grant\):'"),
+        atomic(grant, using=migrated),
     ):
         pytest.fail("ran")
 
 
 def test_another_database_may_be_in_a_transaction(migrated: str, locks: Locks) -> None:
-    with locks.lock("product_1") as grant, transaction.atomic(using="other"), grant.atomic(using=migrated):
+    with locks.lock("product_1") as grant, transaction.atomic(using="other"), atomic(grant, using=migrated):
         write(migrated, 7)
     assert read(migrated) == 7
 
@@ -125,7 +126,7 @@ def test_with_autocommit_off_nothing_would_ever_be_committed(
     with (
         locks.lock("product_1") as grant,
         pytest.raises(ConfigurationError, match="autocommit is off"),
-        grant.atomic(using=migrated),
+        atomic(grant, using=migrated),
     ):
         pytest.fail("ran")
 
@@ -133,7 +134,7 @@ def test_with_autocommit_off_nothing_would_ever_be_committed(
 def test_async_code_is_refused_and_a_thread_of_it_is_not(migrated: str, locks: Locks) -> None:
     def reduce() -> None:
         try:
-            with locks.lock("product_1") as grant, grant.atomic(using=migrated):
+            with locks.lock("product_1") as grant, atomic(grant, using=migrated):
                 write(migrated, 7)
         finally:
             connections[migrated].close()
@@ -142,7 +143,7 @@ def test_async_code_is_refused_and_a_thread_of_it_is_not(migrated: str, locks: L
         async with locks.lock("product_1") as grant:
             with (
                 pytest.raises(ConfigurationError, match=r"asyncio\.to_thread\(\) or sync_to_async\(\)"),
-                grant.atomic(using=migrated),
+                atomic(grant, using=migrated),
             ):
                 pytest.fail("ran")
         await asyncio.to_thread(reduce)
@@ -155,6 +156,6 @@ def test_an_unknown_database_is_named(using: str, locks: Locks) -> None:
     with (
         locks.lock("product_1") as grant,
         pytest.raises(ConfigurationError, match="'nowhere' names no"),
-        grant.atomic(using="nowhere"),
+        atomic(grant, using="nowhere"),
     ):
         pytest.fail("ran")

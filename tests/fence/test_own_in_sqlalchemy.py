@@ -1,4 +1,4 @@
-"""``grant.transaction(session)``, on three databases."""
+"""``transaction(grant, session)``, on three databases."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 import distlock
 from distlock import ConfigurationError, LockLost, Locks, LockTimeout, NotHeld
 from distlock.web.dummy import DummyLocks
+from flask_distlock import transaction
 from tests.databases import on
 from tests.fence.conftest import STOCK
 
@@ -50,7 +51,7 @@ def left(engine: Engine) -> int:
 
 
 def test_it_is_committed_at_the_end_of_the_block(engine: Engine, session: Session, locks: Locks) -> None:
-    with locks.lock("product_1") as grant, grant.transaction(session):
+    with locks.lock("product_1") as grant, transaction(grant, session):
         session.get_one(Stock, 1).qty -= 1
     assert left(engine) == STOCK - 1
     assert not session.in_transaction()
@@ -62,7 +63,7 @@ def test_an_error_that_the_block_has_caught_is_told(
     engine: Engine, session: Session, locks: Locks, nested: bool
 ) -> None:
     def buy() -> None:
-        with locks.lock("product_1") as grant, grant.transaction(session):
+        with locks.lock("product_1") as grant, transaction(grant, session):
             session.execute(text("UPDATE stock SET qty = qty - 1"))
             with suppress(DBAPIError), session.begin_nested() if nested else nullcontext():
                 session.execute(text("SELECT 1 / 0"))
@@ -78,7 +79,7 @@ def test_an_error_that_the_block_has_caught_is_told(
 
 def test_errors_roll_back(engine: Engine, session: Session, locks: Locks) -> None:
     def buy() -> None:
-        with locks.lock("product_1") as grant, grant.transaction(session):
+        with locks.lock("product_1") as grant, transaction(grant, session):
             session.get_one(Stock, 1).qty -= 1
             raise ZeroDivisionError
 
@@ -92,7 +93,7 @@ def test_a_lock_that_was_lost_before_commit_rolls_back(
     engine: Engine, session: Session, locks: Locks, early: bool
 ) -> None:
     def buy() -> None:
-        with locks.lock("product_1") as grant, grant.transaction(session):
+        with locks.lock("product_1") as grant, transaction(grant, session):
             session.get_one(Stock, 1).qty -= 1
             # Closing the client is to a grant what an ended lease is.
             locks.close()
@@ -108,7 +109,7 @@ def test_after_a_commit_in_the_block_there_is_no_more_transaction(
     engine: Engine, session: Session, locks: Locks
 ) -> None:
     def buy() -> None:
-        with locks.lock("product_1") as grant, grant.transaction(session):
+        with locks.lock("product_1") as grant, transaction(grant, session):
             session.get_one(Stock, 1).qty -= 1
             session.commit()
             session.get_one(Stock, 1)
@@ -121,9 +122,9 @@ def test_after_a_commit_in_the_block_there_is_no_more_transaction(
 def test_what_is_overtaken_is_not_begun(engine: Engine, session: Session) -> None:
     locks = DummyLocks("shop")
     with locks.lock("product_1") as stale, locks.lock("product_1") as later:
-        with later.transaction(session):
+        with transaction(later, session):
             session.get_one(Stock, 1).qty = 7
-        with pytest.raises(LockLost, match="was overtaken"), stale.transaction(session):
+        with pytest.raises(LockLost, match="was overtaken"), transaction(stale, session):
             pytest.fail("ran")
         assert not session.in_transaction()
     assert left(engine) == 7
@@ -132,7 +133,7 @@ def test_what_is_overtaken_is_not_begun(engine: Engine, session: Session) -> Non
 def test_a_grant_that_was_released_is_refused(session: Session, locks: Locks) -> None:
     with locks.lock("product_1") as grant:
         pass
-    with pytest.raises(NotHeld), grant.transaction(session):
+    with pytest.raises(NotHeld), transaction(grant, session):
         pytest.fail("ran")
 
 
@@ -140,12 +141,12 @@ def test_the_wait_for_an_earlier_transaction_ends_with_the_time_out(engine: Engi
     locks = DummyLocks("shop", timeout=0.05)
 
     def later() -> None:
-        with Session(engine) as other, locks.lock("product_1") as grant, grant.transaction(other):
+        with Session(engine) as other, locks.lock("product_1") as grant, transaction(grant, other):
             pytest.fail("ran")
 
     with (
         locks.lock("product_1") as grant,
-        grant.transaction(session),
+        transaction(grant, session),
         ThreadPoolExecutor(1) as pool,
         pytest.raises(LockTimeout, match="an earlier holder's transaction was still open"),
     ):
@@ -157,11 +158,11 @@ def test_a_session_that_has_begun_is_refused_with_what_to_write(session: Session
     with locks.lock("product_1") as grant:
         with (
             pytest.raises(ConfigurationError, match=r"session\.commit\(\) or session\.rollback\(\) before"),
-            grant.transaction(session),
+            transaction(grant, session),
         ):
             pytest.fail("ran")
         session.rollback()
-        with grant.transaction(session):
+        with transaction(grant, session):
             session.get_one(Stock, 1)
 
 
@@ -172,13 +173,13 @@ def test_objects_from_before_are_read_anew(engine: Engine, locks: Locks) -> None
         with engine.begin() as other_server:
             other_server.execute(text("UPDATE stock SET qty = 3"))
         assert stock.qty == STOCK
-        with locks.lock("product_1") as grant, grant.transaction(session):
+        with locks.lock("product_1") as grant, transaction(grant, session):
             assert stock.qty == 3
 
 
 def test_a_scoped_session_will_do(engine: Engine, locks: Locks) -> None:
     scoped = scoped_session(sessionmaker(engine))
-    with locks.lock("product_1") as grant, grant.transaction(scoped):
+    with locks.lock("product_1") as grant, transaction(grant, scoped):
         scoped.get_one(Stock, 1).qty -= 1
     scoped.remove()
     assert left(engine) == STOCK - 1
@@ -190,7 +191,7 @@ def test_a_connection_whose_transaction_others_began_is_refused(engine: Engine, 
         Session(connection) as session,
         locks.lock("product_1") as grant,
         pytest.raises(ConfigurationError, match="bound to a connection"),
-        grant.transaction(session),
+        transaction(grant, session),
     ):
         pytest.fail("ran")
 
@@ -203,7 +204,7 @@ def test_an_engine_that_commits_each_statement_is_refused(
         Session(autocommit) as session,
         locks.lock("product_1") as grant,
         pytest.raises(ConfigurationError, match="isolation level AUTOCOMMIT"),
-        grant.transaction(session),
+        transaction(grant, session),
     ):
         pytest.fail("ran")
     autocommit.dispose()
@@ -212,7 +213,7 @@ def test_an_engine_that_commits_each_statement_is_refused(
 def test_a_plain_engine_will_do(engine: Engine, locks: Locks) -> None:
     """SQLite's driver begins transactions by itself, where nobody has told it otherwise."""
     plain = create_engine(engine.url)
-    with Session(plain) as session, locks.lock("product_1") as grant, grant.transaction(session):
+    with Session(plain) as session, locks.lock("product_1") as grant, transaction(grant, session):
         session.get_one(Stock, 1).qty -= 1
     plain.dispose()
     assert left(engine) == STOCK - 1
@@ -223,7 +224,7 @@ def test_async_code_is_refused(session: Session, locks: Locks) -> None:
         async with locks.lock("product_1") as grant:
             with (
                 pytest.raises(ConfigurationError, match=r"asyncio\.to_thread\(\)"),
-                grant.transaction(session),
+                transaction(grant, session),
             ):
                 pytest.fail("ran")
 
@@ -234,6 +235,6 @@ def test_what_is_no_session_is_named(engine: Engine, locks: Locks) -> None:
     with (
         locks.lock("product_1") as grant,
         pytest.raises(ConfigurationError, match="and not a Engine"),
-        grant.transaction(engine),
+        transaction(grant, engine),
     ):
         pytest.fail("ran")

@@ -16,6 +16,7 @@ from sqlalchemy import Engine, MetaData, Table, inspect, text
 
 from distlock.errors import ConfigurationError
 from distlock.web.dummy import DummyLocks
+from django_distlock import atomic
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
 
@@ -112,6 +113,6 @@ def test_where_it_is_missing_django_says_what_to_run(
     if not installed:
         monkeypatch.setattr(apps, "is_installed", lambda name: name != "django_distlock")
     with DummyLocks().lock("product_1") as grant, pytest.raises(ConfigurationError) as missing:
-        grant.atomic(using).__enter__()
+        atomic(grant, using).__enter__()
     assert "Run: manage.py migrate distlock --database fenced" in str(missing.value)
     assert ('INSTALLED_APPS += ["django_distlock"]' in str(missing.value)) is not installed
