@@ -15,7 +15,7 @@ class Fence(models.Model):
     name = models.CharField(max_length=255)
     era = models.IntegerField()
     number = models.BigIntegerField()
-    token = models.CharField(max_length=32)
+    seal = models.CharField(max_length=32)
     #: Microseconds since 1970 by the clock of who wrote it. It grows with each passage.
     passed_at = models.BigIntegerField()
 

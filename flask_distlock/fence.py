@@ -17,6 +17,6 @@ def fence_table(metadata: MetaData) -> Table:
         Column("name", String(255), nullable=False),
         Column("era", Integer, nullable=False),
         Column("number", BigInteger, nullable=False),
-        Column("token", String(32), nullable=False),
+        Column("seal", String(32), nullable=False),
         Column("passed_at", BigInteger, nullable=False),
     )

@@ -56,7 +56,7 @@ class Statements(Protocol):
         """
 
 
-COLUMNS = "era, number, token, passed_at"
+COLUMNS = "era, number, seal, passed_at"
 
 #: The kinds whose snapshot may be older than the row that is locked, and say nothing of it.
 SNAPSHOTS = {"mysql", "mariadb"}
@@ -64,13 +64,13 @@ SNAPSHOTS = {"mysql", "mariadb"}
 # Nothing but the names of the table and its columns is put in.
 _SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE id = %s"  # noqa: S608
 _FLOOR = f"SELECT era, number FROM {TABLE} WHERE id = %s"  # noqa: S608
-_TOUCH = f"UPDATE {TABLE} SET token = token WHERE id = %s"  # noqa: S608
+_TOUCH = f"UPDATE {TABLE} SET seal = seal WHERE id = %s"  # noqa: S608
 _VALUES = f"(id, domain, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
 
 #: Seconds in which SQLite asks four times.
 PAUSE = 0.018
 
-UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, token = %s, passed_at = %s WHERE id = %s"  # noqa: S608
+UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, seal = %s, passed_at = %s WHERE id = %s"  # noqa: S608
 #: As the transaction's snapshot shows the row, without a lock.
 SEEN = f"SELECT passed_at FROM {TABLE} WHERE id = %s"  # noqa: S608
 DELETE = f"DELETE FROM {TABLE} WHERE id = %s"  # noqa: S608
@@ -102,7 +102,7 @@ class _PostgreSQL(_SkipsLocked):
             with _within(connection, seconds):
                 connection.execute("SAVEPOINT distlock_floor")
                 connection.execute(
-                    f"INSERT INTO {TABLE} {_VALUES} ON CONFLICT (id) DO UPDATE SET token = excluded.token",
+                    f"INSERT INTO {TABLE} {_VALUES} ON CONFLICT (id) DO UPDATE SET seal = excluded.seal",
                     values,
                 )
                 connection.execute("ROLLBACK TO SAVEPOINT distlock_floor")
@@ -136,7 +136,7 @@ def _put_back(connection: Connection, statement: str, values: Sequence[object] =
 class _MariaDB(_SkipsLocked):
     # Two that insert one row at once, and a third: INSERT IGNORE asks for a shared lock first, and then for
     # an exclusive one: https://mariadb.com/kb/en/innodb-lock-modes/
-    _insert = f"INSERT INTO {TABLE} {_VALUES} ON DUPLICATE KEY UPDATE token = token"
+    _insert = f"INSERT INTO {TABLE} {_VALUES} ON DUPLICATE KEY UPDATE seal = seal"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := self.lock_free(connection, row):

@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=255)),
                 ("era", models.IntegerField()),
                 ("number", models.BigIntegerField()),
-                ("token", models.CharField(max_length=32)),
+                ("seal", models.CharField(max_length=32)),
                 ("passed_at", models.BigIntegerField()),
             ],
             options={

@@ -94,11 +94,11 @@ def migrated(engine: Engine, using: str) -> str:
 def write_row(engine: Engine, number: int, seal: str = "other", *statements: str) -> None:
     """Somebody else has passed with *number* for ``product_1``, and done *statements* in that transaction."""
     [key, domain, name] = Stamp("shop", "product_1", Fence(1, number), seal).values
-    values = {"id": key, "domain": domain, "name": name, "number": number, "token": seal}
+    values = {"id": key, "domain": domain, "name": name, "number": number, "seal": seal}
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM distlock_fence WHERE id = :id"), values)
-        columns = "(id, domain, name, era, number, token, passed_at)"
-        row = f"INSERT INTO distlock_fence {columns} VALUES (:id, :domain, :name, 1, :number, :token, 1)"
+        columns = "(id, domain, name, era, number, seal, passed_at)"
+        row = f"INSERT INTO distlock_fence {columns} VALUES (:id, :domain, :name, 1, :number, :seal, 1)"
         connection.execute(text(row), values)
         for statement in statements:
             connection.execute(text(statement))

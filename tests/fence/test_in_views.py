@@ -39,7 +39,7 @@ def shop(shop_with: Open) -> Iterator[Any]:
 def row_locked(engine: Engine) -> Iterator[None]:
     """An earlier holder's transaction that does not end."""
     with engine.connect() as connection:
-        connection.execute(text("UPDATE distlock_fence SET token = token"))
+        connection.execute(text("UPDATE distlock_fence SET seal = seal"))
         yield
         connection.rollback()
 
@@ -47,7 +47,7 @@ def row_locked(engine: Engine) -> Iterator[None]:
 def put_ahead(engine: Engine, era: int = 1) -> None:
     """Somebody else has written a larger fence."""
     with engine.begin() as connection:
-        ahead = "UPDATE distlock_fence SET era = :era, number = number + 1000000000, token = 'other'"
+        ahead = "UPDATE distlock_fence SET era = :era, number = number + 1000000000, seal = 'other'"
         connection.execute(text(ahead), {"era": era})
 
 

@@ -68,7 +68,7 @@ def put_ahead(engine: Engine, fence: Fence, seal: str = "before the loss") -> No
     """The row remembers *fence*."""
     with engine.begin() as connection:
         connection.execute(
-            text("UPDATE distlock_fence SET era = :era, number = :number, token = :seal"),
+            text("UPDATE distlock_fence SET era = :era, number = :number, seal = :seal"),
             {"era": fence.era, "number": fence.number, "seal": seal},
         )
 

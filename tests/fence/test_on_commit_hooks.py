@@ -87,7 +87,7 @@ def shop(request: pytest.FixtureRequest, engine: Engine, using: str) -> Iterator
 def overtake(engine: Engine) -> Overtake:
     def overtake() -> None:
         with engine.begin() as connection:
-            connection.execute(text("UPDATE distlock_fence SET number = number * 2, token = 'other'"))
+            connection.execute(text("UPDATE distlock_fence SET number = number * 2, seal = 'other'"))
 
     return overtake
 
@@ -222,7 +222,7 @@ def test_a_row_that_somebody_keeps_after_the_commit_is_a_lost_lock_and_ends_in_t
 
     def hook() -> None:
         with engine.connect() as later:
-            later.execute(text("UPDATE distlock_fence SET token = 'other'"))
+            later.execute(text("UPDATE distlock_fence SET seal = 'other'"))
             with pytest.raises(LockLost) as caught:
                 atomically(shop)
             told.append(str(caught.value))

@@ -131,7 +131,7 @@ def test_a_statement_timeout_of_the_site_that_ends_the_wait_is_a_lock_timeout(en
     hurried = create_engine(engine.url, connect_args={"options": "-c statement_timeout=100"})
     passes(hurried, grant(33))
     with engine.connect() as earlier:
-        earlier.execute(text("UPDATE distlock_fence SET token = token"))
+        earlier.execute(text("UPDATE distlock_fence SET seal = seal"))
         with pytest.raises(LockTimeout, match="as a statement_timeout shorter than TIMEOUT does"):
             passes(hurried, grant(34))
     hurried.dispose()

@@ -127,7 +127,7 @@ def test_a_row_that_somebody_has_locked_stays_and_is_not_waited_for(engine: Engi
     passes(engine, grant(1, "mine", "free", "locked"))
     age(engine)
     with engine.connect() as connection:
-        lock = "UPDATE distlock_fence SET token = token WHERE id = :id"
+        lock = "UPDATE distlock_fence SET seal = seal WHERE id = :id"
         connection.execute(text(lock), {"id": key_of("shop", "locked")})
         assert prune(engine) == 1
     assert names(engine) == ["locked"]
@@ -138,7 +138,7 @@ def test_a_transaction_takes_away_a_few_at_a_time(engine: Engine) -> None:
     rows = [
         {"id": key_of("shop", f"n{n}"), "domain": "shop", "name": f"n{n}", "number": n} for n in range(count)
     ]
-    columns = "(id, domain, name, era, number, token, passed_at)"
+    columns = "(id, domain, name, era, number, seal, passed_at)"
     insert = f"INSERT INTO distlock_fence {columns} VALUES (:id, :domain, :name, 1, :number, '', 1)"
     with engine.begin() as connection:
         connection.execute(text(insert), rows)
@@ -194,7 +194,7 @@ def test_a_deadlock_with_the_site_while_it_looks_is_not_the_end(engine: Engine, 
     passes(engine, grant(1, "mine", "a", "b"))
     age(engine)
     first, last = sorted(key_of("shop", name) for name in "ab")
-    change = text("UPDATE distlock_fence SET token = 'site' WHERE id = :id")
+    change = text("UPDATE distlock_fence SET seal = 'site' WHERE id = :id")
     with ThreadPoolExecutor(1) as pool:
         with engine.begin() as site:
             # Who has changed more is not the one that is ended.

@@ -79,7 +79,7 @@ def test_the_table_is_the_same(make: Make, engine: Engine, using: str) -> None:
         "name",
         "era",
         "number",
-        "token",
+        "seal",
         "passed_at",
     ]
     with engine.begin() as connection:
