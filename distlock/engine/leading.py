@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.engine.hold import SPAN
-from distlock.engine.reentrance import is_parked, refusal
 from distlock.engine.room import Room, Waiter
 from distlock.engine.steps import Call, Steps
 from distlock.errors import BackendUnavailable
+from distlock.reentrance import is_parked, refusal
 
 if TYPE_CHECKING:
     from distlock.engine.machine import Engine

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Held
-from distlock.engine.reentrance import refusal
 from distlock.engine.steps import Call, Steps
+from distlock.reentrance import refusal
 
 if TYPE_CHECKING:
     from distlock.engine.machine import Engine

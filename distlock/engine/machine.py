@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from distlock import clock
+from distlock import clock, reentrance
 from distlock.backends.base import Backend, Busy, Queued
-from distlock.engine import leading, loss, reentrance
+from distlock.engine import leading, loss
 from distlock.engine.admission import Admission
 from distlock.engine.ending import may_run
 from distlock.engine.fork import forget_in_children

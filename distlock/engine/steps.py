@@ -13,8 +13,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
-from distlock import clock
-from distlock.engine import reentrance
+from distlock import clock, reentrance
 from distlock.engine.fork import forget_in_children
 from distlock.errors import BackendUnavailable
 

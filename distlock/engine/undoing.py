@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from distlock.engine.reentrance import Mutex
+from distlock.reentrance import Mutex
 
 
 class Undoing:

@@ -15,8 +15,8 @@ from distlock.backends.file.client import Client
 from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.place import Place
 from distlock.backends.weak_sink import WeakSink
-from distlock.engine.reentrance import call
 from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.reentrance import call
 
 #: Releases and deaths are heard of at once; this is the net under a lost hint, and under who was stopped.
 POLL = 1.0

@@ -17,8 +17,8 @@ from distlock.backends.base import Sink
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import WAKE, Tree
 from distlock.backends.file.trust import Distrusted
-from distlock.engine.reentrance import call
 from distlock.errors import BackendUnavailable
+from distlock.reentrance import call
 
 #: As much as a pipe holds on Linux, nearly: whoever wrote when it was full could not leave a hint.
 _NEARLY_FULL = 60_000

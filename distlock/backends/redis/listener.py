@@ -14,7 +14,7 @@ from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
-from distlock.engine.reentrance import call
+from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from distlock.backends.flag import Flag
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import no_thread
 from distlock.backends.zookeeper.line import Line
-from distlock.engine.reentrance import call
 from distlock.errors import LockError
+from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 

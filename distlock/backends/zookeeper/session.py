@@ -18,8 +18,8 @@ from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
 from distlock.backends.zookeeper.wire import Client
-from distlock.engine.reentrance import call
 from distlock.errors import ConfigurationError
+from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 
