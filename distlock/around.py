@@ -10,7 +10,7 @@ from distlock.grant import Fence, Grant
 
 
 class Around(Grant):
-    """*grant* as it is, for those who do more at its end."""
+    """*grant* as it is, for clients that do more at its end."""
 
     __slots__ = ("_grant",)
 

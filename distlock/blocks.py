@@ -31,7 +31,7 @@ class Entry:
     #: What the lock's own books had of the owner before.
     before: Any = None
     grant: Grant | None = None
-    #: Whose code has entered the block. A generator is another frame than whoever drives or closes it.
+    #: Whose code has entered the block. A generator is another frame than the code that drives or closes it.
     frame: FrameType | None = None
 
     @property
@@ -164,7 +164,7 @@ def _of_guard(lock: Lock, names: Sequence[str]) -> str:
     """Those of *names* that a guard around the running code holds, as text."""
     for one in held():
         if not one.running:
-            continue  # It is kept for whoever asks for it again.
+            continue  # It is kept for the next caller that asks for it.
         both = _shown(names, one.grant.names)
         if both and not (one.grant.released or one.grant.lost) and lock._locks.is_place_of(one.client):
             return both

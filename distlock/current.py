@@ -55,7 +55,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Keeping:
-    """What one request keeps. Its hooks run as *owner*, whoever ran its view."""
+    """What one request keeps. Its hooks run as *owner*, even if another thread or task ran its view."""
 
     owner: Owner
     #: What the request keeps in which this one is made.
@@ -152,7 +152,7 @@ def kept_by_request() -> Keeping | None:
 
 @contextmanager
 def passed_on(mine: tuple[Held, ...]) -> Iterator[None]:
-    """The block runs elsewhere for the owner of *mine*, who waits for it: a bridge between sync and async."""
+    """The block runs elsewhere for the owner of *mine*, which waits for it: a bridge of sync and async."""
     owner = current_owner()
     token = _held.set(tuple(replace(one, owner=owner) for one in mine))
     try:

@@ -107,7 +107,7 @@ class Grant(ABC):
 
     @abstractmethod
     def _let_go(self, error: BaseException) -> None:
-        """Give it back without I/O here: the keeper does it. For those who are interrupted by *error*."""
+        """Give it back without I/O here: the keeper does it. For callers that *error* interrupts."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ class NameGrant(Grant):
 
     @property
     def seals(self) -> Mapping[str, str]:
-        # The token itself stays here: whoever has it can give the lock away.
+        # The token itself stays here: a process that has it could release the lock.
         return {self.name: hashlib.blake2b(self._hold.ask.token.encode(), digest_size=16).hexdigest()}
 
     @property

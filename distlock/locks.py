@@ -129,11 +129,11 @@ class Locks:
         return None
 
     def _forsake(self, names: Iterable[str], gate: Gate, error: BaseException) -> None:
-        """Leave nothing behind of whoever came with *gate*."""
+        """Leave nothing behind of the caller with *gate*."""
         self._engine.forsake([self._key(name) for name in names], gate, error)
 
     def _holder(self, name: str) -> Owner | None:
-        """Who of this process was granted *name*, as far as is known."""
+        """The owner in this process that was granted *name*, as far as is known."""
         return self._engine.holder(self._key(name))
 
     def _locked(self, name: str) -> bool:
@@ -161,8 +161,8 @@ def connect(
     name, so that two shops may share a service. *ttl*: lifetime of a lock without renewal, seconds; it is
     renewed every third of that. *timeout*: the longest wait, seconds. *max_hold*: seconds after which a
     holder counts as hung and is not renewed any more. *max_waiters*, *max_waiters_total*: how many callers of
-    this process may wait, for one name and in all (None: no limit). Who would most likely wait in vain is
-    refused in any case. *era*: raise it when the same names move to another lock
+    this process may wait, for one name and in all (None: no limit). A caller that would most likely wait in
+    vain is refused in any case. *era*: raise it when the same names move to another lock
     service. *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its
     own; renewals don't wait for it. *on_lifted*: called with the grant and its former fence when that had
     fallen behind a database. *options*: the backend's.

@@ -1,4 +1,4 @@
-"""Who is running: a thread, or an asyncio task in it."""
+"""The owner of what is taken now: a thread, or an asyncio task in it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def distributed_lock(
 
     It stands on views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
     ``as_view()``, and those of REST framework. The transactions of ``ATOMIC_REQUESTS`` begin after the lock
-    is taken and are committed before it is released, and whoever does not get the lock is answered. On any
+    is taken and are committed before it is released. A request that does not get the lock is answered. On any
     other function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
     told = told_here(names, words)

@@ -16,7 +16,7 @@ class Fence(models.Model):
     era = models.IntegerField()
     number = models.BigIntegerField()
     seal = models.CharField(max_length=32)
-    #: Microseconds since 1970 by the clock of who wrote it. It grows with each passage.
+    #: Microseconds since 1970 by the clock of the writer. It grows with each passage.
     passed_at = models.BigIntegerField()
 
     class Meta:

@@ -32,7 +32,7 @@ def distributed_lock(*names: NameSource, **words: Unpack[Words]) -> Callable[[F]
     set. *on_contended*: ``"raise"`` lets a view raise `LockTimeout` instead of its answer.
 
     Decorates functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
-    returns. On a view, whoever does not get the lock is answered by a Werkzeug exception. On any other
+    returns. On a view, a request without the lock is answered by a Werkzeug exception. On any other
     function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
     """
     told = told_here(names, words)

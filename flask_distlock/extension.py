@@ -114,7 +114,7 @@ class DistLock:
         """A re-entrant lock of the default alias; see `distlock.Locks.rlock`."""
         return self[DEFAULT_ALIAS].rlock(*names, timeout=timeout, ttl=ttl)
 
-    #: For those who have the extension at hand.
+    #: For code that has the extension at hand.
     distributed_lock = staticmethod(distributed_lock)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Fencing one row by itself: its own UPDATE lets nobody write who has been overtaken."""
+"""Fencing one row by itself: its own UPDATE stops a writer that was overtaken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who observes the guards of an app: receivers of signals, and the ``Server-Timing`` header."""
+"""The observers of an app's guards: receivers of signals, and the ``Server-Timing`` header."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STOPWATCHES = "_distlock_stopwatches"
 
 
 def observer_for(guarded: Guarded) -> Observer | None:
-    """Who observes this call of *guarded*; None if nobody does."""
+    """The observer of this call of *guarded*; None if there is none."""
     return together(_signals(guarded), _stopwatch())
 
 

@@ -78,7 +78,7 @@ class Pace:
 
 
 class Admission:
-    """Who may come in, and how long each name's waits are. The engine calls it under its mutex."""
+    """Which callers may come in, and how long each name's waits are. The engine calls it under its mutex."""
 
     def __init__(self, max_waiters: int | None, max_waiters_total: int | None) -> None:
         self.max_waiters = max_waiters
@@ -89,7 +89,7 @@ class Admission:
     def admit(self, room: Room, waiting: int, timeout: float, now: float) -> None:
         """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, can't come in.
 
-        *waiting*: callers that wait in all rooms. Who is next in its room always may.
+        *waiting*: callers that wait in all rooms. The one that is next in its room always may.
         """
         ahead = len(room.queue)
         if self.max_waiters is not None and ahead >= self.max_waiters:

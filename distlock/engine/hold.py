@@ -49,7 +49,7 @@ class Hold:
         self.lifted = False
         self.lost: str | None = None
         #: The grant that is out just now. There is one whenever the engine's mutex is free,
-        #: unless whoever had the mutex was interrupted.
+        #: unless the thread that had the mutex was interrupted.
         self.grant: NameGrant | None = None
         #: Whose grant that is.
         self.waiter: Waiter | None = None
@@ -61,7 +61,7 @@ class Hold:
 
     @property
     def since(self) -> float:
-        """Since when its holder has it: its caller, or nobody, who may hang for no longer than a caller."""
+        """Since when its present caller has it. With no caller the same limit counts from then on."""
         return self.began if self.grant is None else self.grant.since
 
     def carve(self, engine: Engine) -> NameGrant:

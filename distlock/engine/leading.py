@@ -64,7 +64,7 @@ def ask(
 
 
 def leave(engine: Engine, waiter: Waiter, until: float) -> Steps[None]:
-    """Out of patience. Who was granted in the same moment is decided: here, or by the service."""
+    """Out of patience. If it was granted in the same moment, that is decided here, or by the lock service."""
     room = waiter.room
     with engine.mutex:
         engine.undoing.catch_up()
@@ -115,7 +115,7 @@ def refuse_behind_own(engine: Engine, waiter: Waiter) -> None:
 
 
 def _leave_behind(engine: Engine, room: Room, mine: Ask) -> None:
-    """The answer came too late for whoever asked. It is for others of the room, or for nobody."""
+    """The answer came too late for the caller that asked. It is for others of the room, or for nobody."""
     if room.ask is not mine and (room.hold is None or room.hold.ask is not mine):
         engine.keeper.retire(mine)
 

@@ -27,7 +27,7 @@ OnLifted = Callable[["Grant", "Fence"], None]
 def lift(engine: Engine, grant: NameGrant, number: int) -> Steps[bool]:
     """Lift *grant* above *number*, if the service says even now that the lock is its own. Else: False.
 
-    Whoever calls it has the database's row locked since it read *number* there. So who wrote *number* is
+    The caller has had the fence row locked since it read *number* there. So the writer of *number* is
     no later holder: the lock has not passed on. Once for each hold: what overtakes it again is alive.
     """
     if engine.reentered():

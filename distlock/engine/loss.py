@@ -1,4 +1,4 @@
-"""Telling that a lock was lost: the log, and whoever asked for it. The grant itself knows before both."""
+"""Telling that a lock was lost: the log, and the callbacks. The grant itself knows before both."""
 
 from __future__ import annotations
 

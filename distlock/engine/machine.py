@@ -1,4 +1,4 @@
-"""The state machine between callers and a lock service: who leads, who holds, who is next.
+"""The state machine between callers and a lock service: which caller leads, which holds, which is next.
 
 Written as steps (`distlock.engine.steps`): what stands between two yields happens under one mutex or touches
 only its own waiter, so any interleaving of yields is all that can happen. The tests play them.
@@ -75,7 +75,7 @@ class Engine:
         self.mutex = reentrance.mutex()
         #: Whether a signal handler or a finaliser is running, and its own thread has the mutex.
         self.reentered = self.mutex._is_owned
-        #: For `Lock` and `RLock`. Whoever has it may be interrupted by somebody who takes it.
+        #: For `Lock` and `RLock`. The code that has it may be interrupted by a handler that takes it.
         self.books = threading.RLock()
 
     # -- acquire ---------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Engine:
             raise reentrance.refusal()
         asked_at = self.now()
         deadline = asked_at + timeout
-        # Who does not wait asks once. The backend bounds that.
+        # A caller that does not wait asks once. The backend bounds that.
         until = deadline + leading.LAST_WORDS if timeout > 0 else math.inf
         try:
             with self.mutex:
@@ -143,7 +143,7 @@ class Engine:
         return (yield from self.acquire(key, name, gate, left, ttl)) if left else None
 
     def forsake(self, keys: Iterable[str], gate: Gate, error: BaseException) -> None:
-        """Whoever came with *gate* was interrupted, or the service failed: leave nothing of it behind.
+        """The caller behind *gate* was interrupted, or the service failed: leave nothing of it behind.
 
         No I/O, for we may be torn down.
         """
@@ -194,11 +194,11 @@ class Engine:
             self.losses.tell(grant, hold.lost)
 
     def let_go(self, grant: NameGrant, error: BaseException) -> None:
-        """Release without I/O here: the keeper does it. For those who are being torn down by *error*."""
+        """Release without I/O here: the keeper does it. For callers that *error* is tearing down."""
         self.undoing.undo(self.mutex, error, partial(self.turns.drop, grant))
 
     def holder(self, key: str) -> Owner | None:
-        """Who of this process was granted *key*; None: nobody, as far as is known."""
+        """The owner in this process that was granted *key*; None: nobody, as far as is known."""
         with self.mutex:
             room = self.rooms.by_key.get(key)
             hold = room.hold if room is not None else None
@@ -262,7 +262,7 @@ class Engine:
     def end_with_process(self) -> None:
         """The process ends: see `distlock.engine.ending`."""
         if not self.mutex.acquire(timeout=1.0):
-            return  # Whoever has it was stopped with it. The leases end by themselves.
+            return  # The thread that has it was stopped with it. The leases end by themselves.
         try:
             self.undoing.catch_up()
             holds = list(self.keeper.holds)

@@ -110,7 +110,7 @@ class Rooms:
         return waiter
 
     def first(self, room: Room) -> Waiter | None:
-        """Who is next. Those whose event loop was closed under them are not there any more."""
+        """The next waiter. Those whose event loop was closed under them are not there any more."""
         while room.queue:
             if room.queue[0].gate.alive():
                 return room.queue[0]
@@ -137,7 +137,7 @@ class Rooms:
         self.settle(waiter.room)
 
     def recount(self) -> None:
-        """Whoever changed the rooms may have been interrupted between a queue and the count."""
+        """The thread that changed the rooms may have been interrupted between a queue and the count."""
         self.waiting = sum(len(room.queue) for room in self.by_key.values())
 
     def settle(self, room: Room) -> None:

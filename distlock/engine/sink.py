@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class News:
-    """A message is only a hint. The state is on the service, and who hears of it asks for it."""
+    """A message is only a hint. The state is on the service, and a caller that hears of it asks there."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -36,7 +36,7 @@ class Stalled:
         self._watched.discard(waiter)
 
     def forget(self, gate: Gate | None = None) -> None:
-        """Whoever came with *gate* is gone; None: everybody is."""
+        """The caller behind *gate* is gone; None: all are."""
         self._watched = {one for one in self._watched if gate is not None and one.gate is not gate}
 
     def due(self, now: float) -> float:

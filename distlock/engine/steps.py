@@ -1,4 +1,4 @@
-"""How an algorithm waits without knowing who runs it: it yields steps, and a driver takes them.
+"""How an algorithm waits without knowing what runs it: it yields steps, and a driver takes them.
 
 One implementation serves threads and asyncio, and the tests drive the same generators on a scheduler of
 their own, in every order that they like.
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Gate(Protocol):
     """What one waiter sleeps at. A `wake` before the sleep is not lost; several count as one."""
 
-    #: Whether whoever sleeps there may be kept from coming through, while others of the process go on.
+    #: Whether the waiter that sleeps there may be kept from waking, while others of the process go on.
     may_stall: bool
 
     def wake(self) -> None: ...

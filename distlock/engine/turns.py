@@ -85,7 +85,7 @@ class Turns:
             self.returned(hold, None)
 
     def abandon(self, key: str, gate: Gate, error: BaseException) -> None:
-        """Leave nothing behind of whoever came with *gate*, and was interrupted by *error*."""
+        """Leave nothing behind of the caller with *gate*, which *error* interrupted."""
         self._engine.stalled.forget(gate)
         if (room := self._engine.rooms.by_key.get(key)) is None:
             return

@@ -1,4 +1,4 @@
-"""Undoing: what interrupted callers leave behind is put right by whoever takes the mutex next."""
+"""Undoing: what interrupted callers leave behind is put right by the next caller that takes the mutex."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Undoing:
         """Call *undo* under *mutex*, because of *error*. It may be called twice, and does no I/O.
 
         A thread that has the mutex can't take it again, and steps that are collected as garbage get their
-        GeneratorExit anywhere, even when the interpreter ends. For those whoever takes the mutex next catches
-        up.
+        GeneratorExit anywhere, even when the interpreter ends. The next caller that takes the mutex catches
+        up for those.
         """
         self._left.append(undo)
         if isinstance(error, GeneratorExit) or mutex._is_owned():

@@ -1,6 +1,6 @@
 """A lock that is the fence's row and nothing else: it issues the fence, and keeps others out until COMMIT.
 
-Who locks the row writes the number that comes after the stored one. So fences grow without any lock service,
+The transaction that locks the row writes the next number into it. So fences grow without any lock service,
 and a database that loses the number loses what was written under it, too.
 """
 
@@ -107,7 +107,7 @@ class RowGrant(Grant):
         return True
 
     def begin_anew(self) -> None:
-        """Nothing was done under the rows yet: whoever had one of them meanwhile came before."""
+        """Nothing was done under the rows yet: another that had one of them meanwhile came before."""
         self._issued.clear()
 
     def check(self) -> None:

@@ -132,7 +132,7 @@ def pass_fence(
             if row in passed:
                 raise
             fence = _lifted(grant, stamp, stored, overtaken)
-        # Even if it stands there already: who waits under PostgreSQL's REPEATABLE READ learns only from a
+        # Even if it stands there already: a waiter under PostgreSQL's REPEATABLE READ learns only from a
         # change of the row that its snapshot, which is older than the wait, does not show what we commit.
         when = max(passed_at + 1, time.time_ns() // 1000)
         connection.execute(UPDATE, [*fence, stamp.seal, when, stamp.row])

@@ -1,6 +1,6 @@
 """Pruning: the rows of names that nobody locks any more go.
 
-Somebody who stopped with a grant of such a name may come back, and is older than its row was. So each prune
+A process that stopped with a grant of such a name may come back, and is older than its row was. So each prune
 leaves a floor: new rows start from the largest fence that was ever taken away under their prefix.
 """
 
@@ -121,7 +121,7 @@ def _prune(connection: Connection, domain: str, rows: Sequence[str], before: int
     [(era, number, _, passed_at)] = statements.lock(connection, str(floor_row), seconds)
     floor, pruned = Fence(era, number), 0
     for row in rows:
-        # Who has it is not waited for: it is in use.
+        # A row that is locked is not waited for: it is in use.
         for era, number, _, passed in statements.lock_free(connection, row):
             if passed < before:
                 floor = max(floor, Fence(era, number))

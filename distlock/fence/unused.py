@@ -46,7 +46,7 @@ def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bo
             for row in rows:
                 connection.execute(DELETE, [row])
     except Exception as error:
-        # It will be rolled back, whoever has caught the error that ended it.
+        # It will be rolled back, even where the view has caught the error that ended it.
         if not has_failed(error):
             raise
 

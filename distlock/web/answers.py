@@ -157,7 +157,7 @@ def log_level(error: LockError) -> int:
         case BackendUnavailable():
             return logging.WARNING
         case TooManyWaiters():
-            return logging.DEBUG  # They come by the thousand. Whoever refused them logs how many.
+            return logging.DEBUG  # They come by the thousand. The engine logs how many.
     return logging.INFO
 
 

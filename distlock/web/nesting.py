@@ -1,4 +1,4 @@
-"""Guards inside guards that want other names: who waits while holding something may wait in a ring.
+"""Guards inside guards that want other names: callers that wait while they hold may wait in a ring.
 
 One guard takes its names in one order for everybody, and so do guards inside each other whose names come in
 that order. Every ring has somebody who asks against it. In one process a ring is seen when it closes, and who
@@ -116,7 +116,7 @@ def _closes_a_ring(me: _Waiter) -> bool:
 
 
 def _against_the_order(client: Locks, names: Sequence[str], around: Sequence[Held]) -> Held | None:
-    """Who holds what comes after one of *names*."""
+    """What is held around, and comes after one of *names*."""
     wanted = min(_rank(client, name) for name in names)
     for one in around:
         if any(_rank(one.client, name) > wanted for name in one.grant.names):

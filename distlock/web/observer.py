@@ -1,4 +1,4 @@
-"""Whoever is told what became of a guard's lock: for signals, and for the ``Server-Timing`` header."""
+"""An observer is told what became of a guard's lock: for signals, and for the ``Server-Timing`` header."""
 
 from __future__ import annotations
 

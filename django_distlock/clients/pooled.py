@@ -1,4 +1,4 @@
-"""Who waits for a lock keeps no pooled connection: the holder may need it, to finish."""
+"""A caller that waits for a lock keeps no pooled connection: the holder may need it, to finish."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import connections
 
 from distlock.engine.steps import Gate, TaskGate, ThreadGate
 
-#: Who iterates over a queryset reads on from its cursor, and a lock of the session would be somebody else's.
+#: A queryset that is being iterated reads on from its cursor; a lock of the session would go to another.
 _USED = """
     SELECT EXISTS (SELECT FROM pg_cursors WHERE is_holdable)
         OR EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
@@ -108,7 +108,7 @@ def _is_clean(connection: Any) -> bool:
         return False
     try:
         [(used,)] = driver.execute(_USED).fetchall()
-    except Exception:  # broken: whoever uses it next is told
+    except Exception:  # broken: its next use says so
         return False
     return not used
 

@@ -1,4 +1,4 @@
-"""Which threads wait for a lock just now, and for which: so that no holder waits for who waits for it."""
+"""Which threads wait for which locks just now: so that no holder waits for one that waits for it."""
 
 from __future__ import annotations
 

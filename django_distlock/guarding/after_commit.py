@@ -93,7 +93,7 @@ class Later:
 
     def _note(self, error: Exception) -> None:
         if ends_transaction(error):
-            # Who catches that and goes on is in another transaction, which has passed no fence.
+            # A view that catches that and goes on is in another transaction, which has passed no fence.
             self._connection.needs_rollback = True
             self._ended = error
 

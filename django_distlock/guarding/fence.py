@@ -62,8 +62,8 @@ def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
 def _undivided(grant: Grant, using: str) -> Iterator[None]:
     """Raise `RolledBack` at the end of the block if it was not all in one transaction.
 
-    MySQL and MariaDB end it where they find a deadlock. Who catches that error and goes on is in another
-    transaction, which has passed no fence.
+    MySQL and MariaDB end it where they find a deadlock. A view that catches that error and goes on is in
+    another transaction, which has passed no fence.
     """
     connection = connections[using]
     if connection.vendor != "mysql":

@@ -1,4 +1,4 @@
-"""Who observes the guards of a site: receivers of signals, and the ``Server-Timing`` header."""
+"""The observers of a site's guards: receivers of signals, and the ``Server-Timing`` header."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sender_of(guarded: Guarded) -> object:
 
 
 def observer_for(guarded: Guarded, request: Any) -> Observer | None:
-    """Who observes this call of *guarded*; None if nobody does.
+    """The observer of this call of *guarded*; None if there is none.
 
     *request*: Django's, or that of REST framework around it; None for a plain function.
     """

@@ -96,12 +96,12 @@ class _Ending(Around):
         raise NotImplementedError
 
     def _drop(self, error: BaseException) -> None:
-        """`_end` for who was interrupted by *error*: without I/O."""
+        """`_end` for a caller that *error* interrupts: without I/O."""
         raise NotImplementedError
 
 
 class SessionGrant(_Ending):
-    """What is open in the session at its end keeps it: whoever commits that does so under the lock."""
+    """What is open in the session at its end keeps it: a later COMMIT of that is still under the lock."""
 
     __slots__ = ("_client", "_sessions")
 

@@ -21,7 +21,7 @@ from distlock.grant import Grant
 from flask_distlock.sql.sessions import DEFAULT_BIND
 from flask_distlock.sql.told import FENCE, commits_by_itself
 
-#: Who wants to know if the transaction of a connection is ended by its database.
+#: What to call if the database ends the transaction of a connection.
 _watched: WeakKeyDictionary[Database, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
 #: Errors are told by dialects only.
 _heard: WeakSet[Dialect] = WeakSet()

@@ -40,7 +40,7 @@ def refuse_opened(
             f"{shown}. They would be committed together. Call db.session.commit() or rollback() before."
         )
     if joins(session):
-        # What is held there is that of whoever has begun it, and stays.
+        # What is held there belongs to the code that has begun it, and stays.
         return
     held = changes.held(session)
     if held or (mine is not None and mine.acts):

@@ -17,7 +17,7 @@ FENCE = "distlock_fence"
 # https://www.postgresql.org/docs/current/explicit-locking.html
 _READING = "('AccessShareLock', 'RowShareLock', 'SIReadLock')"
 
-# Who changes rows has a number for the transaction, and locks the table in a mode that readers don't take.
+# A transaction that changes rows has a number, and locks the table in a mode that readers don't take.
 # SELECT … FOR UPDATE has the number only, as nextval(); an UPDATE that meets no row locks the table only.
 # Rows are counted where they are written, and together with those of earlier transactions that the server has
 # not put into its statistics yet: none is certain, some are not. An ordinary write takes RowExclusiveLock.
