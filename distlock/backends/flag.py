@@ -30,6 +30,6 @@ class Flag:
     def wait(self, timeout: float) -> bool:
         """Whether it is up, after *timeout* seconds at the most."""
         if not self._raised and self._down.acquire(timeout=timeout):
-            # For the next one who waits.
+            # For the next waiter.
             self.set()
         return self._raised

@@ -17,7 +17,7 @@ from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 
 #: Seconds that a hand-over is worth until it is acknowledged: what a dead waiter costs.
 WINDOW = 0.5
-#: Seconds between polls. Who has not polled for three times that is taken for dead.
+#: Seconds between polls. A waiter that has not polled for three times that is taken for dead.
 POLL = 1.0
 
 
@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass
 class Record:
-    """One key: who owns it until when, and who waits."""
+    """One key: its owner, until when, and its waiters."""
 
     owner: Entry | None = None
     fence: int = 0

@@ -1,7 +1,7 @@
 """Where nobody has come since we looked: then the folder of a shard need not be read again.
 
-Whoever joins a line takes a ticket before, as the only writer of the shard. So nobody has joined one of its
-lines while the counter of the tickets stands where we left it.
+A contender that joins a line takes a ticket before, as the only writer of the shard. So nobody has joined one
+of its lines while the counter of the tickets stands where we left it.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.reentrance import call
 
-#: Releases and deaths are heard of at once; this is the net under a lost hint, and under who was stopped.
+#: Releases and deaths are heard of at once; this is the net under a lost hint, and under stopped processes.
 POLL = 1.0
 
-#: Where the death of somebody before us cannot be heard of: its process is in another PID namespace.
+#: Where the death of a contender before us cannot be heard of: its process is in another PID namespace.
 POLL_BLIND = 0.25
 
 
@@ -73,7 +73,7 @@ class FileBackend:
                 client.insist(ask.token)
                 return True
             client.withdraw(ask.token, mine)
-            # Whoever was before us may have left meanwhile, and have hinted us.
+            # Those before us may have left meanwhile, and have hinted us.
             client.wake_first(spot)
             return False
 
@@ -168,7 +168,7 @@ class FileBackend:
                 client = Client(self._place, WeakSink(self._sink) if self._sink is not None else None)
                 self._client = client
                 self._kept(client)
-            # It is open: whoever closes it takes it from here first, under the same lock.
+            # It is open: `close` takes it from here first, under the same lock.
             client.begin()
             return client
 
@@ -201,7 +201,7 @@ class FileBackend:
                 raise
             if listening:
                 return Queued(min(pause, POLL if watched else POLL_BLIND))
-            # Only who left after we began to listen has told us, so look once more.
+            # Only those that left after we began to listen have told us, so look once more.
             listening = True
 
     def _left(self, deadline: float) -> float:
@@ -215,7 +215,7 @@ class FileBackend:
 
 
 class _Call:
-    """The client for one call: it keeps its descriptor until the call has ended, whoever closes it."""
+    """The client for one call: it keeps its descriptor until the call has ended, even if it is closed."""
 
     __slots__ = ("_backend", "_client", "_place")
 
@@ -245,9 +245,9 @@ class _Call:
 
 
 class _CallForOurs:
-    """A call of who has something there. None: that has gone with a directory that can't be used any more.
+    """A call that needs what we have there. None: that has gone with a directory that can't be used any more.
 
-    What it has stays for as long as this process lives, so no error may be the last word: rights that were
+    What we have stays for as long as this process lives, so no error may be the last word: rights that were
     taken away may be given back.
     """
 

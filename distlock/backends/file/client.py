@@ -1,4 +1,4 @@
-"""One client's standing in one directory: who it is there, where it stands in line, what it listens to."""
+"""One client's standing in one directory: its contender, its places in lines, what it listens to."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Client:
         self._closed: str | None = None
         #: The directory that our locks are in is gone; another may be in its place.
         self._deserted = False
-        #: By token: who was before us and had not taken the lock, and since when.
+        #: By token: which ticket was before us and had not taken the lock, and since when.
         self._suspects: dict[str, tuple[int, float]] = {}
         self._sweeper = Sweeper(self._tree, self.locks, self.line)
         self._sweeper.begin()
@@ -105,7 +105,7 @@ class Client:
         return next(ours, None)
 
     def holds(self, ask: Ask, patience: float) -> bool:
-        """Whether the hold is *ask.token*'s, whoever asks."""
+        """Whether the hold is *ask.token*'s, even if another thread asks."""
         mine = self.held.get(ask.token)
         if mine is not None:
             return self.line.there(mine)
@@ -114,7 +114,7 @@ class Client:
 
     def locked(self, key: str, patience: float) -> bool:
         spot = self.line.spot(key)
-        # Only who finds nobody has to look as the only writer: it may have been taken just then.
+        # Only a look that finds nobody has to be the only writer's: it may have been taken just then.
         return self._anybody(self.line.entries(spot)) or self._anybody(
             self.line.exact_entries(spot, patience)
         )
@@ -146,7 +146,7 @@ class Client:
         return 0.0
 
     def living_before(self, mine: Entry, line: list[Entry]) -> list[Entry]:
-        """Who has to go before it is our turn. The dead are taken out of the line."""
+        """Those that have to go before it is our turn. The dead are taken out of the line."""
         return self._living([entry for entry in line if entry.ticket < mine.ticket])
 
     def await_turn(self, key: str, mine: Entry, before: Sequence[Entry]) -> bool:
@@ -161,7 +161,7 @@ class Client:
                 self._listener = hints.Listener(self._tree, self.contender, self._sink)
             listener = self._listener
         listener.expect(mine.proof, key)
-        # Everybody, not only the next: whoever dies after we looked would break the chain of hints.
+        # All of them, not only the next: one that dies after we looked would break the chain of hints.
         watched = [listener.watch(entry.contender, self.locks.pid) for entry in before]
         return all(watched)
 
@@ -198,7 +198,7 @@ class Client:
         self._suspects.pop(token, None)
 
     def wake_first(self, spot: Spot) -> None:
-        """Hint whoever is first in line now, past the dead."""
+        """Hint the contender that is first in line now, past the dead."""
         for entry in self._first_living(self.line.entries(spot)):
             hints.send(self._tree, entry.contender, entry.proof)
 
@@ -241,7 +241,7 @@ class Client:
             self.end()
 
     def _die(self) -> None:
-        """Whoever got something after the close and could not give it back is served here."""
+        """What a call got after the close, and could not give back, is given back here."""
         try:
             self._give_back_all()
             self.line.close()
@@ -257,7 +257,7 @@ class Client:
     def _give_back(self, token: str, mine: Entry) -> None:
         with suppress(OSError):
             self.withdraw(token, mine)
-            # Our locks tell nothing of who lives in a directory that was made anew, so touch nobody there.
+            # Our record locks do not tell which contenders live in a directory made anew: touch none there.
             if not self._deserted:
                 self.wake_first(self.line.spot_of(mine))
 

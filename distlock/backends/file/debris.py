@@ -1,4 +1,4 @@
-"""What crashed processes left behind, swept by whoever comes next, a little with each call."""
+"""What crashed processes left behind, swept by the processes that come after, a little with each call."""
 
 from __future__ import annotations
 

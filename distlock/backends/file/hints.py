@@ -1,4 +1,4 @@
-"""Wake-up: one FIFO for each waiting contender, and one thread that reads it and watches who is before us.
+"""Wake-up: one FIFO for each waiting contender, and one thread that reads it and watches those before us.
 
 A hint is never needed for safety. The line of entries decides; a lost hint costs one poll.
 """
@@ -20,7 +20,7 @@ from distlock.backends.file.trust import Distrusted
 from distlock.errors import BackendUnavailable
 from distlock.reentrance import call
 
-#: As much as a pipe holds on Linux, nearly: whoever wrote when it was full could not leave a hint.
+#: As much as a pipe holds on Linux, nearly: a writer that met a full one could not leave a hint.
 _NEARLY_FULL = 60_000
 
 

@@ -1,10 +1,10 @@
 """The line of contenders for a key: one empty file for each, the oldest living one holds.
 
-A file appears and vanishes in one step, whoever is killed when. Handing over is deleting one's own file: the
-next in line may take the lock from that moment. Its ticket is its fence, because tickets are given in growing
-order and a line is served in the order of its tickets.
+A file appears and vanishes in one step, even if its process is killed. To hand over is to delete one's own
+file: the next in line may take the lock from that moment. Its ticket is its fence, because tickets are given
+in growing order and a line is served in the order of its tickets.
 
-Whoever takes the lock says so: it renames its file, as the only writer. Until then those behind it may send
+A contender that takes the lock says so: it renames its file, as the only writer. Until then others may send
 it away, as the only writers: a process that is stopped where the lock comes to it would block everybody.
 Only a look of the only writer is exact, too: another may miss a file that is being renamed.
 """
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class Newcomer(NamedTuple):
-    """Who wants to stand in line."""
+    """A contender that wants to stand in line."""
 
     contender: int
     proof: str
@@ -99,7 +99,7 @@ class Line:
         return Spot(shard, f"{shard:02x}", prefix)
 
     def entries(self, spot: Spot) -> list[Entry]:
-        """Everybody in line, dead or alive, first come first. Who takes the lock just now may be missing."""
+        """All in line, dead or alive, first come first. One that takes the lock just now may be missing."""
         return sorted(_parsed(spot.folder, self._names(spot), spot.prefix))
 
     def exact_entries(self, spot: Spot, patience: float) -> list[Entry]:
@@ -113,11 +113,11 @@ class Line:
     def join(self, spot: Spot, mine: Newcomer, patience: float) -> tuple[Entry | None, list[Entry]]:
         """Stand at the end of the line, once; take the lock if nobody living is before us.
 
-        No entry if the newcomer will not wait behind the living. Returns the line before us as well: whoever
-        is in it may leave any moment, but nobody joins it.
+        No entry if the newcomer will not wait behind the living. Returns the line before us as well: those
+        in it may leave any moment, but nobody joins it.
         """
         with self._locks.writing(spot.shard, patience):
-            # Under the writers' lock nobody joins, and whoever leaves only brings us forward.
+            # Under the writers' lock nobody joins, and one that leaves only brings us forward.
             counter = self._counter(spot.shard)
             names = [] if self._alone.empty(spot.shard, counter) else self._names(spot)
             line = sorted(_parsed(spot.folder, names, spot.prefix)) if names else []
@@ -254,7 +254,7 @@ def _name(prefix: str, ticket: int, contender: int, proof: str, held: bool) -> s
 @lru_cache(maxsize=4096)
 def _shard_and_prefix(key: str) -> tuple[int, str]:
     digest = hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-    # The digest tells keys apart even where file names ignore case; the text is for whoever looks.
+    # The digest tells keys apart even where file names ignore case; the text is for people who look.
     text = encode(key)[:40] if key.isprintable() else "key"
     return int(digest[:2], 16) % SHARDS, f"{text}~{digest}~"
 

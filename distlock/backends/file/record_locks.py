@@ -1,4 +1,4 @@
-"""Record locks: who is alive, and whose turn it is to write.
+"""Record locks: which contenders are alive, and whose turn it is to write.
 
 POSIX record locks fit both needs as nothing else does: the kernel drops them the moment their process dies,
 and a forked child does not inherit them, so that a child that lives on keeps nothing alive. (`flock` stays
@@ -74,7 +74,7 @@ class RecordLocks:
         return (status.st_dev, status.st_ino) == self._identity and self.intact()
 
     def intact(self) -> bool:
-        """Whether the descriptor is still ours: who becomes a daemon closes all that it finds."""
+        """Whether the descriptor is still ours: a process that becomes a daemon closes all that it finds."""
         try:
             status = os.fstat(self.descriptor)
         except OSError:
@@ -100,7 +100,7 @@ class RecordLocks:
             return True  # A process never meets its own locks.
         byte = _CONTENDERS + contender
         try:
-            # Shared, so that two who look at the same time do not take each other for the living.
+            # Shared, so that two that look at the same time do not take each other for the living.
             fcntl.lockf(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
             if error.errno in HELD_BY_OTHERS:

@@ -36,8 +36,8 @@ class _Opened(NamedTuple):
 class Tree:
     """Open descriptors of a lock directory and of what is in it. It is made where it is missing.
 
-    A directory that we make is this user's alone. One that an administrator made is followed: who may write
-    there (its owner, or its group too) may use the locks.
+    A directory that we make is this user's alone. One that an administrator made is followed: those that may
+    write there (its owner, or its group too) may use the locks.
     """
 
     def __init__(self, place: Place, mkdir: Callable[..., None] = os.mkdir) -> None:
@@ -45,7 +45,7 @@ class Tree:
         self._place = place
         self._mkdir = mkdir
         self._opened: dict[int, _Opened] = {}
-        #: What was looked at and found good: who looked, and the status of each directory.
+        #: What was looked at and found good: the user that looked, and the status of each directory.
         self._good: tuple[int, Sequence[tuple[float, ...]]] | None = None
         self._group: int | None = None
         self._base = self._keep(_walk(place.directory, mkdir), place.directory)
@@ -62,9 +62,9 @@ class Tree:
             raise
 
     def intact(self) -> bool:
-        """Whether the directories are there, only those who are trusted may write in them, and we have them.
+        """Whether the directories are there, only trusted users may write in them, and we have them.
 
-        Who becomes a daemon closes all that it finds.
+        A process that becomes a daemon closes all descriptors that it finds.
         """
         try:
             statuses = [os.fstat(descriptor) for descriptor in self._opened]
@@ -113,11 +113,11 @@ class Tree:
             os.close(descriptor)
 
     def file_mode(self) -> int:
-        """The rights of our files: whoever may write in the lock directory, but never everybody."""
+        """The rights of our files: those that may write in the lock directory, but never everybody."""
         return self._rights() & 0o660 | 0o600
 
     def require_file(self, status: os.stat_result, name: str) -> None:
-        """Raise unless the file *name* is a plain one that only those who are trusted can change."""
+        """Raise unless the file *name* is a plain one that only trusted users can change."""
         self._require(status, f"{self._place.root}/{name}")
         # A second name is somebody else's way to have us write into a file of another purpose.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
@@ -161,7 +161,7 @@ class Tree:
     def _require(self, status: os.stat_result, path: str) -> None:
         directory = self._place.directory
         if path == directory:
-            # Who owns the lock directory trusts the group that it lets write there.
+            # The owner of the lock directory trusts the group that may write there.
             self._group = status.st_gid if status.st_mode & stat.S_IWGRP else None
             trust.require(status, path, directory)
         else:

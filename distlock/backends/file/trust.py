@@ -1,7 +1,7 @@
-"""Who could put another directory or file in the place of one: only those who are trusted with the locks.
+"""Only users that are trusted with the locks may be able to put another directory or file in place of one.
 
-Trusted are root, this user, and the members of a group that may write: whoever owns a directory and gives a
-group the right to write trusts its members. Anybody else could swap the directory, and two would hold a lock.
+Trusted are root, this user, and the members of a group that may write: an owner that gives a group the right
+to write trusts its members. Anybody else could swap the directory, and two would hold a lock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether this user can use a lock directory, as its first use would find. Nothing is made, opened or locked.
 
-To be asked before a server starts, by whoever may be another user, such as root: what that makes would be in
+To be asked before a server starts, perhaps by another user, such as root: what that user makes would be in
 the way of the server's own.
 """
 

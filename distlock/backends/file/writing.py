@@ -1,7 +1,7 @@
 """Being the only writer of a shard, among the threads of this process and among processes.
 
 A signal handler may raise anywhere, also where no `__exit__` can help. So each writer is known by the frame
-whose ``with`` it is: once that has ended the writer is inside no more, and whoever comes next puts it right.
+whose ``with`` it is: once that has ended the writer is inside no more, and the next writer puts it right.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Writers:
 
     def __init__(self, descriptor: int, stalled: Callable[[float, bool], Exception]) -> None:
         self.descriptor = descriptor
-        #: The error for who waited in vain: for how long, seconds, and whether for this very process.
+        #: The error after a wait in vain: for how long, seconds, and whether for this very process.
         self.stalled = stalled
         # Record locks do not exclude threads of one process from one another.
         self.inside: dict[int, Writing] = {}
@@ -85,7 +85,7 @@ class Writing:
         deadline = time.monotonic() + self._patience
         pause = 0.00005  # Others write for some 20 µs, so the first look again comes soon.
         while True:
-            # One step, which no handler interrupts: whoever is in there is known.
+            # One step, which no handler interrupts: the writer that is in there is known.
             first = self._writers.inside.setdefault(self.shard, self)
             if first is self:
                 if self._lock():

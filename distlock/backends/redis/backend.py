@@ -25,7 +25,7 @@ from distlock.errors import BackendUnavailable, ConfigurationError
 _HELD, _BUSY, _UNENDING, _FOREIGN = 1, 3, 4, 5
 _TOO_HIGH = 2
 
-#: The net under a lost hint, seconds. The scripts take for dead who did not ask for four times as long.
+#: The net under a lost hint, seconds. To the scripts a waiter that did not ask for four times that is dead.
 _POLL = 1.0
 #: The same while we are not subscribed, so that there are no hints at all.
 _DEAF_POLL = 0.1
@@ -87,7 +87,7 @@ class RedisBackend:
             self._listener.close(self._io_timeout)
         for ask in list(self._queued.values()):
             try:
-                # Whoever was handed the lock while he left is not there any more to give it back.
+                # A waiter that was handed the lock as it left is not there any more to give it back.
                 if self.cancel(ask, deadline):
                     self.release(ask, deadline)
             except BackendUnavailable:
@@ -105,7 +105,7 @@ class RedisBackend:
         queue = ask.wait and listener is not None and listener.started
         (reply,) = self._call(scripts.REQUEST, [ask], deadline, queue)
         if ask.wait and not queue and reply[1] == _BUSY:
-            # Who cannot hear yet does not queue: he would be passed over.
+            # A process that cannot hear yet does not queue: it would be passed over.
             if listener is not None:
                 listener.start(deadline)
             (reply,) = self._call(scripts.REQUEST, [ask], deadline, True)

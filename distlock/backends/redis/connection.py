@@ -43,7 +43,7 @@ class Connection:
         self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
 
     def connect(self, deadline: float) -> None:
-        """Connect, speak TLS, say who we are: all of it until *deadline*."""
+        """Connect, speak TLS, log in: all of it until *deadline*."""
         self._socket = self._reach(deadline)
         if self._address.tls:
             self._socket.settimeout(_left(deadline))

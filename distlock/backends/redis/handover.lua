@@ -14,7 +14,7 @@ local HOLD = '^(%d+) (.+)$'
 
 -- A waiter asks at least once a second. One that did not for this long is dead.
 local STALE_MS = 4000
--- Nobody who waits leaves these keys alone for half that long, so they only go when all waiters did.
+-- No waiter leaves these keys alone for half that long, so they only go when all waiters did.
 local QUEUE_TTL_MS = 10000
 -- A script blocks the server: a long queue of dead waiters is cleared over several calls.
 local MAX_SKIPS = 64

@@ -28,7 +28,7 @@ class Listener:
     """Subscribes when `start` is called first, and again whenever the connection breaks, until `close`.
 
     While `subscribed` is False there are no hints. `Sink.doubt` is called when that changes later on, because
-    somebody who asked before may have missed his.
+    a waiter that asked before may have missed its hint.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class Pool:
                 self._look_at_policy(connection, deadline)
             replies = connection.ask(commands, deadline)
         except BaseException:
-            # Part of a reply may still be on its way. Whoever came next would take it for his.
+            # Part of a reply may still be on its way. The next call would take it for its own.
             # https://github.com/redis/redis-py/issues/2624
             self._discard(connection)
             raise
@@ -100,7 +100,7 @@ class Pool:
         except IndexError:
             pass
         with self._mutex:
-            # Announced before the second look, so that who gives one back after it sees us.
+            # Announced before the second look, so that a call that gives one back after it sees us.
             self._waiting += 1
             try:
                 while not self._idle:

@@ -16,7 +16,7 @@ local function queue(now)
   local placed = redis.call('LPOS', KEYS[3], process)
   if placed then
     -- First a write that no server refuses: after it, a server out of memory lets the rest of the script pass
-    -- too. Who is new there is refused before anything is changed.
+    -- too. A waiter that is new there is refused before anything is changed.
     redis.call('PEXPIRE', KEYS[3], QUEUE_TTL_MS)
   end
   redis.call('HSET', KEYS[4], process, digits(now / 1000) .. ' ' .. digits(span) .. ' ' .. token)
@@ -56,7 +56,7 @@ local now = clock()
 if redis.call('LLEN', KEYS[3]) == 0 then
   return {token, HELD, grant(token, span, ttl, now)}
 end
--- Free, but others came first. Whoever asks helps them to it.
+-- Free, but others came first. Each ask helps them to it.
 if wait then
   queue(now)
 end

@@ -47,7 +47,7 @@ class Address:
 def _host(text: str) -> str:
     match = _HOST.fullmatch(text)
     if match is None or not 0 < int(match["port"] or _PORT) < 65536:
-        # Not quoted: who forgot the @ wrote his password here.
+        # Not quoted: where the @ was forgotten, the password stands here.
         raise ConfigurationError(f"The URL of ZooKeeper names a host that cannot be read. {_WRITE}")
     return f"{match['name']}:{match['port'] or _PORT}"
 

@@ -27,7 +27,7 @@ _BATCH = 500
 _MOST_SESSIONS = 8
 #: What a thousand transactions come to, in fences.
 _SOON = 1000 << SPAN_BITS
-#: For who asks whether something is locked before he has locked anything, seconds.
+#: For a client that asks whether something is locked before it has locked anything, seconds.
 _ANY_TTL = 10.0
 
 
@@ -79,7 +79,7 @@ class ZooKeeperBackend:
         return self._line(ask.ttl).request(ask, self._deadline(deadline))
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        # Who could not say goodbye in time would open a session for it, and nobody would close that one.
+        # A client that is closed would open a session for it, and nobody would close that one.
         return not self._closed and self._line(ask.ttl).cancel(ask, self._deadline(deadline))
 
     def renew(self, asks: Sequence[Ask]) -> list[bool | None]:

@@ -6,7 +6,7 @@ import math
 
 from distlock import clock
 
-#: Who wakes up so much later than he wanted to has not been running, seconds.
+#: A process that wakes up so much later than it wanted to has not been running, seconds.
 _STOPPED = 0.05
 
 

@@ -1,4 +1,4 @@
-"""Getting a node of one's own: one transaction that also tells who is there, found again when in doubt."""
+"""Getting a node of one's own: one transaction that also tells what is there, found again when in doubt."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What this process has in the lines of one session: entering, looking who is before us, leaving.
+"""What this process has in the lines of one session: entering, looking what is before us, leaving.
 
-The node that is first has the lock. Whoever found nobody before him when his node was made need not say so.
-Everybody else acknowledges that he is first by writing to his node. Until then who waits behind may send him
-away (`distlock.backends.zookeeper.stalled`).
+The node that is first has the lock. A contender with no node before its own when it was made need not say so.
+The others acknowledge that they are first by writing to their node. Until then those behind may send it away
+(`distlock.backends.zookeeper.stalled`).
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Line:
             raise found
 
     def _names(self, parent: str, deadline: Deadline, fresh: bool = False) -> list[str]:
-        """Who is in line, the first one first."""
+        """The nodes in line, the first one first."""
         requests = [GetChildren(parent, None)]
         if fresh:
             requests.insert(0, self.session.client.barrier(self._base))
@@ -213,9 +213,9 @@ class Line:
         return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
 
     def _take(self, place: Place, deadline: Deadline, look: bool = False) -> list[str]:
-        """Acknowledge, and see who is in line if we are to *look*. Nobody, if we were sent away.
+        """Acknowledge, and read the line if we are to *look*. Nobody, if we were sent away.
 
-        Whoever turns out not to be first has acknowledged too early. That costs him nothing.
+        If we turn out not to be first we have acknowledged too early. That costs nothing.
         """
         requests = [SetData(place.path, b"held", -1)]
         if look:

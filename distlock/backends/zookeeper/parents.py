@@ -30,7 +30,7 @@ class Parents:
         self._used[path] = clock.now()
 
     def spare(self) -> list[str]:
-        """Those that are to be deleted now. Who uses one in the same moment finds out, and makes it again."""
+        """Those that are to be deleted now. One in use in the same moment is missed there, and made again."""
         spare = []
         oldest = clock.now() - _IDLE
         for path, used in list(self._used.items()):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from distlock.backends.base import Ask, Held
 from distlock.backends.zookeeper.nodes import fence_of
 
-#: The net under a lost hint, seconds. Watches are reliable, but who is before us may hang.
+#: The net under a lost hint, seconds. Watches are reliable, but one before us may hang.
 POLL = 1.0
 
 
@@ -25,13 +25,13 @@ class Place:
     seen: float
     #: It is the first, and nobody may send it away any more.
     held: bool = False
-    #: Who was first when we came.
+    #: The node that was first when we came.
     first: str = ""
     #: The connection and the node that we watch; whether nobody else was before us; whether it is gone.
     watched: tuple[int, str] = (0, "")
     second: bool = False
     called: bool = False
-    #: Who seems to hang at the head of the line, and since when.
+    #: The node that seems to hang at the head of the line, and since when.
     suspect: str = ""
     suspect_since: float = 0.0
 

@@ -64,8 +64,8 @@ class Session:
     def dead(self) -> bool:
         """Nothing comes of it any more: it was refused, or away for longer than anything of it can live.
 
-        A server that lost its data does not let clients in who have seen more than it knows. That is all
-        that they get to hear of it.
+        A server that lost its data does not let clients in that have seen more than it knows. It tells them
+        nothing more.
         """
         if self.client.client_state == KeeperState.AUTH_FAILED:
             return True

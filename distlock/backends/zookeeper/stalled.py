@@ -1,4 +1,4 @@
-"""Who is first and does not take the lock: a process that was stopped, or is too busy to notice.
+"""The first in line does not take the lock: its process was stopped, or is too busy to notice.
 
 Its session lives on, so it would keep everybody waiting for as long as that does. A hand-over is worth a
 window instead. Taking the lock changes the version of a node, and sending it away deletes that node only at
@@ -19,7 +19,7 @@ from distlock.backends.zookeeper.session import Session
 
 
 def send_away(session: Session, place: Place, head: str, window: float, deadline: Deadline) -> float | None:
-    """See whether *head*, who was not first when *place* was taken, hangs for longer than *window* seconds.
+    """See whether *head*, which was not first when *place* was taken, hangs for longer than *window* seconds.
 
     Returns when to look again, seconds; 0 if the line has moved; None if there is nothing to hold against it.
     """

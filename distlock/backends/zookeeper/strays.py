@@ -1,6 +1,6 @@
-"""Nodes that should not be there: made or left by a request of which nobody knows what became.
+"""Nodes that should not be there: made or left by a request whose outcome is unknown.
 
-Its reply was lost, or came too late for who waited for it. The node, if there is one, would stand in the
+Its reply was lost, or came too late for its caller. The node, if there is one, would stand in the
 line for as long as the session lives, and nobody would take its turn.
 """
 
@@ -55,7 +55,7 @@ class Strays:
         self._delete(deadline)
         for token, (key, _) in list(self._tokens.items()):
             found = self.find(token, key, deadline)
-            # Who asked again for the same token has claimed it, and its node with it.
+            # A caller that asked again for the same token has claimed it, and its node with it.
             if self.claim(token) is not None:
                 self._doomed.update(found)
                 self._delete(deadline)

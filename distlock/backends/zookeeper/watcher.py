@@ -19,6 +19,6 @@ class Watcher:
     key: str
 
     def __call__(self, event: WatchedEvent) -> None:
-        # The other event is that the connection is gone. Who waits is told when it is back.
+        # The other event is that the connection is gone. Waiters are told when it is back.
         if event.type == EventType.DELETED:
             self.line.moved(self.key, event.path)

@@ -74,13 +74,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         except (KazooException, ForceRetryError, InterruptedError):
             raise
         except Exception as error:
-            # kazoo's thread would end, and whoever asks would wait until the session is given up.
+            # kazoo's thread would end, and callers would wait until the session is given up.
             self.client._session_callback(KeeperState.EXPIRED_SESSION)
             raise ForceRetryError(f"Beginning a new session: {error!r}") from error
 
     def _expand_client_hosts(self) -> Any:
         hosts = super()._expand_client_hosts()
-        # Where one hangs there has to be time for another, before who waits for it gives up.
+        # Where one hangs there has to be time for another, before its caller gives up.
         self.handler.patience = self._io_timeout / 2 if len(hosts) > 1 else self._io_timeout
         return hosts
 
@@ -94,7 +94,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending
         if not pending or header.xid != pending[0][2]:
-            # Somebody else talks on our session. kazoo would tell it to whoever asked, as a RuntimeError.
+            # Another process talks on our session. kazoo would tell the caller so, as a RuntimeError.
             raise SessionExpiredError("an answer to what was not asked")
         return super()._read_response(header, buffer, offset)
 
@@ -104,8 +104,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return answer
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        # kazoo looks whether the server hangs when there was nothing to send for a third of a session: who
-        # has a lot to ask would go on asking that one for ever, and never hear of the others.
+        # kazoo looks whether the server hangs when there was nothing to send for a third of a session: a
+        # client with a lot to ask would go on asking that one for ever, and never hear of the others.
         now = clock.now()
         if not self.client._pending:
             self._silent_since = now
