@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distlock.current import current_grant
+from distlock.current_grants import current_grant
 from distlock.errors import (
     BackendUnavailable,
     ConfigurationError,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from distlock.current import held, inherited
+from distlock.current_grants import current_grants, inherited
 from distlock.engine.steps import Gate
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.grant import Grant
@@ -162,7 +162,7 @@ def is_held_around(client: Locks, names: Sequence[str]) -> bool:
 
 def _of_guard(lock: Lock, names: Sequence[str]) -> str:
     """Those of *names* that a guard around the running code holds, as text."""
-    for one in held():
+    for one in current_grants():
         if not one.running:
             continue  # It is kept for the next caller that asks for it.
         both = _shown(names, one.grant.names)

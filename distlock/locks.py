@@ -15,10 +15,10 @@ from distlock.engine.steps import Gate, Steps
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant, NameGrant
 from distlock.lock import Lock
+from distlock.multi_grant import MultiGrant
 from distlock.names import check_name, check_prefix
 from distlock.owner import Owner
 from distlock.rlock import RLock
-from distlock.several import NamesGrant
 from distlock.timeouts import check_timeout
 
 #: What other libraries call our words. Passing theirs gives an error that translates.
@@ -106,7 +106,7 @@ class Locks:
 
     def _acquire_all(
         self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
-    ) -> Steps[NamesGrant | None]:
+    ) -> Steps[MultiGrant | None]:
         now = self._engine.now
         deadline = now() + seconds
         grants: list[NameGrant] = []
@@ -120,12 +120,12 @@ class Locks:
                     break
                 grants.append(grant)
             else:
-                return NamesGrant(grants)
+                return MultiGrant(grants)
         except BaseException as error:
             for grant in reversed(grants):
                 grant._let_go(error)
             raise
-        yield from NamesGrant(grants)._release(deadline + LAST_WORDS if seconds else math.inf)
+        yield from MultiGrant(grants)._release(deadline + LAST_WORDS if seconds else math.inf)
         return None
 
     def _forsake(self, names: Iterable[str], gate: Gate, error: BaseException) -> None:

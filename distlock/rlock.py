@@ -13,8 +13,8 @@ from distlock.engine.steps import Steps, ThreadGate, run
 from distlock.errors import NotHeld
 from distlock.grant import Grant
 from distlock.lock import Lock
+from distlock.multi_grant import MultiGrant
 from distlock.owner import Owner, current_owner
-from distlock.several import NamesGrant
 
 if TYPE_CHECKING:
     from distlock.locks import Locks
@@ -48,7 +48,7 @@ def _together(entered: list[Entered]) -> Grant:
     whole = entered[0].whole
     if len(whole.names) == len(entered) and all(one.whole is whole for one in entered):
         return whole
-    return entered[0].grant if len(entered) == 1 else NamesGrant([one.grant for one in entered])
+    return entered[0].grant if len(entered) == 1 else MultiGrant([one.grant for one in entered])
 
 
 #: What one owner is inside of, by name. It is replaced, never changed: an interrupt comes before or after.

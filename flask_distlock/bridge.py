@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Flask
 
-from distlock.current import held, passed_on
+from distlock.current_grants import current_grants, passed_on
 
 Async = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -20,7 +20,7 @@ def pass_on(app: Flask) -> None:
     def async_to_sync(function: Async) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            mine = held()
+            mine = current_grants()
             if not mine:
                 return run(function)(*args, **kwargs)
 

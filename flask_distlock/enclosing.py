@@ -9,7 +9,7 @@ from flask import Flask, Response, got_request_exception
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from distlock.blocks import apart
-from distlock.current import Keeping, keeping
+from distlock.current_grants import Keeping, keeping
 from distlock.errors import LockError, LockLost
 from distlock.web.answers import ANSWERED
 from flask_distlock.exceptions import exception_for

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask
-from distlock.engine.ending import end_with_process
+from distlock.engine.process_end import end_with_process
 from distlock.engine.refusals import Refusals, log
 from distlock.engine.steps import Call, Steps, ThreadGate, run
 from distlock.errors import BackendUnavailable, LockError, TooManyWaiters

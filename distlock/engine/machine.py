@@ -16,14 +16,14 @@ from distlock import clock, reentrance
 from distlock.backends.base import Backend, Busy, Queued
 from distlock.engine import leading, loss
 from distlock.engine.admission import Admission
-from distlock.engine.ending import may_run
 from distlock.engine.fork import forget_in_children
 from distlock.engine.hold import Hold
 from distlock.engine.keeper import Keeper
 from distlock.engine.lifting import OnLifted
+from distlock.engine.process_end import may_run
 from distlock.engine.refusals import log
 from distlock.engine.room import Room, Rooms
-from distlock.engine.sink import News
+from distlock.engine.sink import EngineSink
 from distlock.engine.stalled import Stalled
 from distlock.engine.steps import Call, Gate, Park, Steps
 from distlock.engine.turns import Turns
@@ -67,8 +67,8 @@ class Engine:
         self.undoing = Undoing(self.keeper.wake)
         self.turns = Turns(self)
         self.stalled = Stalled(self)
-        self.news = News(self)
-        backend.open(self.news)
+        self.sink = EngineSink(self)
+        backend.open(self.sink)
         forget_in_children(self)
 
     def _make_mutexes(self) -> None:
@@ -260,7 +260,7 @@ class Engine:
             self.closing = False
 
     def end_with_process(self) -> None:
-        """The process ends: see `distlock.engine.ending`."""
+        """The process ends: see `distlock.engine.process_end`."""
         if not self.mutex.acquire(timeout=1.0):
             return  # The thread that has it was stopped with it. The leases end by themselves.
         try:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from distlock.engine.machine import Engine
 
 
-class News:
+class EngineSink:
     """A message is only a hint. The state is on the service, and a caller that hears of it asks there."""
 
     def __init__(self, engine: Engine) -> None:

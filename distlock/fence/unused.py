@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from distlock.current import was_asked_for
+from distlock.current_grants import was_asked_for
 from distlock.fence.passing import made_by
 from distlock.fence.statements import DELETE, Connection, Rows
 from distlock.fence.trouble import has_failed

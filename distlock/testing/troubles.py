@@ -78,7 +78,7 @@ class TroubleConformance(ConformanceFixtures):
             waiting = [pool.submit(locks.lock(name).acquire) for _ in range(5)]
             wait_until(lambda: engine_of(locks).rooms.waiting == 5, "5 waiters")
             faulty.lose_replies["request"] = 1
-            engine_of(locks).news.doubt()
+            engine_of(locks).sink.doubt()
             for future in waiting:
                 with pytest.raises(distlock.BackendUnavailable):
                     future.result(PATIENCE)
@@ -135,7 +135,7 @@ class TroubleConformance(ConformanceFixtures):
         grant.check()
         # As if somebody else had broken it: the service gives it away behind the holder's back.
         engine_of(locks).backend.release(ask_of(grant))
-        engine_of(locks).news.doubt()
+        engine_of(locks).sink.doubt()
         if engine_of(locks).backend.capabilities.lease:
             wait_until(lambda: bool(told), "on_lost was called")
             assert told[0][0] is grant

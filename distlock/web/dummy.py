@@ -18,7 +18,7 @@ from distlock.engine.steps import Gate, Steps
 from distlock.errors import NotHeld
 from distlock.grant import Fence, Grant
 from distlock.locks import Locks
-from distlock.several import NamesGrant
+from distlock.multi_grant import MultiGrant
 
 if TYPE_CHECKING:
     from distlock.engine.machine import Engine
@@ -118,4 +118,4 @@ class DummyLocks(Locks):
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         yield from ()
         grants = [DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers))}) for name in names]
-        return grants[0] if len(grants) == 1 else NamesGrant(grants)
+        return grants[0] if len(grants) == 1 else MultiGrant(grants)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contex
 from typing import Protocol, TypeVar
 
 from distlock.clock import now
-from distlock.current import Held, Kept, held, holding, inherited
+from distlock.current_grants import CurrentGrant, Kept, current_grants, holding, inherited
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.lock import Lock
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 #: Asked when the call is over, with what it holds. Gives what is closed when the last transaction under the
 #: lock has ended, and releases it then; None: it is released now.
-Keep = Callable[[Held], ExitStack | None]
+Keep = Callable[[CurrentGrant], ExitStack | None]
 
 
 class Transactions(Protocol):
@@ -182,7 +182,7 @@ def _left(client: Locks, timeout: float | None) -> Callable[[], float]:
 
 
 def _later(keep: Keep | None, client: Locks, grant: Grant, fence: str | None) -> ExitStack | None:
-    return None if keep is None else keep(Held(client, grant, current_owner(), fence))
+    return None if keep is None else keep(CurrentGrant(client, grant, current_owner(), fence))
 
 
 def _wanted(
@@ -192,7 +192,7 @@ def _wanted(
 
     Where all of them are kept from a call before: what to enter.
     """
-    around = held()
+    around = current_grants()
     running = [one for one in around if one.running]
     for one in running:
         if client.is_place_of(one.client) and not set(one.grant.names).isdisjoint(names):
@@ -209,9 +209,9 @@ def _wanted(
     return names, None
 
 
-def kept_for(client: Locks, names: Sequence[str]) -> Held | None:
+def kept_for(client: Locks, names: Sequence[str]) -> CurrentGrant | None:
     """What this request keeps of *client* that has all of *names*. Raises `LockLost` if it was lost."""
-    for one in held():
+    for one in current_grants():
         if one.kept and client.is_place_of(one.client) and set(names) <= set(one.grant.names):
             one.grant.check()
             return one
@@ -220,7 +220,7 @@ def kept_for(client: Locks, names: Sequence[str]) -> Held | None:
 
 def refuse_kept(client: Locks, names: Sequence[str]) -> None:
     """Raise `ConfigurationError` if this request keeps some of *names*: it would wait for itself."""
-    for one in held():
+    for one in current_grants():
         both = [name for name in names if name in one.grant.names]
         if one.kept and both and client.is_place_of(one.client):
             raise ConfigurationError(
@@ -231,11 +231,11 @@ def refuse_kept(client: Locks, names: Sequence[str]) -> None:
             )
 
 
-def _refuse_unfenced(outer: Held, names: Sequence[str], fence: str | None) -> None:
-    if fence not in {None, outer.fence}:
+def _refuse_unfenced(outer: CurrentGrant, names: Sequence[str], fence: str | None) -> None:
+    if fence not in {None, outer.fenced_in}:
         shown = ", ".join(map(repr, names))
         raise ConfigurationError(
             f"A guard on {shown} with fence={fence!r} stands inside a guard on the same name "
-            f"with fence={outer.fence!r}, whose transaction it can't fence any more: write the fence on the "
-            "outer guard."
+            f"with fence={outer.fenced_in!r}, whose transaction it can't fence any more: write the fence on "
+            "the outer guard."
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from distlock.current import Held, held
+from distlock.current_grants import CurrentGrant, current_grants
 from distlock.errors import LockTimeout
 from distlock.locks import Locks
 from distlock.owner import Owner, current_owner
@@ -43,7 +43,7 @@ _books = threading.RLock()
 
 def patience(client: Locks, names: Sequence[str], timeout: float | None) -> float | None:
     """How long to wait for *names* here, where *timeout* is what the guard says: seconds, or None."""
-    if _against_the_order(client, names, held()) is None:
+    if _against_the_order(client, names, current_grants()) is None:
         return timeout
     seconds = client.timeout if timeout is None else timeout
     return seconds / 2 if seconds > 0 else seconds
@@ -52,7 +52,7 @@ def patience(client: Locks, names: Sequence[str], timeout: float | None) -> floa
 @contextmanager
 def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
     """Around the wait for *names*. Raises `LockTimeout` at once where it would close a ring."""
-    around = held()
+    around = current_grants()
     if not around:
         yield
         return
@@ -88,7 +88,7 @@ def block_waiting(client: Locks, names: Sequence[str], seconds: float) -> Iterat
 
     Who only asks, without *seconds* to wait, is in no ring; and a guard may wait by a lock of *client*, too.
     """
-    if not seconds or not held() or _guard_waits():
+    if not seconds or not current_grants() or _guard_waits():
         yield seconds
         return
     with waiting(client, names):
@@ -115,7 +115,9 @@ def _closes_a_ring(me: _Waiter) -> bool:
     return False
 
 
-def _against_the_order(client: Locks, names: Sequence[str], around: Sequence[Held]) -> Held | None:
+def _against_the_order(
+    client: Locks, names: Sequence[str], around: Sequence[CurrentGrant]
+) -> CurrentGrant | None:
     """What is held around, and comes after one of *names*."""
     wanted = min(_rank(client, name) for name in names)
     for one in around:
@@ -124,7 +126,7 @@ def _against_the_order(client: Locks, names: Sequence[str], around: Sequence[Hel
     return None
 
 
-def _tell_once(client: Locks, names: Sequence[str], outer: Held) -> None:
+def _tell_once(client: Locks, names: Sequence[str], outer: CurrentGrant) -> None:
     # Names that differ in their numbers only come from the same guards.
     kind = tuple(re.sub(r"\d+", "0", name) for name in (*outer.grant.names, "", *names))
     with _books:
@@ -140,7 +142,7 @@ def _tell_once(client: Locks, names: Sequence[str], outer: Held) -> None:
     )
 
 
-def _line(client: Locks, names: Sequence[str], around: Sequence[Held]) -> str:
+def _line(client: Locks, names: Sequence[str], around: Sequence[CurrentGrant]) -> str:
     """What to write instead."""
     if not all(client.is_place_of(one.client) for one in around):
         return "They are of different aliases: take those of one alias first everywhere."
@@ -148,7 +150,7 @@ def _line(client: Locks, names: Sequence[str], around: Sequence[Held]) -> str:
     return f"Write one guard with all names, on the outer function: @distributed_lock({both})"
 
 
-def _names_of(around: Sequence[Held]) -> list[str]:
+def _names_of(around: Sequence[CurrentGrant]) -> list[str]:
     return [name for one in around for name in one.grant.names]
 
 

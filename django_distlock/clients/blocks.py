@@ -10,10 +10,10 @@ from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
 
-from distlock.around import Around
 from distlock.blocks import Entry
 from distlock.engine.steps import Gate, NewGate, Park, Steps, TaskGate
 from distlock.grant import Grant
+from distlock.grant_wrapper import GrantWrapper
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.owner import Owner, current_owner, in_event_loop
@@ -64,7 +64,7 @@ class BlockRLock(BlockLock, RLock):
         return self._once_less(block.owner)[1] is not None
 
 
-class EnclosingGrant(Around):
+class EnclosingGrant(GrantWrapper):
     """A grant whose release is an error inside a transaction that its owner has begun under it."""
 
     __slots__ = ("_client", "_owner")

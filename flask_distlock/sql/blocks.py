@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping
 from typing import Self
 
-from distlock.around import Around
-from distlock.current import Held, Kept
+from distlock.current_grants import CurrentGrant, Kept
 from distlock.engine.steps import Gate, Steps
 from distlock.grant import Grant
+from distlock.grant_wrapper import GrantWrapper
 from distlock.locks import Locks
+from distlock.multi_grant import MultiGrant
 from distlock.owner import current_owner
-from distlock.several import NamesGrant
 from distlock.web.guard import kept_for, refuse_kept
 from distlock.web.nesting import block_waiting
 from flask_distlock.sql.opened import inside_guard
@@ -49,10 +49,10 @@ def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
     if len(names) == len(grant.names):
         return grant
     parts = [grant.parts[name] for name in names]
-    return parts[0] if len(parts) == 1 else NamesGrant(parts)
+    return parts[0] if len(parts) == 1 else MultiGrant(parts)
 
 
-class _Ending(Around):
+class _Ending(GrantWrapper):
     """*grant*, but for its end. *whole*: what it is one name of; each name may end by itself."""
 
     __slots__ = ("_ended", "_whole")
@@ -116,7 +116,7 @@ class SessionGrant(_Ending):
     def _end(self) -> Steps[None]:
         later = None
         try:
-            held = Held(self._client, self._grant, current_owner())
+            held = CurrentGrant(self._client, self._grant, current_owner())
             transactions = self._sessions.transactions(BLOCK, is_view=False)
             later = transactions.leave(held, failed=sys.exc_info()[0] is not None)
         finally:

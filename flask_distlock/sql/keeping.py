@@ -6,7 +6,7 @@ import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from distlock.current import Kept
+from distlock.current_grants import Kept
 from distlock.errors import ConfigurationError, LockError, LockLost
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from distlock.current import held
+from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError
 from flask_distlock.sql.changes import Changes, Work
 
@@ -71,7 +71,7 @@ def joins(session: Session) -> bool:
 
 def inside_guard() -> bool:
     """Whether a guard is around the running code, which has the transaction."""
-    return any(one.running for one in held())
+    return any(one.running for one in current_grants())
 
 
 def _begun(session: Session) -> bool:

@@ -19,7 +19,7 @@ from flask import (
     request,
 )
 
-from distlock.current import Held, kept_by_request
+from distlock.current_grants import CurrentGrant, kept_by_request
 from distlock.errors import ConfigurationError, LockLost
 from distlock.grant import Grant
 from distlock.web.guard import check_held
@@ -240,13 +240,13 @@ class SessionTransactions:
             if self._may_be_committed_later():
                 self._open = stack.pop_all()
 
-    def leave(self, held: Held, failed: bool) -> ExitStack | None:
+    def leave(self, held: CurrentGrant, failed: bool) -> ExitStack | None:
         """A block ends, without a transaction of its own. *failed*: because of an error. See `keep`."""
         if self._may_be_committed_later(failed):
             self._open = ExitStack()
         return self.keep(held)
 
-    def keep(self, held: Held) -> ExitStack | None:
+    def keep(self, held: CurrentGrant) -> ExitStack | None:
         """See `distlock.web.guard.Keep`."""
         session, request = self._sessions.current(), kept_by_request()
         if self._open is None or session is None or request is None:

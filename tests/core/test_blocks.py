@@ -14,7 +14,7 @@ import pytest
 
 import distlock
 from distlock.clock import now
-from distlock.current import holding
+from distlock.current_grants import holding
 
 Connect = Callable[..., distlock.Locks]
 

@@ -174,7 +174,7 @@ def test_a_hung_holder_whose_renewal_is_due_does_not_keep_the_keeper_awake(kept:
 def test_doubt_makes_every_hold_be_looked_at_now(kept: Kept) -> None:
     grant = kept.acquire("a")
     kept.backend.release(grant._hold.ask)
-    kept.engine.news.doubt()
+    kept.engine.sink.doubt()
     kept.pass_time(0.0)
     assert grant.lost
     assert kept.told == ["its service forgot it, or gave it to another"]

@@ -13,7 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
-from distlock.current import current_grant
+from distlock.current_grants import current_grant
 from distlock.errors import ConfigurationError, LockTimeout
 from django_distlock import distributed_lock, locks
 from django_distlock.clients import waits

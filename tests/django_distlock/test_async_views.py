@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client
 from django.views import View
 
-from distlock.current import current_grant
+from distlock.current_grants import current_grant
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view

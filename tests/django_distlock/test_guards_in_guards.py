@@ -12,7 +12,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from rest_framework.views import APIView
 
-from distlock.current import held
+from distlock.current_grants import current_grants
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
@@ -24,7 +24,7 @@ __all__ = ["database"]
 
 def function(events: Events, decorate: Any) -> Any:
     def view(request: HttpRequest, id: int) -> HttpResponse:
-        events.append("view" if held() else "view without lock")
+        events.append("view" if current_grants() else "view without lock")
         return HttpResponse("sold")
 
     return decorate(view)

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, TestCase, override_settings
 
-from distlock.current import current_grant
+from distlock.current_grants import current_grant
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
 from tests.django_distlock.early_releases import (

@@ -18,8 +18,8 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError
-from distlock.web.guard import held
 from django_distlock import distributed_lock
 from django_distlock.guarding.request import DjangoRequest
 
@@ -32,7 +32,7 @@ AUTH = [
 
 
 def names() -> str:
-    return " ".join(name for one in held() for name in one.grant.names)
+    return " ".join(name for one in current_grants() for name in one.grant.names)
 
 
 @distributed_lock("cart_<user.pk>")

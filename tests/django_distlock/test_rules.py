@@ -12,7 +12,7 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import include, path, resolve, reverse
 from django.views import View
 
-from distlock.current import held
+from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
 from django_distlock.conf import MIDDLEWARE
@@ -50,7 +50,9 @@ def test_a_predicate_says_which_requests(rules: Rules) -> None:
 
 def test_rules_for_one_route_with_predicates_stand_around_one_another(rules: Rules) -> None:
     client = rules(
-        lambda request, id: HttpResponse(" ".join(name for one in held() for name in one.grant.names)),
+        lambda request, id: HttpResponse(
+            " ".join(name for one in current_grants() for name in one.grant.names)
+        ),
         rule(when=lambda request, id: id < 3),
         rule(lock="shelf", when=lambda request, id: id > 1),
     )

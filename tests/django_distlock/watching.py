@@ -16,7 +16,7 @@ from django.db.backends.signals import connection_created
 from django.http import HttpResponse
 from django.test import Client
 
-from distlock.current import current_grant, held
+from distlock.current_grants import current_grant, current_grants
 from django_distlock.signals import lock_acquired, lock_released
 from tests.django_distlock.event_loop import soon
 
@@ -34,7 +34,7 @@ class Events(list[str]):
         return f"product_{id}"
 
     def view(self) -> None:
-        locked = held() and set(current_grant().names) == {"product_1", "shelf_1"}
+        locked = current_grants() and set(current_grant().names) == {"product_1", "shelf_1"}
         self.append("view" if locked else "view without lock")
 
     def sell(self) -> HttpResponse:

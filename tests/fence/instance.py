@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from distlock.current import held
+from distlock.current_grants import current_grants
 from tests.transactions.till import Answer, ask_wsgi
 
 POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
@@ -90,7 +90,7 @@ def sell(name: str, execute: Execute) -> int:
 
 def write_down(name: str, execute: Execute, stock: int) -> None:
     execute("UPDATE product SET stock = :left WHERE id = 1", left=stock - 1)
-    era, number = held()[-1].grant.fence
+    era, number = current_grants()[-1].grant.fence
     written = {"seller": name, "era": era, "number": number}
     halt.reach("between two statements")
     execute("INSERT INTO sale (seller, era, number) VALUES (:seller, :era, :number)", **written)

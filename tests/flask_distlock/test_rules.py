@@ -9,7 +9,7 @@ from flask import Blueprint, Flask, abort, request
 from flask.views import MethodView
 from flask_login import LoginManager, login_required
 
-from distlock.current import current_grant
+from distlock.current_grants import current_grant
 from distlock.errors import ConfigurationError, NotHeld
 from flask_distlock import DistLock, distributed_lock
 

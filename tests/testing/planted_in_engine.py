@@ -20,7 +20,7 @@ from distlock.engine.turns import Turns
 from distlock.engine.undoing import Undoing
 from distlock.lock import Lock
 from distlock.locks import Locks
-from distlock.several import NamesGrant
+from distlock.multi_grant import MultiGrant
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -149,7 +149,7 @@ def carts_lock_in_their_own_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def some_of_the_names_are_kept(patch: pytest.MonkeyPatch) -> None:
-    def release(self: NamesGrant, until: float = math.inf) -> Any:
+    def release(self: MultiGrant, until: float = math.inf) -> Any:
         yield from self._grants[-1]._release()
 
-    patch.setattr(NamesGrant, "_release", release)
+    patch.setattr(MultiGrant, "_release", release)

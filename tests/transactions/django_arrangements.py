@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from distlock.current import held
+from distlock.current_grants import current_grants
 from tests.transactions.arrangement import OVERSELLS, SELLS, Table
 from tests.transactions.till import DECIDING_TAKES, Book, on_sale, told_fence
 
@@ -234,6 +234,6 @@ def function_of_an_async_view(guard: Guard) -> Any:
 
 
 async def async_buy(request: HttpRequest, id: int) -> HttpResponse:
-    if mine := held():
+    if mine := current_grants():
         told_fence.set(tuple(mine[-1].grant.fence))
     return answer(await sync_to_async(transaction.atomic(sell))(id))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
-from distlock.current import held
+from distlock.current_grants import current_grants
 from distlock.testing.history import Record, check_history
 
 THREADS = 8
@@ -69,7 +69,7 @@ class Book:
 
     @contextmanager
     def selling(self) -> Iterator[None]:
-        mine = held()
+        mine = current_grants()
         fence = tuple(mine[-1].grant.fence) if mine else told_fence.get()
         sale = self._mine.sale = Sale(fence, time.monotonic())
         self.sales.append(sale)

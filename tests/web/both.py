@@ -17,7 +17,7 @@ from django.urls import path
 from flask import Flask, request
 from werkzeug.test import run_wsgi_app
 
-from distlock.web.guard import held
+from distlock.current_grants import current_grants
 from django_distlock import distributed_lock as django_lock
 from flask_distlock import DistLock
 from flask_distlock import distributed_lock as flask_lock
@@ -108,7 +108,7 @@ class Both:
         self.app.add_url_rule("/", view_func=flask_view, methods=METHODS)
 
     def _note(self, look: Look, request: Any) -> None:
-        names = tuple(name for one in held() for name in one.grant.names)
+        names = tuple(name for one in current_grants() for name in one.grant.names)
         self._log.append((names, look(request)))
 
     def django(self, sent: Sent) -> Got:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 import distlock
-from distlock.current import held
+from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.web import guard
 from distlock.web.settings.clients import Services
@@ -174,7 +174,7 @@ def test_the_same_name_of_another_service_is_another_lock(locks: distlock.Locks)
 
 def test_outside_of_a_guard_nothing_is_held(locks: distlock.Locks) -> None:
     guard.run(locks, ["product_1"], lambda: None, Transactions(locks, []))
-    assert held() == ()
+    assert current_grants() == ()
     guard.check_held()
 
 

@@ -9,7 +9,7 @@ from distlock.engine.steps import Steps
 from distlock.grant import Fence, Grant
 
 
-class NamesGrant(Grant):
+class MultiGrant(Grant):
     """Several names granted as one: all of them, or none."""
 
     __slots__ = ("_grants",)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What one guard holds."""
+class CurrentGrant:
+    """One grant, and the guard around the running code that has it."""
 
     #: The `Locks` that granted it: one name means another lock on another service.
     client: Locks
@@ -27,7 +27,7 @@ class Held:
     #: Threads and tasks that inherit the context did not inherit the lock.
     owner: Owner
     #: The database whose transaction is fenced with the grant.
-    fence: str | None = None
+    fenced_in: str | None = None
     #: What keeps it after the call of its guard; None: that call is around the running code.
     kept: Kept | None = None
 
@@ -59,18 +59,18 @@ class Keeping:
 
     owner: Owner
     #: What the request keeps in which this one is made.
-    around: tuple[Held, ...] = ()
+    around: tuple[CurrentGrant, ...] = ()
     #: Also what was released since.
-    kept: list[Held] = field(default_factory=list)
+    kept: list[CurrentGrant] = field(default_factory=list)
     #: Nobody ends any more what is kept from now on: code that copied the context outlives the request.
     closed: bool = False
 
-    def open(self) -> tuple[Held, ...]:
+    def open(self) -> tuple[CurrentGrant, ...]:
         """What is not released yet."""
         return tuple(one for one in (*self.around, *self.kept) if not one.grant.released)
 
 
-_held: ContextVar[tuple[Held, ...]] = ContextVar("distlock_held", default=())
+_current: ContextVar[tuple[CurrentGrant, ...]] = ContextVar("distlock_current_grants", default=())
 _keeping: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=None)
 
 
@@ -83,7 +83,7 @@ def current_grant() -> Grant:
     A guard whose names were all held already has no grant of its own: it is the outer one's. Raises `NotHeld`
     where no guard is around the code, and in threads and tasks that the guarded code started.
     """
-    mine = held()
+    mine = current_grants()
     if not mine:
         raise NotHeld(
             "No guard is around the running code, so there is no current grant: call current_grant() inside "
@@ -98,9 +98,9 @@ def was_asked_for(grant: Grant) -> bool:
     return grant in _asked_for
 
 
-def held() -> tuple[Held, ...]:
+def current_grants() -> tuple[CurrentGrant, ...]:
     """What the guards around the running code hold, the outermost first; before them what is kept."""
-    mine, request = _held.get(), _keeping.get()
+    mine, request = _current.get(), _keeping.get()
     kept = () if request is None else request.open()
     if not mine and not kept:
         return ()
@@ -112,23 +112,23 @@ def held() -> tuple[Held, ...]:
     return (*kept, *running)
 
 
-def inherited() -> tuple[Held, ...]:
-    """`held`, and what still is held around the code that started the running task or thread."""
+def inherited() -> tuple[CurrentGrant, ...]:
+    """`current_grants`, and what still is held around the code that started the running task or thread."""
     request = _keeping.get()
     kept = () if request is None else request.open()
-    return (*kept, *(one for one in _held.get() if not one.grant.released))
+    return (*kept, *(one for one in _current.get() if not one.grant.released))
 
 
 @contextmanager
-def holding(client: Locks, grant: Grant, fence: str | None = None) -> Iterator[None]:
+def holding(client: Locks, grant: Grant, fenced_in: str | None = None) -> Iterator[None]:
     """A guard holds *grant* while the block runs."""
     owner = current_owner()
-    around = tuple(one for one in _held.get() if one.owner == owner)
-    token = _held.set((*around, Held(client, grant, owner, fence)))
+    around = tuple(one for one in _current.get() if one.owner == owner)
+    before = _current.set((*around, CurrentGrant(client, grant, owner, fenced_in)))
     try:
         yield
     finally:
-        _held.reset(token)
+        _current.reset(before)
 
 
 @contextmanager
@@ -136,12 +136,12 @@ def keeping() -> Iterator[Keeping]:
     """What is kept in the block, a request, is held in all of it: in its view, and in what follows."""
     around = _keeping.get()
     request = Keeping(current_owner(), () if around is None else around.open())
-    token = _keeping.set(request)
+    before = _keeping.set(request)
     try:
         yield request
     finally:
         request.closed = True
-        _keeping.reset(token)
+        _keeping.reset(before)
 
 
 def kept_by_request() -> Keeping | None:
@@ -151,11 +151,11 @@ def kept_by_request() -> Keeping | None:
 
 
 @contextmanager
-def passed_on(mine: tuple[Held, ...]) -> Iterator[None]:
+def passed_on(mine: tuple[CurrentGrant, ...]) -> Iterator[None]:
     """The block runs elsewhere for the owner of *mine*, which waits for it: a bridge of sync and async."""
     owner = current_owner()
-    token = _held.set(tuple(replace(one, owner=owner) for one in mine))
+    before = _current.set(tuple(replace(one, owner=owner) for one in mine))
     try:
         yield
     finally:
-        _held.reset(token)
+        _current.reset(before)

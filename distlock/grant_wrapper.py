@@ -9,7 +9,7 @@ from distlock.engine.steps import Steps
 from distlock.grant import Fence, Grant
 
 
-class Around(Grant):
+class GrantWrapper(Grant):
     """*grant* as it is, for clients that do more at its end."""
 
     __slots__ = ("_grant",)
