@@ -13,9 +13,9 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, Told, Words, explaining
 from distlock.web.decorator_line import told_here
 from distlock.web.names.templates import NameSource
-from flask_distlock.guarding import acall, call
-from flask_distlock.placement import remember, remember_class
-from flask_distlock.views import is_as_view
+from flask_distlock.guarding.guarded_call import acall, call
+from flask_distlock.guarding.placement import remember, remember_class
+from flask_distlock.guarding.views import is_as_view
 
 F = TypeVar("F", bound=Callable[..., Any])
 

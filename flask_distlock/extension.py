@@ -24,21 +24,21 @@ from distlock.web.settings.clients import (
 )
 from distlock.web.settings.database import fence_for
 from distlock.web.settings.shape import DEFAULT_ALIAS, Service, contended_status, misspelled, read
-from flask_distlock.bridge import pass_on
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
-from flask_distlock.enclosing import enclose
 from flask_distlock.exceptions import answer_lock_errors
-from flask_distlock.inherited import lock_own_views, with_inherited
-from flask_distlock.observers import SERVER_TIMING, add_server_timing
-from flask_distlock.placement import check_placement
-from flask_distlock.request import UserKey
-from flask_distlock.rules import RULES, refuse_replaced, with_rules
+from flask_distlock.guarding.bridge import pass_on
+from flask_distlock.guarding.inherited import lock_own_views, with_inherited
+from flask_distlock.guarding.observers import SERVER_TIMING, add_server_timing
+from flask_distlock.guarding.placement import check_placement
+from flask_distlock.guarding.request import UserKey
+from flask_distlock.guarding.request_end import enclose
+from flask_distlock.guarding.rules import RULES, refuse_replaced, with_rules
+from flask_distlock.guarding.state import KEY, State, current_state
 from flask_distlock.signals import fence_lifted, lock_lost, send
 from flask_distlock.sql.blocks import BLOCK, SessionClient
 from flask_distlock.sql.rows import RowClient
 from flask_distlock.sql.sessions import bind_of
-from flask_distlock.state import KEY, State, current_state
 
 logger = logging.getLogger("distlock")
 

@@ -16,7 +16,7 @@ from distlock.multi_grant import MultiGrant
 from distlock.owner import current_owner
 from distlock.web.guard import kept_for, refuse_kept
 from distlock.web.nesting import block_waiting
-from flask_distlock.sql.opened import inside_guard
+from flask_distlock.sql.open_transactions import inside_guard
 from flask_distlock.sql.sessions import Sessions
 
 #: What messages call it.

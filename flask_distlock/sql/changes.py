@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
-from flask_distlock.sql.told import (
+from flask_distlock.sql.dialects import (
     FENCE,
     LOCKING,
     WRITING,

@@ -18,8 +18,8 @@ from distlock.fence.prune import prune as prune_rows
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
+from flask_distlock.sql.dialects import FENCE, commits_by_itself
 from flask_distlock.sql.sessions import DEFAULT_BIND
-from flask_distlock.sql.told import FENCE, commits_by_itself
 
 #: What to call if the database ends the transaction of a connection.
 _watched: WeakKeyDictionary[Database, list[Callable[[BaseException], None]]] = WeakKeyDictionary()

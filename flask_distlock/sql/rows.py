@@ -14,7 +14,7 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.web.database import RowLock
 from distlock.web.nesting import block_waiting
-from flask_distlock.sql.opened import inside_guard
+from flask_distlock.sql.open_transactions import inside_guard
 from flask_distlock.sql.sessions import SessionTransactions
 
 

@@ -23,13 +23,13 @@ from distlock.current_grants import CurrentGrant, kept_by_request
 from distlock.errors import ConfigurationError, LockLost
 from distlock.grant import Grant
 from distlock.web.guard import check_held
-from flask_distlock.expected import refuse_unpassed
+from flask_distlock.guarding.required import refuse_unpassed
+from flask_distlock.guarding.status import status_of
 from flask_distlock.sql.changes import Changes, Work
 from flask_distlock.sql.fencing import Fenced, Fences, Left
-from flask_distlock.sql.keeping import KeptLock
+from flask_distlock.sql.kept_lock import KeptLock
 from flask_distlock.sql.listening import follow
-from flask_distlock.sql.opened import joins, refuse_opened
-from flask_distlock.status import status_of
+from flask_distlock.sql.open_transactions import joins, refuse_opened
 
 if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue

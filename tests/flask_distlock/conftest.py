@@ -10,8 +10,8 @@ from flask import Flask
 
 from flask_distlock import DistLock
 from tests.databases import Databases
-from tests.flask_distlock.sales import Open, Store
-from tests.flask_distlock.session_shop import Call, Shop
+from tests.flask_distlock.sql.sales import Open, Store
+from tests.flask_distlock.sql.session_shop import Call, Shop
 
 numbers = itertools.count()
 

@@ -24,7 +24,7 @@ from distlock.errors import ConfigurationError
 from distlock.lock import Lock
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
-from flask_distlock.state import current_state
+from flask_distlock.guarding.state import current_state
 from tests.transactions.arrangement import OURS, Arrangement
 from tests.transactions.flask_arrangements import BOOK, FLASK, Customer, Product, Sale, db
 from tests.transactions.till import (

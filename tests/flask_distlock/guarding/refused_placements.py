@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from flask.views import MethodView, View
 
 from flask_distlock import distributed_lock
-from tests.flask_distlock.decorations import (
+from tests.flask_distlock.guarding.decorations import (
     async_decorator,
     login_required,
     method_view,
     without_wraps,
 )
-from tests.flask_distlock.recorded_shop import RecordedShop
+from tests.flask_distlock.guarding.recorded_shop import RecordedShop
 
 refused: dict[str, tuple[str, Callable[[RecordedShop], None]]] = {}
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, select, text
 
 from distlock.errors import ConfigurationError
-from tests.flask_distlock.sales import Open, Store
+from tests.flask_distlock.sql.sales import Open, Store
 from tests.transactions.till import STOCK
 
 ANYWHERE = (

@@ -12,7 +12,7 @@ from werkzeug.exceptions import Conflict
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
-from tests.flask_distlock.session_shop import Shop, after, commit_and_note, held
+from tests.flask_distlock.sql.session_shop import Shop, after, commit_and_note, held
 
 
 @pytest.fixture

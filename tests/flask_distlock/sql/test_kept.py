@@ -14,7 +14,7 @@ from flask.views import MethodView
 from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
 from flask_distlock import distributed_lock
-from tests.flask_distlock.session_shop import Call, Shop, after, commit_and_note, held
+from tests.flask_distlock.sql.session_shop import Call, Shop, after, commit_and_note, held
 
 
 def test_a_read_that_is_left_open_keeps_no_lock(shop: Shop) -> None:

@@ -13,7 +13,7 @@ from distlock.current_grants import Keeping, keeping
 from distlock.errors import LockError, LockLost
 from distlock.web.answers import ANSWERED
 from flask_distlock.exceptions import exception_for
-from flask_distlock.sql.keeping import KeptLock
+from flask_distlock.sql.kept_lock import KeptLock
 
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo

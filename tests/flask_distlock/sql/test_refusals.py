@@ -11,7 +11,7 @@ from werkzeug.datastructures import Headers
 from werkzeug.exceptions import Conflict, HTTPException
 from werkzeug.wrappers import Response as PlainResponse
 
-from tests.flask_distlock.session_shop import Shop, after
+from tests.flask_distlock.sql.session_shop import Shop, after
 
 
 @pytest.fixture(autouse=True)

@@ -6,14 +6,14 @@ from flask import Blueprint
 from flask.views import MethodView, View
 
 from flask_distlock import distributed_lock
-from tests.flask_distlock.decorations import (
+from tests.flask_distlock.guarding.decorations import (
     async_decorator,
     login_required,
     method_view,
     through_ensure_sync,
     without_wraps,
 )
-from tests.flask_distlock.recorded_shop import Arrangements, RecordedShop
+from tests.flask_distlock.guarding.recorded_shop import Arrangements, RecordedShop
 
 placed = Arrangements()
 

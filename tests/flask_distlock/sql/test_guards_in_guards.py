@@ -11,7 +11,7 @@ from sqlalchemy import text
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
 from flask_distlock.fence import fence_table
-from tests.flask_distlock.session_shop import Shop
+from tests.flask_distlock.sql.session_shop import Shop
 
 
 def test_a_guard_inside_one_on_the_same_name_leaves_the_commit_to_it(shop: Shop) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from flask import Flask
 from flask.views import MethodView
 
-from tests.flask_distlock.recorded_shop import RecordedShop
+from tests.flask_distlock.guarding.recorded_shop import RecordedShop
 
 
 def login_required(view: Any) -> Any:

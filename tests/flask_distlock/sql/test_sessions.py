@@ -12,7 +12,7 @@ from sqlalchemy import inspect, select, text
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
-from tests.flask_distlock.session_shop import Shop
+from tests.flask_distlock.sql.session_shop import Shop
 
 
 @pytest.mark.parametrize("begin", ["begin", "begin_nested"])

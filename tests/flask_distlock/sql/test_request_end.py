@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.flask_distlock.sales import Open, Store
+from tests.flask_distlock.sql.sales import Open, Store
 from tests.transactions.till import REQUESTS, STOCK
 
 RIGHT = {"answers": {"200": STOCK, "409": REQUESTS - STOCK}, "orders": STOCK, "left": 0}

@@ -8,7 +8,7 @@ import pytest
 from flask import Response
 
 from distlock.errors import LockLost
-from tests.flask_distlock.session_shop import Call, Shop, after, held
+from tests.flask_distlock.sql.session_shop import Call, Shop, after, held
 
 
 @pytest.mark.parametrize("where", ["after_request", "teardown_request", "teardown_appcontext"])

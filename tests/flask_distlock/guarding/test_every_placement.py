@@ -10,10 +10,10 @@ from flask import Flask, abort
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock
-from tests.flask_distlock.placements import placed
-from tests.flask_distlock.recorded_shop import ORDER, RecordedShop
-from tests.flask_distlock.refused_placements import refused
-from tests.flask_distlock.rule_placements import ruled
+from tests.flask_distlock.guarding.placements import placed
+from tests.flask_distlock.guarding.recorded_shop import ORDER, RecordedShop
+from tests.flask_distlock.guarding.refused_placements import refused
+from tests.flask_distlock.guarding.rule_placements import ruled
 
 arrangements = placed | ruled
 

@@ -11,8 +11,8 @@ from sqlalchemy import event, select, text
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
-from tests.flask_distlock.sales import Open, Store
-from tests.flask_distlock.session_shop import Shop
+from tests.flask_distlock.sql.sales import Open, Store
+from tests.flask_distlock.sql.session_shop import Shop
 from tests.transactions.till import REQUESTS, STOCK
 
 RIGHT = {"answers": {"200": STOCK, "409": REQUESTS - STOCK}, "orders": STOCK, "left": 0}

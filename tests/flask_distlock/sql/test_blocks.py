@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 import distlock
 from distlock.errors import ConfigurationError
-from tests.flask_distlock.session_shop import Call, Shop, after, commit_and_note
+from tests.flask_distlock.sql.session_shop import Call, Shop, after, commit_and_note
 
 
 def test_a_lock_of_its_own_client_stays_as_it_is(shop: Shop) -> None:

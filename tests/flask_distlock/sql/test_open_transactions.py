@@ -12,8 +12,8 @@ from sqlalchemy import text
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
 from flask_distlock.signals import lock_refused
-from tests.flask_distlock.sales import Open, Store
-from tests.flask_distlock.session_shop import Shop
+from tests.flask_distlock.sql.sales import Open, Store
+from tests.flask_distlock.sql.session_shop import Shop
 
 OPEN = r"inside a transaction of db\.session.*commit\(\) or rollback\(\)"
 

@@ -23,7 +23,7 @@ from distlock.web.decorator import (
     told_of,
     unused,
 )
-from flask_distlock.views import Methods, class_of, guards_at, handler_of, is_as_view
+from flask_distlock.guarding.views import Methods, class_of, guards_at, handler_of, is_as_view
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from distlock.errors import ConfigurationError
 from flask_distlock import distributed_lock
 from flask_distlock.sql.sessions import Sessions
-from tests.flask_distlock.session_shop import Shop
+from tests.flask_distlock.sql.session_shop import Shop
 
 
 def test_a_transaction_is_followed_for_its_own_app_and_not_once_for_each_that_was_made(

@@ -9,7 +9,7 @@ from sqlalchemy import insert, text, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from distlock.errors import ConfigurationError
-from tests.flask_distlock.sales import Open, Store
+from tests.flask_distlock.sql.sales import Open, Store
 from tests.transactions.till import STOCK
 
 KINDS = ("sqlite", "postgresql", "mariadb")

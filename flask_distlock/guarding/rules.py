@@ -11,8 +11,8 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of, refuse_unguardable
 from distlock.web.rules import Rule, overlaps, read_rules, unknown_route
 from flask_distlock.decorators import wrap
-from flask_distlock.placement import served
-from flask_distlock.views import guards_at
+from flask_distlock.guarding.placement import served
+from flask_distlock.guarding.views import guards_at
 
 RULES = "DISTLOCK_RULES"
 

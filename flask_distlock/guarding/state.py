@@ -11,7 +11,7 @@ from flask import current_app, has_app_context
 
 from distlock.errors import ConfigurationError
 from distlock.web.settings.clients import Services
-from flask_distlock.request import UserKey
+from flask_distlock.guarding.request import UserKey
 from flask_distlock.sql.sessions import Sessions
 
 KEY = "distlock"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flask_distlock import distributed_lock
-from tests.flask_distlock.decorations import login_required, method_view, without_wraps
-from tests.flask_distlock.recorded_shop import Arrangements, RecordedShop
+from tests.flask_distlock.guarding.decorations import login_required, method_view, without_wraps
+from tests.flask_distlock.guarding.recorded_shop import Arrangements, RecordedShop
 
 ruled = Arrangements()
 

@@ -20,11 +20,11 @@ from werkzeug.routing import Rule as Route
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, guards_of, told_of
 from flask_distlock.decorators import wrap
-from flask_distlock.expected import expecting
-from flask_distlock.placement import arguments_are_known, check_arguments, served
-from flask_distlock.state import current_state
-from flask_distlock.status import status_of
-from flask_distlock.views import class_of, guards_at, inherited_at
+from flask_distlock.guarding.placement import arguments_are_known, check_arguments, served
+from flask_distlock.guarding.required import expecting
+from flask_distlock.guarding.state import current_state
+from flask_distlock.guarding.status import status_of
+from flask_distlock.guarding.views import class_of, guards_at, inherited_at
 
 Views = dict[str, Callable[..., Any]]
 

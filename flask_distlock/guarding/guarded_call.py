@@ -20,13 +20,13 @@ from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
 from distlock.web.settings.database import fence_for
 from flask_distlock.exceptions import exception_for
-from flask_distlock.expected import passed
-from flask_distlock.observers import observer_for
-from flask_distlock.request import FlaskRequest
+from flask_distlock.guarding.observers import observer_for
+from flask_distlock.guarding.request import FlaskRequest
+from flask_distlock.guarding.required import passed
+from flask_distlock.guarding.state import State, current_state
+from flask_distlock.guarding.status import status_of
+from flask_distlock.guarding.views import locked_as_view
 from flask_distlock.sql.sessions import SessionTransactions, bind_of
-from flask_distlock.state import State, current_state
-from flask_distlock.status import status_of
-from flask_distlock.views import locked_as_view
 
 R = TypeVar("R")
 
