@@ -11,19 +11,19 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from distlock.errors import ConfigurationError
-from distlock.web.settings.clients import Services, without_settings
-from distlock.web.settings.shape import Service, contended_status, read
+from distlock.web.settings.clients import Clients, without_settings
+from distlock.web.settings.shape import AliasSettings, contended_status, read
 from django_distlock.clients.client import make
 
 logger = logging.getLogger("distlock")
 
 
-def _read() -> dict[str, Service]:
+def _read() -> dict[str, AliasSettings]:
     setting = getattr(settings, "DISTLOCK", None)
     return without_settings(settings.DEBUG) if setting is None else read(setting)
 
 
-services = Services(_read, make)
+clients = Clients(_read, make)
 
 
 # To look for a setting that is not there costs Django two exceptions, in each request.
@@ -73,7 +73,7 @@ def _has_middleware() -> bool:
 
 def _forget(*, setting: str, **kwargs: object) -> None:
     if setting in {"DISTLOCK", "DEBUG"}:
-        services.reset()
+        clients.reset()
     status.cache_clear()
     server_timing.cache_clear()
 

@@ -16,14 +16,14 @@ from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.names.joined import joined
 from distlock.web.settings.clients import (
-    Services,
+    Clients,
     make_client,
     refuse_unusable,
     warn_if_alone,
     without_settings,
 )
 from distlock.web.settings.database import fence_for
-from distlock.web.settings.shape import DEFAULT_ALIAS, Service, contended_status, misspelled, read
+from distlock.web.settings.shape import DEFAULT_ALIAS, AliasSettings, contended_status, misspelled, read
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
@@ -71,7 +71,7 @@ class DistLock:
         app.config.setdefault(SERVER_TIMING, False)
         if app.config["DISTLOCK"] is not None:
             read(app.config["DISTLOCK"])
-        state = State(Services(lambda: _read(app), lambda service: _make(app, service)), self._user)
+        state = State(Clients(lambda: _read(app), lambda settings: _make(app, settings)), self._user)
         app.extensions[KEY] = state
         state.sessions.look_out(app)
         pass_on(app)
@@ -90,20 +90,20 @@ class DistLock:
         with app.app_context():
             _check(app, current_state())
         if (setting := app.config["DISTLOCK"]) is not None:
-            for service in read(setting).values():
+            for settings in read(setting).values():
                 # A full disk may pass before the first request.
                 with suppress(BackendUnavailable):
-                    refuse_unusable(service)
+                    refuse_unusable(settings)
 
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""
         state = current_state()
-        client, service = state.services[alias], state.services.service(alias)
+        client, settings = state.clients[alias], state.clients.settings(alias)
         state.sessions.watch(current_app)
-        if service.scheme == "database":
+        if settings.scheme == "database":
             # The block is a transaction, and its end is that of the row's lock.
             transactions = state.sessions.transactions(BLOCK, is_view=False, outlives=False)
-            return RowClient(client, transactions, bind_of(service.fence))
+            return RowClient(client, transactions, bind_of(settings.fence))
         return SessionClient(client, state.sessions)
 
     def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:
@@ -119,25 +119,25 @@ class DistLock:
 
     def close(self) -> None:
         """Close the clients of the current app. They may be used again."""
-        current_state().services.reset()
+        current_state().clients.reset()
 
 
-def _read(app: Flask) -> dict[str, Service]:
+def _read(app: Flask) -> dict[str, AliasSettings]:
     setting = app.config["DISTLOCK"]
     return without_settings(app.debug) if setting is None else read(setting)
 
 
-def _make(app: Flask, service: Service) -> Locks:
+def _make(app: Flask, settings: AliasSettings) -> Locks:
     if not app.debug and not app.testing:
-        warn_if_alone(service)
+        warn_if_alone(settings)
 
     def on_lost(grant: Grant, why: str) -> None:
-        send(lock_lost, app, alias=service.alias, names=grant.names, grant=grant, why=why)
+        send(lock_lost, app, alias=settings.alias, names=grant.names, grant=grant, why=why)
 
     def on_lifted(grant: Grant, was: Fence) -> None:
-        send(fence_lifted, app, alias=service.alias, names=grant.names, grant=grant, was=was)
+        send(fence_lifted, app, alias=settings.alias, names=grant.names, grant=grant, was=was)
 
-    return make_client(service, on_lost, on_lifted)
+    return make_client(settings, on_lost, on_lifted)
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
@@ -153,9 +153,9 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     for guarded in check_placement(app, views):
         for shared in joined(guarded.told.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
-        fence_for(state.services.service(guarded.told.alias), guarded.told)
+        fence_for(state.clients.settings(guarded.told.alias), guarded.told)
         # Made, and not connected: an extra that is missing is a mistake like the others.
-        _ = state.services[guarded.told.alias]
+        _ = state.clients[guarded.told.alias]
     return views
 
 

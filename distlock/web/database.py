@@ -24,7 +24,7 @@ from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.owner import Owner, current_owner
-from distlock.web.settings.shape import Service
+from distlock.web.settings.shape import AliasSettings
 
 #: Begins the transaction that locks the rows, and ends it. The second argument: seconds that are left.
 Begin = Callable[[RowGrant, Callable[[], float]], AbstractContextManager[object]]
@@ -69,16 +69,16 @@ class _ThisProcess:
 class RowLocks(Locks):
     """A client whose grants are worth something only in a transaction that passes the fence with them."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, settings: AliasSettings) -> None:
         engine = Engine(
             _ThisProcess(),
-            ttl=service.ttl,
+            ttl=settings.ttl,
             max_hold=math.inf,
-            max_waiters=service.max_waiters,
-            max_waiters_total=service.max_waiters_total,
-            era=service.era,
+            max_waiters=settings.max_waiters,
+            max_waiters_total=settings.max_waiters_total,
+            era=settings.era,
         )
-        super().__init__(engine, service.prefix, service.timeout)
+        super().__init__(engine, settings.prefix, settings.timeout)
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         if ttl != self._engine.ttl:

@@ -16,7 +16,7 @@ from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.settings.database import fence_for
-from distlock.web.settings.shape import Service, read
+from distlock.web.settings.shape import AliasSettings, read
 from django_distlock.checks.audit import guards_at
 from django_distlock.guarding.fence import check_database, database_of, make_table
 from django_distlock.guarding.remedies import async_with_fence
@@ -27,7 +27,7 @@ from django_distlock.rules.routes import routes
 @register(Tags.urls)
 def check_fences(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """That each fence names a database that can have one. Connects to nothing."""
-    found = dict.fromkeys(_problems(_services()))
+    found = dict.fromkeys(_problems(_settings()))
     return [Error(problem, id="distlock.E013") for problem in found]
 
 
@@ -39,7 +39,7 @@ def check_tables(
     **kwargs: object,
 ) -> list[CheckMessage]:
     """That the fence's table is there: ``check --database default``. Asks these databases only."""
-    fenced = set(_databases(_services())) if databases else set()
+    fenced = set(_databases(_settings())) if databases else set()
     return [
         # An error would stop the very 'migrate' that makes it.
         Caution(
@@ -52,16 +52,16 @@ def check_tables(
     ]
 
 
-def _services() -> dict[str, Service]:
+def _settings() -> dict[str, AliasSettings]:
     try:
         return read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"})
     except ConfigurationError:
         return {}  # `check_settings` says so.
 
 
-def _databases(services: dict[str, Service]) -> Iterator[str]:
+def _databases(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
     """Those in which something is fenced, or locked by its row."""
-    fences = [service.fence for service in services.values()]
+    fences = [one.fence for one in by_alias.values()]
     fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
     for fence in fences:
         try:
@@ -72,22 +72,22 @@ def _databases(services: dict[str, Service]) -> Iterator[str]:
             yield using
 
 
-def _problems(services: dict[str, Service]) -> Iterator[str]:
-    for alias, service in services.items():
-        yield from _problem(f"DISTLOCK[{alias!r}]", service.fence)
+def _problems(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
+    for alias, one in by_alias.items():
+        yield from _problem(f"DISTLOCK[{alias!r}]", one.fence)
     for guarded in _guards():
         told = guarded.told
-        if told.alias not in services:
+        if told.alias not in by_alias:
             continue
         try:
-            fence = fence_for(services[told.alias], told)
+            fence = fence_for(by_alias[told.alias], told)
         except ConfigurationError as error:
             yield f"{guarded.where}: {error}"
             continue
         if told.fence is not None:
             yield from _problem(guarded.where, fence)
         if fence and iscoroutinefunction(guarded.function):
-            row_is_lock = services[told.alias].scheme == "database"
+            row_is_lock = by_alias[told.alias].scheme == "database"
             yield async_with_fence(guarded, row_is_lock=row_is_lock)
 
 

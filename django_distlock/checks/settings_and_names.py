@@ -17,8 +17,8 @@ from distlock.web.settings.capacity import uncapped
 from distlock.web.settings.clients import make_client, refuse_unusable
 from distlock.web.settings.shape import (
     DEFAULT_ALIAS,
+    AliasSettings,
     Kind,
-    Service,
     contended_status,
     find_problems,
     misspelled,
@@ -51,7 +51,7 @@ def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
         contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
     except ConfigurationError as error:
         found.append(Error(str(error), id="distlock.E004"))
-    return found or list(_check_services(setting))
+    return found or list(_check_aliases(setting))
 
 
 @register("distlock", deploy=True)
@@ -151,25 +151,25 @@ def _check_placement(route: Route) -> Iterator[CheckMessage]:
         yield Caution(problem, hint=hint, id="distlock.W004")
 
 
-def _check_services(setting: object) -> Iterator[CheckMessage]:
-    for alias, service in read(setting).items():
-        yield from _check_service(service)
-        if service.scheme in {"memory", "dummy"} and not settings.DEBUG:
+def _check_aliases(setting: object) -> Iterator[CheckMessage]:
+    for alias, one in read(setting).items():
+        yield from _check_alias(one)
+        if one.scheme in {"memory", "dummy"} and not settings.DEBUG:
             yield Caution(
-                f"DISTLOCK[{alias!r}] uses the {service.scheme} backend, which keeps no other process out.",
+                f"DISTLOCK[{alias!r}] uses the {one.scheme} backend, which keeps no other process out.",
                 hint="Outside of tests use a lock service that all servers share.",
                 id="distlock.W002",
             )
 
 
-def _check_service(service: Service) -> Iterator[CheckMessage]:
+def _check_alias(one: AliasSettings) -> Iterator[CheckMessage]:
     try:
-        make_client(service).close()
+        make_client(one).close()
     except ConfigurationError as error:
         yield Error(str(error), id="distlock.E002")
         return
     try:
-        refuse_unusable(service)
+        refuse_unusable(one)
     except LockError as error:
         hint = "Found by the user who runs this check: run it as the user who serves the site."
         yield Error(str(error), hint=hint, id="distlock.E014")

@@ -9,7 +9,7 @@ from distlock.rlock import RLock
 from distlock.web.settings.shape import DEFAULT_ALIAS
 from django_distlock.clients.client import Client
 from django_distlock.clients.rows import RowClient
-from django_distlock.conf import services
+from django_distlock.conf import clients
 from django_distlock.guarding.fence import database_of
 
 
@@ -18,8 +18,8 @@ class LockHandler:
 
     def __getitem__(self, alias: str) -> Client:
         """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
-        client, service = cast(Client, services[alias]), services.service(alias)
-        using = database_of(service.fence) if service.scheme == "database" else None
+        client, settings = cast(Client, clients[alias]), clients.settings(alias)
+        using = database_of(settings.fence) if settings.scheme == "database" else None
         return client if using is None else RowClient(client, using)
 
     def lock(self, *names: str, **options: Any) -> Lock:
@@ -32,7 +32,7 @@ class LockHandler:
 
     def close_all(self) -> None:
         """Close every client. They may be used again."""
-        services.reset()
+        clients.reset()
 
 
 locks = LockHandler()

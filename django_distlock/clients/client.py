@@ -15,7 +15,7 @@ from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.nesting import block_waiting
 from distlock.web.settings.clients import make_client, warn_if_alone
-from distlock.web.settings.shape import Service
+from distlock.web.settings.shape import AliasSettings
 from django_distlock.clients.blocks import BlockLock, BlockRLock
 from django_distlock.clients.pooled import giving_back
 from django_distlock.clients.waits import waiting
@@ -32,15 +32,15 @@ _LINE = (
 class Anywhere(Locks):
     """A client that refuses no transaction. Which threads wait by it is known."""
 
-    def __init__(self, service: Locks) -> None:
-        super().__init__(service._engine, service.prefix, service.timeout)
-        self._service = service
-        self.keeps_out = service.keeps_out
+    def __init__(self, inner: Locks) -> None:
+        super().__init__(inner._engine, inner.prefix, inner.timeout)
+        self._inner = inner
+        self.keeps_out = inner.keeps_out
 
     def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         # Tasks share a thread, which does not wait with them.
         with nullcontext() if gate.may_stall else waiting(self, names):
-            return (yield from self._service._acquire(names, gate, seconds, ttl))
+            return (yield from self._inner._acquire(names, gate, seconds, ttl))
 
 
 class Client(Locks):
@@ -88,17 +88,17 @@ class Client(Locks):
         return (yield from self._anywhere._acquire(names, giving_back(gate), seconds, ttl))
 
 
-def make(service: Service) -> Client:
-    """The client of *service*. Raises `ConfigurationError`; connects to nothing."""
+def make(of_alias: AliasSettings) -> Client:
+    """The client of *of_alias*. Raises `ConfigurationError`; connects to nothing."""
 
     # Django's tests run without DEBUG, and their set-up gives them an outbox.
     if not settings.DEBUG and not hasattr(mail, "outbox"):
-        warn_if_alone(service)
+        warn_if_alone(of_alias)
 
     def lost(grant: Grant, why: str) -> None:
-        lock_lost.send_robust(Client, alias=service.alias, names=grant.names, grant=grant, why=why)
+        lock_lost.send_robust(Client, alias=of_alias.alias, names=grant.names, grant=grant, why=why)
 
     def lifted(grant: Grant, was: Fence) -> None:
-        fence_lifted.send_robust(Client, alias=service.alias, names=grant.names, grant=grant, was=was)
+        fence_lifted.send_robust(Client, alias=of_alias.alias, names=grant.names, grant=grant, was=was)
 
-    return Client(Anywhere(make_client(service, lost, lifted)))
+    return Client(Anywhere(make_client(of_alias, lost, lifted)))

@@ -15,7 +15,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
 from distlock.web.settings.database import fence_for
 from django_distlock.clients.client import Anywhere, Client
-from django_distlock.conf import services, warn_without_checks
+from django_distlock.conf import clients, warn_without_checks
 from django_distlock.guarding.fence import database_of
 from django_distlock.guarding.leftovers import give_up_failed, refuse_left
 from django_distlock.guarding.observers import observer_for
@@ -41,8 +41,8 @@ def run(
     warn_without_checks()
     parts = None if request is None else DjangoRequest(request)
     told = guarded.told
-    client = services[told.alias]
-    maximum = services.service(told.alias).max_names
+    client = clients[told.alias]
+    maximum = clients.settings(told.alias).max_names
     names = guarded.names.of_call(args, kwargs, maximum, request=parts)
     return guard.run(
         client,
@@ -70,10 +70,10 @@ async def arun(
     told = guarded.told
     if fence_of(guarded) is not None:
         raise ConfigurationError(
-            async_with_fence(guarded, row_is_lock=services.service(told.alias).scheme == "database")
+            async_with_fence(guarded, row_is_lock=clients.settings(told.alias).scheme == "database")
         )
-    client = services[told.alias]
-    maximum = services.service(told.alias).max_names
+    client = clients[told.alias]
+    maximum = clients.settings(told.alias).max_names
     names = guarded.names.of_call(args, kwargs, maximum, request=parts)
     transactions = await AsyncTransactions.look_around(guarded.where)
 
@@ -99,11 +99,11 @@ async def arun(
 
 def fence_of(guarded: Guarded) -> str | None:
     """The database that *guarded* fences: as it was told, or else as its alias is set. None: none."""
-    return database_of(fence_for(services.service(guarded.told.alias), guarded.told))
+    return database_of(fence_for(clients.settings(guarded.told.alias), guarded.told))
 
 
 def _standby(alias: str) -> Client | None:
-    rows = services.standby(alias)
+    rows = clients.standby(alias)
     return None if rows is None else Client(Anywhere(rows))
 
 

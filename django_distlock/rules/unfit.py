@@ -13,7 +13,7 @@ from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
 from distlock.web.names.sources import Names
 from distlock.web.names.templates import Template
 from distlock.web.rules import Rule, overlaps, unknown_route
-from django_distlock.conf import services
+from django_distlock.conf import clients
 from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.viewclasses import methods_of
 from django_distlock.rules.routes import Route, misfits
@@ -42,7 +42,7 @@ def find_problems(
 
 def _of_rule(rule: Rule, places: Sequence[Route]) -> Iterator[str]:
     try:
-        services.service(rule.told.alias)
+        clients.settings(rule.told.alias)
     except ConfigurationError as error:
         yield str(error)
     yield from _methods_not_taken(rule, [route.pattern.callback for route in places])

@@ -153,7 +153,7 @@ def _view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> As
     names = guarded.names.of_call(
         args,
         kwargs,
-        state.services.service(guarded.told.alias).max_names,
+        state.clients.settings(guarded.told.alias).max_names,
         request=FlaskRequest(request, state.user),
         first=(request,),
         is_method=bool(args) and isinstance(args[0], View),
@@ -165,7 +165,7 @@ def _plain(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     guarded.refuse_methods()
     state = current_state()
     try:
-        names = guarded.names.of_call(args, kwargs, state.services.service(guarded.told.alias).max_names)
+        names = guarded.names.of_call(args, kwargs, state.clients.settings(guarded.told.alias).max_names)
     except TypeError as error:
         if has_request_context():
             error.add_note(
@@ -177,12 +177,12 @@ def _plain(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) -> Ask:
-    client = state.services[guarded.told.alias]
+    client = state.clients[guarded.told.alias]
     state.sessions.watch(current_app)
     transactions = state.sessions.transactions(guarded.where, is_view)
     told = guarded.told
-    bind = bind_of(fence_for(state.services.service(told.alias), told))
-    standby = state.services.standby(told.alias)
+    bind = bind_of(fence_for(state.clients.settings(told.alias), told))
+    standby = state.clients.standby(told.alias)
     return Ask(guarded, client, names, transactions, bind, standby, observer_for(guarded))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from flask import current_app, has_app_context
 
 from distlock.errors import ConfigurationError
-from distlock.web.settings.clients import Services
+from distlock.web.settings.clients import Clients
 from flask_distlock.guarding.request import UserKey
 from flask_distlock.sql.sessions import Sessions
 
@@ -21,7 +21,7 @@ KEY = "distlock"
 class State:
     """What stands in ``app.extensions["distlock"]``."""
 
-    services: Services
+    clients: Clients
     #: Gives the user's key; None: Flask-Login's.
     user: UserKey | None = None
     sessions: Sessions = field(default_factory=Sessions)

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
 from django_distlock import distributed_lock, locks
-from django_distlock.conf import services
+from django_distlock.conf import clients
 from django_distlock.models import Fence
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 from tests.redis_server import eventually
@@ -112,7 +112,7 @@ def test_who_would_wait_in_vain_is_answered_503_without_a_look_at_the_database(
 ) -> None:
     settings.DISTLOCK = {"default": {"BACKEND": "database", "PREFIX": "shop", "MAX_WAITERS_TOTAL": 1}}
     client = serve(guarded(lambda: "sold"))
-    rooms = services["default"]._engine.rooms
+    rooms = clients["default"]._engine.rooms
     queries: list[str] = []
 
     def wait() -> None:
@@ -212,10 +212,10 @@ def test_a_row_is_locked_by_with_only() -> None:
 
 def test_what_did_not_lock_the_row_is_not_committed() -> None:
     """A grant without its transaction keeps out this process only, and says so."""
-    from django_distlock.conf import services
+    from django_distlock.conf import clients
 
     with (
-        services["default"].lock("product_1") as grant,
+        clients["default"].lock("product_1") as grant,
         pytest.raises(NotHeld, match="before the transaction"),
     ):
         grant.check()

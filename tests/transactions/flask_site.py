@@ -56,7 +56,7 @@ def take_long_to_commit() -> None:
 
 def bare(name: str) -> Lock:
     """The same lock, which knows nothing of sessions."""
-    return current_state().services["default"].lock(name)
+    return current_state().clients["default"].lock(name)
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,10 +19,10 @@ def told(**words: object) -> Told:
 
 @pytest.mark.parametrize(("location", "fence"), [({}, True), ({"LOCATION": "orders"}, "orders")])
 def test_the_fence_goes_without_saying(location: dict[str, object], fence: object) -> None:
-    service = read(alias(PREFIX="shop", TIMEOUT=3, **location))["default"]
-    assert (service.scheme, service.fence, service.timeout) == ("database", fence, 3)
+    settings = read(alias(PREFIX="shop", TIMEOUT=3, **location))["default"]
+    assert (settings.scheme, settings.fence, settings.timeout) == ("database", fence, 3)
     for words in ({}, {"fence": True}, {"fence": fence}):
-        assert fence_for(service, told(**words)) == fence
+        assert fence_for(settings, told(**words)) == fence
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def test_nobody_can_connect_to_it() -> None:
 
 
 def test_a_guard_can_t_ask_for_what_a_row_does_not_have() -> None:
-    service = read(alias())["default"]
+    settings = read(alias())["default"]
     with pytest.raises(ConfigurationError, match=r"ttl=3\): .* where a lock has no ttl"):
-        fence_for(service, told(ttl=3))
+        fence_for(settings, told(ttl=3))
     for fence in (False, "orders"):
         with pytest.raises(ConfigurationError, match=r"the fence's row is the lock: leave fence= out"):
-            fence_for(service, told(fence=fence))
+            fence_for(settings, told(fence=fence))
 
 
 def test_other_backends_are_fenced_as_they_were_told() -> None:
-    service = read({"default": {"LOCATION": "memory://", "FENCE": "orders"}})["default"]
-    assert fence_for(service, told()) == "orders"
-    assert fence_for(service, told(fence=False)) is False
-    assert fence_for(service, told(fence=True, ttl=3)) is True
+    settings = read({"default": {"LOCATION": "memory://", "FENCE": "orders"}})["default"]
+    assert fence_for(settings, told()) == "orders"
+    assert fence_for(settings, told(fence=False)) is False
+    assert fence_for(settings, told(fence=True, ttl=3)) is True

@@ -13,7 +13,7 @@ import distlock
 from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.web import guard
-from distlock.web.settings.clients import Services
+from distlock.web.settings.clients import Clients
 from distlock.web.settings.shape import read
 
 numbers = itertools.count()
@@ -239,7 +239,7 @@ def nested(outer: distlock.Locks, inner: distlock.Locks) -> list[str]:
 
 def test_two_aliases_of_one_service_and_prefix_give_out_one_lock() -> None:
     location = f"memory://guard{next(numbers)}"
-    site = Services(
+    site = Clients(
         lambda: read(
             {
                 "default": {"LOCATION": location, "PREFIX": "shop"},

@@ -5,13 +5,13 @@ import pytest
 from distlock.errors import ConfigurationError
 from distlock.web.dummy import DummyLocks
 from distlock.web.settings.clients import make_client
-from distlock.web.settings.shape import Service, contended_status, find_problems, read
+from distlock.web.settings.shape import AliasSettings, contended_status, find_problems, read
 
 REDIS = "redis://localhost:6379/0"
 
 
 def test_a_url_is_short_for_the_default_alias() -> None:
-    assert read(REDIS) == {"default": Service("default", REDIS)}
+    assert read(REDIS) == {"default": AliasSettings("default", REDIS)}
 
 
 def test_every_key_arrives() -> None:
@@ -20,8 +20,8 @@ def test_every_key_arrives() -> None:
         "MAX_HOLD": 30, "MAX_NAMES": 4, "MAX_WAITERS": 5, "MAX_WAITERS_TOTAL": 6,
         "ON_BACKEND_DOWN": "run", "FENCE": "orders", "OPTIONS": {"socket_timeout": 1},
     }  # fmt: skip
-    service = read({"default": REDIS and given})["default"]
-    assert service == Service(
+    settings = read({"default": REDIS and given})["default"]
+    assert settings == AliasSettings(
         "default", REDIS, None, "shop", 2, 8, 0.5, 30, 4, 5, 6, "run", "orders", {"socket_timeout": 1}
     )
 
@@ -36,8 +36,8 @@ def test_waiters_are_not_counted_unless_told() -> None:
 
 
 def test_a_dotted_path_names_a_backend() -> None:
-    service = read({"default": {"BACKEND": "shop.locks.Backend", "LOCATION": "shop://x"}})["default"]
-    assert service.backend == service.scheme == "shop.locks.Backend"
+    settings = read({"default": {"BACKEND": "shop.locks.Backend", "LOCATION": "shop://x"}})["default"]
+    assert settings.backend == settings.scheme == "shop.locks.Backend"
 
 
 @pytest.mark.parametrize("backend", ["dummy", "memory"])
@@ -47,9 +47,9 @@ def test_a_backend_of_the_process_needs_no_location(backend: str) -> None:
 
 def test_one_key_switches_locking_off_whatever_stands_beside_it() -> None:
     given = {"BACKEND": "dummy", "LOCATION": REDIS, "PREFIX": "shop", "OPTIONS": {"socket_timeout": 1}}
-    service = read({"default": given})["default"]
-    assert service.scheme == "dummy"
-    assert isinstance(make_client(service), DummyLocks)
+    settings = read({"default": given})["default"]
+    assert settings.scheme == "dummy"
+    assert isinstance(make_client(settings), DummyLocks)
 
 
 def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:

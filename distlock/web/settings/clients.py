@@ -14,12 +14,12 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.locks import Locks, connect
 from distlock.web.database import RowLocks
 from distlock.web.dummy import DummyLocks
-from distlock.web.settings.shape import DEFAULT_ALIAS, Service
+from distlock.web.settings.shape import DEFAULT_ALIAS, AliasSettings
 
 logger = logging.getLogger("distlock")
 
 
-class Services:
+class Clients:
     """Clients by alias. Threads share it.
 
     *read* is called for the settings when they are first needed; *make*, once for each alias: see
@@ -27,12 +27,14 @@ class Services:
     """
 
     def __init__(
-        self, read: Callable[[], Mapping[str, Service]], make: Callable[[Service], Locks] | None = None
+        self,
+        read: Callable[[], Mapping[str, AliasSettings]],
+        make: Callable[[AliasSettings], Locks] | None = None,
     ) -> None:
         self._read = read
         self._make = make or make_client
         self._mutex = threading.RLock()
-        self._settings: Mapping[str, Service] | None = None
+        self._settings: Mapping[str, AliasSettings] | None = None
         self._clients: dict[str, Locks] = {}
         self._standbys: dict[str, Locks] = {}
 
@@ -41,24 +43,24 @@ class Services:
         client = self._clients.get(alias)
         if client is not None:
             return client
-        service = self.service(alias)
+        settings = self.settings(alias)
         with self._mutex:
             if alias not in self._clients:
-                made = self._clients[alias] = self._make(service)
-                made.place = _place(service)
+                made = self._clients[alias] = self._make(settings)
+                made.place = _place(settings)
             return self._clients[alias]
 
     def standby(self, alias: str) -> Locks | None:
         """Whose rows are the locks of *alias* while its service is away; None: nothing runs then."""
-        service = self.service(alias)
-        if service.on_backend_down != "run":
+        settings = self.settings(alias)
+        if settings.on_backend_down != "run":
             return None
         with self._mutex:
             if alias not in self._standbys:
-                self._standbys[alias] = RowLocks(service)
+                self._standbys[alias] = RowLocks(settings)
             return self._standbys[alias]
 
-    def service(self, alias: str) -> Service:
+    def settings(self, alias: str) -> AliasSettings:
         """The settings of *alias*. Raises `ConfigurationError` if there is no such alias."""
         settings = self._settings
         if settings is None:
@@ -80,74 +82,76 @@ class Services:
             client.close()
 
 
-def _place(service: Service) -> object:
-    """Where the locks of *service* are kept: two aliases with one place may differ in their words only."""
-    row = service.fence if service.scheme == "database" else None
-    return service.location, service.backend, service.prefix, dict(service.options), row
+def _place(settings: AliasSettings) -> object:
+    """Where the locks of an alias are kept: two aliases with one place may differ in their words only."""
+    row = settings.fence if settings.scheme == "database" else None
+    return settings.location, settings.backend, settings.prefix, dict(settings.options), row
 
 
-def make_client(service: Service, on_lost: OnLost | None = None, on_lifted: OnLifted | None = None) -> Locks:
-    """The client of *service*. *on_lost*, *on_lifted*: told of lost locks and lifted fences; see `connect`.
+def make_client(
+    settings: AliasSettings, on_lost: OnLost | None = None, on_lifted: OnLifted | None = None
+) -> Locks:
+    """The client of *settings*. *on_lost*, *on_lifted*: told of lost locks and lifted fences; see `connect`.
 
     Raises `ConfigurationError`; connects to nothing.
     """
-    if service.scheme == "dummy":
-        return DummyLocks(service.prefix, ttl=service.ttl, timeout=service.timeout, era=service.era)
-    if service.scheme == "database":
-        return RowLocks(service)
+    if settings.scheme == "dummy":
+        return DummyLocks(settings.prefix, ttl=settings.ttl, timeout=settings.timeout, era=settings.era)
+    if settings.scheme == "database":
+        return RowLocks(settings)
     try:
         return connect(
-            service.location,
-            backend=service.backend,
-            prefix=service.prefix,
-            ttl=service.ttl,
-            timeout=service.timeout,
-            max_hold=service.max_hold,
-            max_waiters=service.max_waiters,
-            max_waiters_total=service.max_waiters_total,
-            era=service.era,
+            settings.location,
+            backend=settings.backend,
+            prefix=settings.prefix,
+            ttl=settings.ttl,
+            timeout=settings.timeout,
+            max_hold=settings.max_hold,
+            max_waiters=settings.max_waiters,
+            max_waiters_total=settings.max_waiters_total,
+            era=settings.era,
             on_lost=on_lost,
             on_lifted=on_lifted,
-            **service.options,
+            **settings.options,
         )
     except (ConfigurationError, TypeError) as error:
         # TypeError: an option with the name of an argument, or one that another library would take.
-        raise ConfigurationError(f"DISTLOCK[{service.alias!r}]: {error}") from error
+        raise ConfigurationError(f"DISTLOCK[{settings.alias!r}]: {error}") from error
 
 
-def refuse_unusable(service: Service) -> None:
-    """Raise `ConfigurationError` or `BackendUnavailable` if *service* is a directory that can't be used.
+def refuse_unusable(settings: AliasSettings) -> None:
+    """Raise `ConfigurationError` or `BackendUnavailable` if the alias is a directory that can't be used.
 
     As the first lock would, but nothing is made there. No server is asked: what may be away just now is no
     fault of the settings.
     """
-    if service.scheme != "file":
+    if settings.scheme != "file":
         return
     # Where a site uses it, its system has what that needs.
     from distlock.backends.file import usable
 
     try:
-        usable.refuse_unusable(service.location)
+        usable.refuse_unusable(settings.location)
     except LockError as error:
-        raise type(error)(f"DISTLOCK[{service.alias!r}]: {error}") from error
+        raise type(error)(f"DISTLOCK[{settings.alias!r}]: {error}") from error
 
 
-def warn_if_alone(service: Service) -> None:
-    """Log that *service* keeps no other process out, where it does not. For clients outside of debug mode."""
-    if service.scheme not in {"memory", "dummy"}:
+def warn_if_alone(settings: AliasSettings) -> None:
+    """Log that this alias keeps no other process out, where it does not. Not for debug mode."""
+    if settings.scheme not in {"memory", "dummy"}:
         return
-    why = "each process has locks of its own" if service.scheme == "memory" else "it keeps nobody out"
+    why = "each process has locks of its own" if settings.scheme == "memory" else "it keeps nobody out"
     logger.warning(
         "DISTLOCK[%r] uses the %s backend outside of debug mode: %s. Write a lock service that all servers "
         'share, for example "LOCATION": "redis://localhost:6379/0", or "file:///var/lib/shop/locks" if there '
         "is only one host.",
-        service.alias,
-        service.scheme,
+        settings.alias,
+        settings.scheme,
         why,
     )
 
 
-def without_settings(debug: bool) -> dict[str, Service]:
+def without_settings(debug: bool) -> dict[str, AliasSettings]:
     """What serves where nothing is configured: this host's files, while debugging only.
 
     The directory is ``$XDG_STATE_HOME/distlock`` (``~/.local/state/distlock``), one per user: a directory
@@ -171,4 +175,4 @@ def without_settings(debug: bool) -> dict[str, Service]:
         "Without debug mode this is an error.",
         location,
     )
-    return {DEFAULT_ALIAS: Service(DEFAULT_ALIAS, location)}
+    return {DEFAULT_ALIAS: AliasSettings(DEFAULT_ALIAS, location)}

@@ -9,7 +9,7 @@ from distlock.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from distlock.web.decorator import Told
-    from distlock.web.settings.shape import Service
+    from distlock.web.settings.shape import AliasSettings
 
 #: Keys that have no meaning where the lock is a row of the database, and why.
 _MEANINGLESS = {
@@ -38,21 +38,21 @@ def contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, 
         )
 
 
-def fence_for(service: Service, told: Told) -> bool | str:
+def fence_for(settings: AliasSettings, told: Told) -> bool | str:
     """The database that a guard fences, in the framework's words: True is the default one, False none.
 
     Raises `ConfigurationError` if the guard was told what its backend can't do.
     """
-    if service.scheme != "database":
-        return service.fence if told.fence is None else told.fence
+    if settings.scheme != "database":
+        return settings.fence if told.fence is None else told.fence
     if told.ttl is not None:
         raise ConfigurationError(
-            f"{told}: DISTLOCK[{service.alias!r}] has the backend 'database', where a lock has no ttl: it "
+            f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where a lock has no ttl: it "
             "ends with its transaction. Leave ttl= out."
         )
-    if told.fence is None or told.fence is True or told.fence == service.fence:
-        return service.fence
+    if told.fence is None or told.fence is True or told.fence == settings.fence:
+        return settings.fence
     raise ConfigurationError(
-        f"{told}: DISTLOCK[{service.alias!r}] has the backend 'database', where the fence's row is the lock: "
-        "leave fence= out. Another database is another alias, with its name as LOCATION."
+        f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where the fence's row is the "
+        "lock: leave fence= out. Another database is another alias, with its name as LOCATION."
     )

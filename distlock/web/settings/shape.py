@@ -11,7 +11,7 @@ from typing import Any, Literal
 from distlock.backends import scheme_of
 from distlock.errors import ConfigurationError
 from distlock.web.settings import database as database_setting
-from distlock.web.settings.values import CHECKS, SERVICES
+from distlock.web.settings.values import BACKENDS, CHECKS
 
 DEFAULT_ALIAS = "default"
 CONTENDED_STATUSES = (423, 409, 429, 503)
@@ -39,7 +39,7 @@ Kind = Literal["shape", "backend", "key", "value"]
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class AliasSettings:
     """One alias of the setting, complete. URLs and options may hold passwords: neither is ever printed."""
 
     alias: str
@@ -75,16 +75,16 @@ class Problem:
         return f"{self.message} {self.hint}"
 
 
-def read(setting: object, *, name: str = "DISTLOCK") -> dict[str, Service]:
-    """Return the services that *setting* describes, by alias. *name* is what messages call the setting.
+def read(setting: object, *, name: str = "DISTLOCK") -> dict[str, AliasSettings]:
+    """Return the settings of each alias that *setting* describes. *name* is what messages call the setting.
 
     Raises `ConfigurationError` with the first problem.
     """
     for problem in find_problems(setting, name=name):
         raise ConfigurationError(str(problem))
-    services = by_alias(setting)
-    assert services is not None
-    return {alias: _service(alias, given) for alias, given in services.items()}
+    given = by_alias(setting)
+    assert given is not None
+    return {alias: _settings(alias, one) for alias, one in given.items()}
 
 
 def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Problem]:
@@ -209,7 +209,7 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
             f"{where}['LOCATION'] is no URL.",
             f'Write it with its scheme, for example "{_example(backend)}".',
         )
-    elif backend in SERVICES and scheme in SERVICES and SERVICES[backend] != SERVICES[scheme]:
+    elif backend in BACKENDS and scheme in BACKENDS and BACKENDS[backend] != BACKENDS[scheme]:
         yield Problem(
             "backend",
             f"{where} has the BACKEND {backend!r} and a LOCATION that starts with '{scheme}://'.",
@@ -217,12 +217,12 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
         )
 
 
-def _service(alias: str, given: Mapping[str, Any]) -> Service:
+def _settings(alias: str, given: Mapping[str, Any]) -> AliasSettings:
     backend = given.get("BACKEND")
     location = given.get("LOCATION")
     if backend == "database":
         given = {**given, "FENCE": location or True}
-    return Service(
+    return AliasSettings(
         alias=alias,
         location=f"{backend}://" if backend in _PLACELESS else location or f"{backend}://",
         # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
@@ -255,5 +255,5 @@ _PLAIN = {
     "timeout",
     "ttl",
 }
-#: Words whose LOCATION is no URL of a service.
+#: Words whose LOCATION is no URL of a lock service.
 _PLACELESS = {"dummy", "database"}

@@ -11,8 +11,8 @@ from distlock.backends import SCHEMES
 from distlock.errors import ConfigurationError
 from distlock.names import check_prefix
 
-#: Word -> what serves it. Words with the same service may stand together.
-SERVICES = {
+#: Word -> what serves it. Words with the same one may stand together.
+BACKENDS = {
     "dummy": "dummy",
     "database": "database",
     **{scheme: path for scheme, (path, _) in SCHEMES.items()},
@@ -44,17 +44,17 @@ def _cap(value: Any) -> str | None:
 
 
 def _backend(value: Any) -> str | None:
-    known = f"Known are {', '.join(SERVICES)}, or a dotted path."
+    known = f"Known are {', '.join(BACKENDS)}, or a dotted path."
     if not isinstance(value, str):
         return known
     if value.startswith("django."):
         return f"Django's backends keep caches or data, no locks. {known}"
     scheme, is_url, _ = value.partition("://")
-    if is_url and scheme in SERVICES:
+    if is_url and scheme in BACKENDS:
         return "It holds a URL, which belongs into LOCATION."
-    if not is_url and (value in SERVICES or "." in value):
+    if not is_url and (value in BACKENDS or "." in value):
         return None
-    if close := difflib.get_close_matches(scheme, SERVICES, n=1):
+    if close := difflib.get_close_matches(scheme, BACKENDS, n=1):
         return f"Did you mean {close[0]!r}? {known}"
     # Nothing longer than a word is shown: it may hold a password.
     return f"No lock service is known as {scheme!r}. {known}" if scheme.isidentifier() else known

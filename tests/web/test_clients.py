@@ -7,17 +7,17 @@ import threading
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.settings.clients import Services, without_settings
+from distlock.web.settings.clients import Clients, without_settings
 from distlock.web.settings.shape import read
 
 
-def services(setting: object) -> Services:
-    return Services(lambda: read(setting))
+def clients_of(setting: object) -> Clients:
+    return Clients(lambda: read(setting))
 
 
 def test_one_alias_is_one_client_for_all_threads() -> None:
     found: list[object] = []
-    site, start = services("memory://services"), threading.Barrier(8)
+    site, start = clients_of("memory://services"), threading.Barrier(8)
 
     def look() -> None:
         start.wait()
@@ -34,36 +34,36 @@ def test_one_alias_is_one_client_for_all_threads() -> None:
 
 def test_an_unknown_alias_is_answered_with_those_that_exist() -> None:
     with pytest.raises(ConfigurationError, match="no alias 'othr', only 'default'"):
-        services("memory://services")["othr"]
+        clients_of("memory://services")["othr"]
 
 
 def test_after_a_reset_the_settings_are_read_anew() -> None:
     settings = ["memory://first", "memory://second"]
-    site = Services(lambda: read(settings.pop(0)))
+    site = Clients(lambda: read(settings.pop(0)))
     before = site["default"]
     site.reset()
     assert site["default"] is not before
-    assert site.service("default").location == "memory://second"
+    assert site.settings("default").location == "memory://second"
 
 
 def test_the_settings_reach_the_client() -> None:
-    site = services({"default": {"BACKEND": "memory", "PREFIX": "shop", "TIMEOUT": 0.25}})
+    site = clients_of({"default": {"BACKEND": "memory", "PREFIX": "shop", "TIMEOUT": 0.25}})
     assert (site["default"].prefix, site["default"].timeout) == ("shop", 0.25)
 
 
 def test_a_client_connects_to_nothing() -> None:
-    assert services("redis://127.0.0.1:1")["default"] is not None
+    assert clients_of("redis://127.0.0.1:1")["default"] is not None
 
 
 @pytest.mark.parametrize("option", [{"no_such_option": 1}, {"ttl": 3}, {"blocking_timeout": 3}])
 def test_a_wrong_option_names_the_alias(option: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match=r"DISTLOCK\['default'\]"):
-        services({"default": {"LOCATION": "memory://x", "OPTIONS": option}})["default"]
+        clients_of({"default": {"LOCATION": "memory://x", "OPTIONS": option}})["default"]
 
 
 def test_an_unknown_scheme_names_the_alias() -> None:
     with pytest.raises(ConfigurationError, match=r"DISTLOCK\['default'\]: No lock service .* 'etcd'"):
-        services("etcd://host")["default"]
+        clients_of("etcd://host")["default"]
 
 
 def test_a_missing_extra_names_the_command_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_a_missing_extra_names_the_command_to_run(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delitem(__import__("sys").modules, module)
     monkeypatch.setattr(builtins, "__import__", without_hiredis)
     with pytest.raises(ConfigurationError, match=r"pip install '/path/to/the/clone\[redis\]'"):
-        services("redis://localhost")["default"]
+        clients_of("redis://localhost")["default"]
 
 
 def test_without_settings_this_hosts_files_serve_while_debugging(
@@ -86,8 +86,8 @@ def test_without_settings_this_hosts_files_serve_while_debugging(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with caplog.at_level(logging.WARNING, "distlock"):
-        service = without_settings(debug=True)["default"]
-    assert service.location == (tmp_path / "distlock").as_uri()
+        made = without_settings(debug=True)["default"]
+    assert made.location == (tmp_path / "distlock").as_uri()
     assert "this host only" in caplog.text
 
 
