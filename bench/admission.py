@@ -1,4 +1,4 @@
-"""``python -m bench.admission``: who is refused, and what that costs, beside what it shall be.
+"""``python -m bench.admission``: which requests are refused, and what that costs, beside what it shall be.
 
 Two instances of gunicorn with 16 threads each, Redis, PostgreSQL, README's settings; about three minutes. The
 machine should have nothing else to do: buyers, shops and servers share its processors.

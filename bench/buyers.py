@@ -67,7 +67,7 @@ def buy(
     seconds: float | None = None,
     again_after: float = 0.0,
 ) -> list[Answer]:
-    """What *buyers*, who all begin at once, are answered to their POST requests.
+    """What *buyers*, which all begin at once, are answered to their POST requests.
 
     Each buys *purchases* times, or again and again for so many *seconds*; after a refusal it comes again
     *again_after* seconds later.

@@ -27,7 +27,7 @@ NO_FOR_UPDATE = (
 class Configuration:
     """Each field is the environment variable ``SHOP_<FIELD>``."""
 
-    #: Who answers, as told by the header ``X-Instance``.
+    #: The instance that answers, as told by the header ``X-Instance``.
     instance: str = "shop"
     #: ``sqlite:////absolute/path``, ``postgresql://user@host/name`` or ``mysql://user@host/name``.
     database: str = f"sqlite:///{VAR / 'shop.sqlite3'}"

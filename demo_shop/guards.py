@@ -71,7 +71,7 @@ GUARDS = {
     DISTRIBUTED: Guard(
         "distributed lock",
         "All instances ask the same distributed lock. "
-        "One buyer at a time is inside, whichever instance serves him.",
+        "One buyer at a time is inside, whichever instance serves it.",
     ),
     "plain": Guard(
         "plain lock decorator",

@@ -48,7 +48,7 @@ def _journal(file: str) -> int:
 
 
 def _stall(port: int) -> None:
-    """Say which purchase it is, and stay until whoever listens there has hung up."""
+    """Say which purchase it is, and stay until the listener there has hung up."""
     with socket.create_connection(("127.0.0.1", port)) as harness:
         harness.sendall(_purchase.get().encode())
         harness.shutdown(socket.SHUT_WR)

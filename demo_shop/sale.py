@@ -46,7 +46,7 @@ def no_such_cart(reason: str) -> Refusal:
 
 
 def contended() -> Refusal:
-    # distlock's own code: to whoever counts the answers it is the same.
+    # distlock's own code: the answers are counted by it, and the two mean the same.
     return Refusal(423, "lock_contended", "Somebody else is buying this. Please try again")
 
 

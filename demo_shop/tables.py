@@ -44,13 +44,13 @@ class Purchase(Base):
 
 
 class LockRow(Base):
-    """The lock of the guard ``unique-row``: who can insert the name has it."""
+    """The lock of the guard ``unique-row``: the request that can insert the name has it."""
 
     __tablename__ = "lock_row"
 
     name: Mapped[str] = mapped_column(String(100), primary_key=True)
     owner: Mapped[str] = mapped_column(String(36))
-    #: By the clock of whoever wrote it, Unix seconds.
+    #: By the clock of its writer, Unix seconds.
     expires_at: Mapped[float]
 
 
@@ -63,7 +63,7 @@ class Answer(Base):
     fingerprint: Mapped[str] = mapped_column(String(64))
     status: Mapped[int]
     body: Mapped[str] = mapped_column(Text)
-    #: Old ones may be deleted: who repeats does so within the day.
+    #: Old ones may be deleted: a client that repeats does so within the day.
     created_at: Mapped[datetime] = mapped_column(Moment)
 
 

@@ -1,4 +1,4 @@
-"""Who buys."""
+"""The buyers."""
 
 from __future__ import annotations
 

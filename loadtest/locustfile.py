@@ -113,7 +113,7 @@ class Buyer(FastHttpUser):
     def on_start(self) -> None:
         options = self.environment.parsed_options
         self.left, self.products, self.visit = options.purchases, options.products, options.visit
-        # Who buys has seen the page; and the instances connect to their database before the sale.
+        # A buyer has seen the page; and the instances connect to their database before the sale.
         self.client.get("/products/1", name="look")
         sale.enter(self.environment)
 
@@ -161,7 +161,7 @@ def body(answer: Any) -> dict[str, Any]:
 
 
 def pause_of(retry_after: str | None) -> float:
-    """Seconds until a buyer comes again who was turned away."""
+    """Seconds until a buyer that was turned away comes again."""
     return min(float(retry_after), LONGEST_PAUSE) if retry_after and retry_after.isdigit() else 0.0
 
 

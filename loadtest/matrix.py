@@ -67,7 +67,7 @@ class Terms:
 
 
 class Watcher(Protocol):
-    """Who is told how far it is."""
+    """It is told how far the matrix is."""
 
     def starting(self, what: str) -> None: ...
     def begin(self, row: Row, backend: str | None) -> None: ...

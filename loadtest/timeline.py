@@ -15,7 +15,7 @@ TEXTS = {
     "read": "reads {stock}",
     "wrote": "writes {stock}",
     "committed": "COMMIT",
-    # Noted when the service has answered: by then the next one may know that it is his.
+    # Noted when the service has answered: by then the next one may know that it is its turn.
     "released": "has let the lock go",
 }
 
@@ -105,7 +105,7 @@ def marks_of(purchase: Purchase, twice: Collection[int | None]) -> Iterator[Mark
             text = TEXTS[what].format(stock=moment.stock)
             yield Mark(moment.at, moment.instance, what, text, what == "read" and moment.stock in twice)
     if refused:
-        # Who has read was let in by the fence, and found its lock lost later.
+        # A purchase that has read was let in by the fence, and found its lock lost later.
         why = "rolled back" if "read" in purchase else "refused by the fence"
         yield Mark(refused.at, refused.instance, "refused", f"{why}: {refused.status} {refused.code}")
 

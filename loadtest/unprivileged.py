@@ -1,4 +1,4 @@
-"""Who runs a database server, and where: the servers refuse to run as root, and can't read root's home."""
+"""The user that runs a database server, and where: servers refuse to run as root, or can't read its home."""
 
 from __future__ import annotations
 

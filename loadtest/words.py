@@ -24,10 +24,10 @@ WHY = {
     "It lets go when the view returns; Django commits after that.",
     "commit-distributed": "@distributed_lock moves the transaction inside the lock: "
     "COMMIT first, then the release.",
-    "stopped-unfenced": "A lock has to run out when its holder dies. The lock service can't tell one who has "
-    "died from one who only stands still, and goes on later.",
+    "stopped-unfenced": "A lock has to run out when its holder dies. The lock service can't tell one that "
+    "has died from one that only stands still, and goes on later.",
     "stopped-fenced": "The fence is a row in the shop's own database, locked from before the first read "
-    "until COMMIT. Who may commit is decided there, whatever became of the lock.",
+    "until COMMIT. Which of two may commit is decided there, whatever became of the lock.",
     "late-unfenced": "A holder that stands still before it begins finds the shop as it is, "
     "and somebody else inside.",
     "late-fenced": "Each lock has a larger number than the one before. The database notes it, "

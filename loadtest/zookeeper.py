@@ -51,7 +51,7 @@ def open_zookeeper(directory: Path) -> Iterator[str]:
 
 
 def zookeeper_answers(port: int) -> bool:
-    """Whether it serves. Who asks too early, it may never answer."""
+    """Whether it serves. One that asks too early may never be answered."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=0.2) as connection:
             connection.sendall(b"srvr")

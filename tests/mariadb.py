@@ -11,7 +11,7 @@ from loadtest.mariadb import running_mariadb as running
 
 @contextlib.contextmanager
 def running_mariadb() -> Iterator[int]:
-    """The port of a MariaDB with the database ``shop`` and the user ``shop``, who has no password."""
+    """The port of a MariaDB with the database ``shop`` and the user ``shop``, which has no password."""
     with running() as url:
         port = urlsplit(url).port
         assert port

@@ -88,7 +88,7 @@ class ZooKeeperServer:
                 return answer.read()
 
     def children(self, key: str) -> list[str]:
-        """Who is in line for *key*, the first one first."""
+        """The nodes in line for *key*, the first one first."""
         path = lock_path(f"{CHROOT}/{FOLDER}", key)
         if self.admin.exists(path) is None:
             return []
@@ -148,7 +148,7 @@ class ZooKeeperServer:
         if self._process.poll() is not None:
             raise RuntimeError((self.folder / "log").read_text(encoding="utf-8"))
         try:
-            # Who asks too early, it may never answer.
+            # It may never answer a question that comes too early.
             return self.tell("srvr", patience=0.2).startswith("Zookeeper version")
         except OSError:
             return False

@@ -32,7 +32,7 @@ def goods_name(request: HttpRequest) -> Iterable[str]:
 @require_GET
 @guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
 def reduce_stock(request: HttpRequest) -> HttpResponse:
-    """``GET /stock/reduce?id=1`` says OK to everybody; only the log knows who went away with nothing."""
+    """``GET /stock/reduce?id=1`` says OK to everybody; only the log knows which buyers got nothing."""
     line = Line(read_id(request.GET.get("id")))
     try:
         take([line])

@@ -22,7 +22,7 @@ def key_name(request: HttpRequest, **_: Any) -> Iterable[str]:
 
 
 def once(view: View) -> View:
-    """*view*, whose answer is kept for those who ask again. Stands below the lock."""
+    """*view*, whose answer is kept for clients that ask again. Stands below the lock."""
 
     @functools.wraps(view)
     def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:

@@ -73,7 +73,7 @@ def conditional(lines: Sequence[Line]) -> Receipt:
 
 
 def optimistic(lines: Sequence[Line]) -> Receipt:
-    """Who finds another version than he read begins again."""
+    """A purchase that finds another version than it read begins again."""
     for _ in range(RETRIES):
         products = look_up(Product.objects.all(), lines)
         time.sleep(SHOP.pause)

@@ -6,6 +6,6 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
-# Not setdefault: who runs the demo may have a Django project of his own in his environment.
+# Not setdefault: the environment may already name another Django project.
 os.environ["DJANGO_SETTINGS_MODULE"] = "demo_shop.django_shop.settings"
 application = get_wsgi_application()

@@ -33,7 +33,7 @@ def goods_name() -> Iterable[str]:
 @article.get("/stock/reduce")
 @guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
 def reduce_stock() -> Response:
-    """``GET /stock/reduce?id=1`` says OK to everybody; only the log knows who went away with nothing."""
+    """``GET /stock/reduce?id=1`` says OK to everybody; only the log knows which buyers got nothing."""
     line = Line(read_id(request.args.get("id")))
     try:
         take([line])

@@ -58,7 +58,7 @@ def conditional(lines: Sequence[Line]) -> Receipt:
 
 
 def optimistic(lines: Sequence[Line]) -> Receipt:
-    """Who finds another version than he read begins again."""
+    """A purchase that finds another version than it read begins again."""
     for _ in range(RETRIES):
         products = look_up(select(Product), lines)
         seen = {sku: product.stock for sku, product in products.items()}
@@ -88,7 +88,7 @@ def write(products: Mapping[int, Product], lines: Sequence[Line]) -> Receipt:
     seen = {sku: product.stock for sku, product in products.items()}
     for line in lines:
         products[line.sku].stock -= line.quantity
-    # Before the order, which shares MySQL's lock on the product's row: two who share it can't both write.
+    # Before the order, which shares MySQL's lock on the product's row: two that share it can't both write.
     db.session.flush()
     return record(lines, seen)
 

@@ -70,12 +70,12 @@ EXHIBITS = {
     ),
     "redis-step-1": Exhibit(
         "SETNX, retried",
-        "Who works longer than the expiry deletes the next one's lock, who deletes the lock after his.",
+        "A holder that outlives the expiry deletes the next one's lock, and so on down the line.",
         redis_step(1),
     ),
     "redis-step-2": Exhibit(
         "UUID as value",
-        "Who works longer than the expiry is not alone, and between GET and DEL the lock may change hands.",
+        "A holder that outlives the expiry is not alone; between GET and DEL the lock may change hands.",
         redis_step(2),
     ),
     "redis-step-3": Exhibit(
@@ -85,7 +85,7 @@ EXHIBITS = {
     ),
     "redis-step-4": Exhibit(
         "compare and delete in Lua",
-        "Who calls a function that takes the same lock waits for himself.",
+        "A holder that calls a function which takes the same lock waits for itself.",
         redis_step(4),
     ),
     "redis-step-5": Exhibit(
@@ -95,7 +95,7 @@ EXHIBITS = {
     ),
     "zookeeper-unfair": Exhibit(
         "one node, watched by all",
-        "Each release wakes all who wait, and all but one in vain; who comes last may be let in first.",
+        "Each release wakes all waiters, and all but one in vain; the last to come may be let in first.",
         zookeeper_unfair,
     ),
 }

@@ -1,4 +1,4 @@
-"""Step 0: who manages to set the key has the lock."""
+"""Step 0: the caller that manages to set the key has the lock."""
 
 from __future__ import annotations
 

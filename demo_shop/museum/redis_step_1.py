@@ -1,4 +1,4 @@
-"""Step 1: who finds the lock taken asks again."""
+"""Step 1: a caller that finds the lock taken asks again."""
 
 from __future__ import annotations
 

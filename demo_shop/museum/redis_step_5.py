@@ -1,4 +1,4 @@
-"""Step 5: who is inside may enter again."""
+"""Step 5: a thread that is inside may enter again."""
 
 from __future__ import annotations
 

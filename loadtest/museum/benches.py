@@ -135,7 +135,7 @@ class Ours:
         return True
 
     def release(self) -> None:
-        # Who releases what he does not hold is told so. Here it is enough that it does no harm.
+        # A caller that releases what it does not hold is told so. Here it is enough that it does no harm.
         with contextlib.suppress(distlock.NotHeld):
             self.lock.release()
 

@@ -15,7 +15,7 @@ WATCHING, FIRED = "zk_watch_count", "zk_sum_node_deleted_watch_count"
 
 
 def ten_in_line(bench: Bench) -> int:
-    """One holder and ten behind him; each leaves when all who are left watch. Buyers woken in vain."""
+    """One holder and ten behind it; each leaves when all that are left watch. Buyers woken in vain."""
     first, *others = visits = queue(bench, bench.name(), 11)
     for visit in others:
         visit.after = first.inside
@@ -29,7 +29,7 @@ def ten_in_line(bench: Bench) -> int:
 
 
 def last_comes_first(bench: Bench) -> int:
-    """News of the release is slow to those in line, and somebody new comes. Buyers whom he overtakes."""
+    """News of the release is slow to those in line, and a new one comes. Buyers that it overtakes."""
     first, newcomer = queue(bench, bench.name(), 2)
     line = [bench.instance() for _ in range(3)]
     waiting = [Visit(instance.lock(bench.name()), after=first.inside) for instance in line]

@@ -16,7 +16,7 @@ from demo_shop.museum import MuseumLock
 from loadtest.museum.benches import Bench
 from loadtest.museum.shop import Shop, Visit
 
-#: Seconds that the lock of a buyer lives who thinks longer than that.
+#: Seconds that a buyer's lock lives. The buyer thinks longer than that.
 SHORT = 0.5
 #: Seconds that a lock lives which is renewed ten times, and a body that is longer than all of them.
 RENEWED, LONGER = 0.3, 1.8
@@ -46,7 +46,7 @@ def all_in_one_process(bench: Bench) -> int:
 
 
 def stranger_releases(bench: Bench) -> int:
-    """A stranger's ``finally`` releases what he never had. Buyers who were let in while one was inside."""
+    """A stranger's ``finally`` releases what it never had. Buyers let in while one was inside."""
     name = bench.name()
     holder, other = Visit(bench.instance().lock(name)), Visit(bench.instance().lock(name))
     stranger = bench.instance().lock(name)
@@ -63,7 +63,7 @@ def stranger_releases(bench: Bench) -> int:
 
 
 def thinks_too_long(bench: Bench) -> int:
-    """The first of five outlives his expiry; those behind him would not. Units sold twice."""
+    """The first of five outlives its expiry; those behind it would not. Units sold twice."""
     return chain(bench, SHORT, 2 * SHORT, followers=4)
 
 
@@ -73,7 +73,7 @@ def outlives_all_renewals(bench: Bench) -> int:
 
 
 def chain(bench: Bench, expiry: float, body: float, followers: int) -> int:
-    """Each buyer thinks until the next one is inside too; if nobody comes, as long as his body takes."""
+    """Each buyer thinks until the next one is inside too; if nobody comes, as long as its body takes."""
     name = bench.name()
     visits = [Visit(bench.instance().lock(name, expiry)), *queue(bench, name, followers)]
     for visit, follower in itertools.pairwise(visits):
@@ -85,7 +85,7 @@ def chain(bench: Bench, expiry: float, body: float, followers: int) -> int:
 
 
 def shared_object(bench: Bench) -> int:
-    """Two threads share a lock object; the first one outlives his expiry. Locks deleted under a holder."""
+    """Two threads share a lock object; the first one outlives its expiry. Locks deleted under a holder."""
     name, instance = bench.name(), bench.instance()
     lock = instance.lock(name, SHORT)
     slow, other = Visit(lock), Visit(lock)
@@ -103,7 +103,7 @@ def shared_object(bench: Bench) -> int:
 
 
 def slow_answer_at_release(bench: Bench) -> int:
-    """The first answer at a release comes after the expiry. Buyers who were let in while one was inside."""
+    """The first answer at a release comes after the expiry. Buyers let in while one was inside."""
     name, instance = bench.name(), bench.instance()
     slow = Visit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
@@ -138,7 +138,7 @@ def slow_answer_at_renewal(bench: Bench) -> int:
     second.after, third.after = slow.inside, second.inside
     with Shop() as shop:
         shop.send(slow, second, third)
-    # The first one is cut off: that the lock passes on without him is right. The second one did no wrong.
+    # The first one is cut off: that the lock passes on without it is right. The second one did no wrong.
     return shop.met(second, third)
 
 
@@ -161,7 +161,7 @@ def nested_call(bench: Bench) -> int:
 
 
 def second_name(bench: Bench) -> int:
-    """Who holds one product takes another one, which is taken. Buyers let in while one was inside."""
+    """A holder of one product takes another one, which is taken. Buyers let in while one was inside."""
     cart = bench.instance()
     first, both = Visit(cart.lock(bench.name(1)), "first"), Visit(cart.lock(bench.name(2)), "second")
     other = Visit(bench.instance().lock(bench.name(2)), "second")

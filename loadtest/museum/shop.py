@@ -1,4 +1,4 @@
-"""A shop of one shelf and its buyers, each a thread: who was inside when, and what was sold twice."""
+"""A shop of one shelf and its buyers, each a thread: which was inside when, and what was sold twice."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PATIENCE = 20.0
 
 @dataclass(eq=False)
 class Visit:
-    """One buyer: he enters by *lock*, reads the stock, thinks, writes what he read minus one, and leaves."""
+    """One buyer: it enters by *lock*, reads the stock, thinks, writes what it read minus one, and leaves."""
 
     lock: MuseumLock
     name: str = "product"
-    #: What he waits for before he asks.
+    #: What it waits for before it asks.
     after: threading.Event | None = None
     think: Callable[[], object] = lambda: None
-    #: Between his work and the release.
+    #: Between its work and the release.
     leave: Callable[[], object] = lambda: None
     turned_away: Callable[[], object] = lambda: None
     inside: threading.Event = field(default_factory=threading.Event)

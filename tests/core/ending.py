@@ -7,7 +7,7 @@ import threading
 
 import distlock
 
-#: Longer than a test waits: whoever gets the lock before did not wait for the lease to end.
+#: Longer than a test waits: a caller that gets the lock before did not wait for the lease to end.
 TTL = 90.0
 
 

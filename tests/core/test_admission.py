@@ -1,4 +1,4 @@
-"""Admission as callers of every kind meet it: who is refused is told at once, and leaves nothing behind."""
+"""Admission as callers of every kind meet it: a refusal comes at once, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.redis_server import RedisServer, eventually
 
 #: Longer than anything here takes.
 PATIENT = 60.0
-#: Who has this time-out is expected to wait in vain behind a holder that has had the lock for as long.
+#: A caller with this time-out is expected to wait in vain behind a holder that has held for as long.
 SHORT = 0.3
 
 

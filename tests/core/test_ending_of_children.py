@@ -14,7 +14,7 @@ import pytest
 import distlock
 from tests.redis_server import RedisServer
 
-#: Longer than a test waits: whoever gets the lock before did not wait for the lease to end.
+#: Longer than a test waits: a caller that gets the lock before did not wait for the lease to end.
 TTL = 90.0
 CEILING = 45.0
 

@@ -17,7 +17,7 @@ from distlock.web import guard
 from tests.core.interrupts import interrupted
 from tests.redis_server import RedisServer
 
-#: Seconds. Who is granted nothing for that long waits in vain.
+#: Seconds. A caller that is granted nothing for that long waits in vain.
 PATIENCE = 60.0
 #: A lock that nobody knows of ends after this, seconds, and the ttl.
 MAX_HOLD = 1.0

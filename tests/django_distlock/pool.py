@@ -27,7 +27,7 @@ def read() -> None:
 
 
 def reading_first(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponse]:
-    """As a middleware that looks up the session of who has one."""
+    """As a middleware that looks up the session of a request."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if "session" in request.GET:

@@ -26,7 +26,7 @@ CEILING = 30
 
 @pytest.fixture(autouse=True)
 def patient(settings: Any) -> None:
-    # Whoever waits in vain does so beyond the end of `meet`, with and without a limit.
+    # A wait in vain goes on beyond the end of `meet`, with and without a limit.
     settings.DISTLOCK = {"default": {"LOCATION": "memory://blocks", "MAX_WAITERS": 32, "TIMEOUT": 600}}
 
 

@@ -1,4 +1,4 @@
-"""Django REST framework: who may not get in neither holds a lock nor waits for one; errors are its own."""
+"""Django REST framework: a refused user neither holds a lock nor waits for one; errors are its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def asked() -> Iterator[list[str]]:
 
 @pytest.fixture(autouse=True)
 def patient(settings: Any) -> None:
-    """Whoever waits for a lock waits for longer than a test may last."""
+    """A request that waits for a lock does so for longer than a test may last."""
     settings.DISTLOCK = {"default": {"LOCATION": "memory://rest", "TIMEOUT": 600}}
 
 

@@ -89,7 +89,7 @@ class TestLogin:
         assert client.post("/product/1").content == b"POST locked"
 
     def test_the_decorator_that_wants_a_login_is_part_of_the_view(self, rules: Rules) -> None:
-        # The rule is the outermost of all: whoever is turned away by the view has waited for its lock.
+        # The rule is the outermost of all: a request that the view turns away has waited for its lock.
         client = rules(login_required(buy))
         assert status_while_locked(client) == 423
         assert client.post("/product/1").status_code == 302

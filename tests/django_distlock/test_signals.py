@@ -128,7 +128,7 @@ def test_for_a_decorated_method_it_is_the_method(
     client = serve(cls.as_view())
     client.post("/product/1")
     assert heard.words == ["acquired", "released"]
-    # Django makes the guard anew for each request: whoever listens to it would hear nothing.
+    # Django makes the guard anew for each request: a receiver connected to it would hear nothing.
     assert heard.about("acquired")["sender"] is getattr(cls, name)
 
 

@@ -15,7 +15,7 @@ from distlock.errors import TooManyWaiters
 from tests.engine.scene import TIMEOUT, UNCAPPED
 from tests.engine.simulation import Process, SimulatedGate, Simulation, Task
 
-#: Threads of one process. Who gets none stands in the server's own queue.
+#: Threads of one process. A request that gets none stands in the server's own queue.
 THREADS = 16
 #: Seconds that a thread is busy with a refusal.
 REFUSING = 0.001
@@ -29,7 +29,7 @@ def quick(now: float) -> float:
 class Crowd(Simulation):
     """*rate* callers a second, all for one name, for so many *seconds*. Events happen in the order of time.
 
-    *hold*: how long it is held by whoever is granted it at a moment, seconds. *away*: from when until when
+    *hold*: how long a grant of a given moment holds it, seconds. *away*: from when until when
     the lock service does not answer.
     """
 
@@ -41,7 +41,7 @@ class Crowd(Simulation):
     away: tuple[float, float] = (math.inf, math.inf)
 
     def __post_init__(self) -> None:
-        #: When they came: who was served while others came, who was refused, and who waited in vain.
+        #: When they came: those served while others came, those refused, and those that waited in vain.
         self.served, self.refused, self.in_vain = list[float](), list[float](), list[float]()
         #: When the lock was granted.
         self.granted = list[float]()

@@ -1,4 +1,4 @@
-"""Who is refused, and who is not, in time that the tests make up."""
+"""Which callers are refused, and which are not, in time that the tests make up."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_patience_decides() -> None:
 
 
 def test_of_several_names_each_is_asked_for_with_what_is_left_of_the_time() -> None:
-    """The line that refuses who has waited for another name before lets in who comes straight to it."""
+    """A line that refuses a caller that has waited for another name lets one in that comes straight to it."""
     scene = Scene()
     scene.slow(0.3, "b")
     holders = [scene.come("a"), scene.come("b")]
@@ -162,7 +162,7 @@ def test_the_turns_of_other_processes_count() -> None:
 
 
 def test_waits_that_timed_out_count() -> None:
-    """Who comes after them is a new line: it must not begin as hopefully as they did."""
+    """Callers that come after them are a new line: it must not begin as hopefully as they did."""
     scene = Scene(processes=2)
     scene.come(process=1)
     waiters = [scene.come() for _ in range(8)]
@@ -178,7 +178,7 @@ def test_waits_that_timed_out_count() -> None:
 
 
 def test_waits_that_timed_out_count_for_as_long_as_they_took() -> None:
-    """By then whoever hung has most likely gone, and a rush that comes would be served."""
+    """By then the holder that hung has most likely gone, and a rush that comes would be served."""
     scene = Scene(processes=2)
     elsewhere = scene.come(process=1)
     scene.come()

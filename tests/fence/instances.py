@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 #: Seconds after which an instance that says nothing is a failure.
 PATIENCE = 60.0
 
-#: Who waits for a row of the database just now.
+#: Which connections wait for a row of the database just now.
 WAITING = {
     "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
     # Its tables of transactions are a cache, which is not made anew while somebody goes on asking.

@@ -113,7 +113,7 @@ def test_a_fence_in_a_savepoint_that_is_rolled_back_is_none(
         late.read()
         assert [early.sell(), late.sell()] == [True, True]
     else:
-        # The row stays locked here, and the number is undone: whoever comes late is let in.
+        # The row stays locked here, and the number is undone: a late writer is let in.
         assert early.sell()
         Holder(late.connection, 2).fence()
 

@@ -38,14 +38,14 @@ def stock(engine: Engine) -> int:
 
 
 def swallow_a_deadlock(engine: Engine, execute: Callable[[str], object]) -> None:
-    """*execute* runs into it, and whoever calls it goes on."""
+    """*execute* runs into it, and its caller goes on."""
     with engine.begin() as connection:
         connection.execute(text("INSERT INTO stock VALUES (2, 0), (3, 0)"))
     execute("SELECT qty FROM stock WHERE id = 2 FOR UPDATE")
 
     def another() -> None:
         with engine.begin() as connection:
-            # Who has written more is not the victim.
+            # The transaction that has written more is not the victim.
             for row in range(4, 40):
                 connection.execute(text("INSERT INTO stock VALUES (:id, 0)"), {"id": row})
             connection.execute(text("UPDATE stock SET qty = 1 WHERE id = 3"))

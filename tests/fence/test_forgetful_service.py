@@ -120,7 +120,7 @@ def test_an_era_is_rolled_back_under_load(database: str, stock: Stock, own_serve
         stays.tell("rush")
         listen(stays, ENOUGH)
         returns.tell("rush")
-        # Whoever goes back to the old lock service is refused, as long as it asks.
+        # A process that goes back to the old lock service is refused, as long as it asks.
         assert [returns.says() for _ in range(ENOUGH)] == ["answered 503 lock_lost"] * ENOUGH
         until_all_is_sold(stays)
     assert_in_order(stock)

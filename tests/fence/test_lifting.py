@@ -235,7 +235,7 @@ def test_a_new_era_goes_on_with_any_number_and_refuses_the_old_one(engine: Engin
             passes(engine, before)
     for said in ["DISTLOCK's ERA", "is 1 here", "seen the era 2", '"ERA": 2']:
         assert said in str(refusal.value)
-    # Clients try again at another server, and whoever looks after this one is called.
+    # Clients try again at another server, and the operator of this one is called.
     assert isinstance(refusal.value, LockLost)
     assert log_level(refusal.value) == logging.CRITICAL
     old.close()

@@ -73,7 +73,7 @@ def test_who_is_older_than_a_row_that_was_pruned_is_kept_out(engine: Engine, str
         with pytest.raises(Overtaken, match=r"'product_1' was overtaken: .* seen 1:34"):
             passes(strict, late)
     passes(strict, grant(35))
-    # Who came in is remembered as ever.
+    # A name that has passed is remembered as ever.
     with pytest.raises(Overtaken):
         passes(strict, grant(34))
 
@@ -112,7 +112,7 @@ def test_the_era_counts_first_and_rows_of_a_later_one_wait_for_those_who_live_in
     passes(engine, grant(90, "mine", "stayed"))
     age(engine)
     passes(engine, grant(99, "mine", "living"))
-    # A floor of the era 2 would shut out whoever has a new name in the era 1.
+    # A floor of the era 2 would shut out a new name in the era 1.
     assert prune(engine) == 1
     assert names(engine) == ["living", "moved"]
     passes(engine, grant(100, "mine", "new"))
@@ -187,7 +187,7 @@ def test_under_load_no_piece_is_sold_twice_and_nobody_fails(engine: Engine, stri
     assert pruned > 0
 
 
-@on("mariadb")  # Elsewhere nobody waits for who only reads.
+@on("mariadb")  # Elsewhere nobody waits for a reader.
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_deadlock_with_the_site_while_it_looks_is_not_the_end(engine: Engine, dry_run: bool) -> None:
     strict = create_engine(engine.url, isolation_level="SERIALIZABLE")
@@ -197,7 +197,7 @@ def test_a_deadlock_with_the_site_while_it_looks_is_not_the_end(engine: Engine, 
     change = text("UPDATE distlock_fence SET seal = 'site' WHERE id = :id")
     with ThreadPoolExecutor(1) as pool:
         with engine.begin() as site:
-            # Who has changed more is not the one that is ended.
+            # The transaction that has changed more is not the one that is ended.
             site.execute(text("UPDATE stock SET qty = qty + 1"))
             site.execute(change, {"id": last})
             pruned = pool.submit(fence.prune, strict, "default", 30, dry_run=dry_run)

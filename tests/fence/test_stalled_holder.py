@@ -90,7 +90,7 @@ def unfenced(site: tuple[str, str, str, str]) -> Iterator[Pair]:
 
 #: Point -> what `b` is answered meanwhile, what `a` is answered in the end, and who has sold then.
 WITH_FENCE = {
-    # The next holder passes the fence first: who comes later with an older number is overtaken.
+    # The next holder passes the fence first: one that comes later with an older number is overtaken.
     "before the fence": (SOLD, LOST, "b"),
     # It has passed the fence, and its row is locked until it goes on: it finds its lease over.
     "before the read": (KEPT_OUT, LOST, ""),
@@ -110,7 +110,7 @@ def test_with_the_fence_the_last_piece_is_sold_once_wherever_a_holder_stalls(
     assert fenced.sell() == meanwhile
     assert fenced.wake() == finally_
     assert (fenced.stock.sellers(), fenced.stock.left()) == (sellers, 1 - len(sellers))
-    # Nothing stays behind: whoever comes next gets what is there.
+    # Nothing stays behind: the next one gets what is there.
     assert fenced.sell() == (SOLD_OUT if sellers else SOLD)
     assert (len(fenced.stock.sales()), fenced.stock.left()) == (1, 0)
 

@@ -1,4 +1,4 @@
-"""One table, whoever makes it: Django's migration, SQLAlchemy, the command, Alembic."""
+"""One table from all its makers: Django's migration, SQLAlchemy, the command, Alembic."""
 
 from __future__ import annotations
 

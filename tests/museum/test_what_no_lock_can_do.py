@@ -1,4 +1,4 @@
-"""Who is cut off from the service for longer than his lock lives is no longer alone, whatever the lock."""
+"""A holder that is cut off for longer than its lock lives is no longer alone, whatever the lock."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class AnybodyRenews(MemoryService):
 
 @planted
 class NewcomersBarge(MemoryService):
-    """The lock is set free, and whoever asks first has it."""
+    """The lock is set free, and the next one to ask has it."""
 
     def _hand_over(self, record: Record) -> None:
         for entry in record.queue:

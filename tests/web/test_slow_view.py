@@ -1,4 +1,4 @@
-"""A view that is slower than its rush: who would wait in vain is told so early."""
+"""A view that is slower than its rush: a request that would wait in vain is told so early."""
 
 from __future__ import annotations
 

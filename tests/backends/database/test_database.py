@@ -127,7 +127,7 @@ def test_a_plain_with_block_keeps_the_views_out(
     assert query("SELECT stock FROM product") == STOCK + 20 - sold
 
 
-#: Who waits for a lock, and how to end its connection.
+#: Which connections wait for a lock, and how to end one.
 WAITING = {
     "postgresql": (
         "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
@@ -232,7 +232,7 @@ def test_one_connection_of_a_process_waits_for_the_row(
     deadline = time.monotonic() + 30
     while not query(waiting):
         assert time.monotonic() < deadline
-    # Eight threads ask. Whoever would join the first has had the time of these questions to do so.
+    # Eight threads ask. Any that would join the first has had the time of these questions to do so.
     assert [query(waiting) for _ in range(100)] == [1] * 100
     assert holder.do("finish") == 200
     assert waiters.answer() == {"200": 64}

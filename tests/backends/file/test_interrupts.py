@@ -22,7 +22,7 @@ from distlock.testing.fixtures import engine_of
 from tests.backends.file.peer import Peer, Sink
 from tests.core.interrupts import Interrupted, interrupted
 
-#: Seconds. Who is granted nothing for that long waits in vain.
+#: Seconds. A caller that is granted nothing for that long waits in vain.
 PATIENCE = 60.0
 #: A lock that nobody knows of ends after this, seconds.
 MAX_HOLD = 1.0

@@ -21,7 +21,7 @@ from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import PATIENCE, Peer
 
-#: Far below the slow poll: who is served within this was told, and did not find out by asking again.
+#: Far below the slow poll: a waiter served within this was told, and did not find out by asking again.
 AT_ONCE = 1.0
 
 StartPeer = Callable[..., Peer]

@@ -112,7 +112,7 @@ def test_entries_are_names_of_one_file_for_each_client(
         one.held(ask(f"shop:product_{number}"))
         two.queued(ask(f"shop:product_{number}"))
     assert len(seeds(directory)) == 2
-    # Whoever comes first to a folder makes it, and a file of its own.
+    # The first to come to a folder makes it, and a file of its own.
     assert len(inodes(directory)) <= 5
     one.backend.close()
     two.backend.close()

@@ -69,7 +69,7 @@ loop = asyncio.new_event_loop()
 held = other.lock("held").acquire()
 assert held is not None
 heal = starve()
-# Nothing is there yet: a connection, and for who has to wait a thread that listens.
+# Nothing is there yet: a connection, and, for a caller that has to wait, a thread that listens.
 if what == "descriptors":
     tell("free", 20)
 tell("held", 20)

@@ -134,7 +134,7 @@ def test_who_waits_keeps_its_place_while_the_server_is_full(
     for _ in range(3):
         two.queue(second)
         three.queue(third)
-    # Who is new is refused, and leaves nothing.
+    # A waiter that is new is refused, and leaves nothing.
     with pytest.raises(BackendUnavailable, match="maxmemory"):
         late.request(ask(key))
     assert own_server.client.llen(f"{hold_key(key)}:queue") == 2

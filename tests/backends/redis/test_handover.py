@@ -1,4 +1,4 @@
-"""Who is next, and what happens when he is not there."""
+"""Which waiter is next, and what happens when it is not there."""
 
 from __future__ import annotations
 

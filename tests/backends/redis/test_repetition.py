@@ -72,7 +72,7 @@ def test_a_release_whose_reply_was_lost_is_unknown_and_done_once(
     proxy.lose_reply()
     with pytest.raises(BackendUnavailable):
         one.release(first)
-    # It went to the second, and the repetition did not take it from him.
+    # It went to the second, and the repetition did not take it back.
     assert isinstance(two.request(second), Held)
     assert one.release(first) is False
     assert two.renew([second]) == [True]

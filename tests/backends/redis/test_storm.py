@@ -16,7 +16,7 @@ CONTENDERS = 5
 
 
 class Alarm:
-    """A sink that wakes the one who waits, as the engine does."""
+    """A sink that wakes the waiter, as the engine does."""
 
     def __init__(self) -> None:
         self.rang = threading.Event()

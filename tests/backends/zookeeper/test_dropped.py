@@ -118,7 +118,7 @@ def test_a_node_that_belongs_to_nobody_is_told_with_the_line_to_write(
     try:
         for wait in (True, False):
             if ephemeral:
-                # Somebody's, whoever it is.
+                # The lock is taken, whatever session the node is of.
                 assert (type(one.request(ask(key, wait=wait))) is Busy) is not wait
                 continue
             with pytest.raises(distlock.BackendUnavailable, match=f"zkCli.sh delete {parent}/{name}$"):

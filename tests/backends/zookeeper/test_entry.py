@@ -93,7 +93,7 @@ def test_who_asks_again_for_what_came_too_late_gets_that_place(
     with pytest.raises(BackendUnavailable):
         one.request(mine)
     own_zookeeper.resume()
-    # Who was stopped for a while may need more than io_timeout to come to himself.
+    # A server that was stopped for a while may need more than io_timeout until it answers.
     own_zookeeper.tell("srvr")
     one.hold(mine)
     assert len(own_zookeeper.children(mine.key)) == 1

@@ -1,4 +1,4 @@
-"""The line for one lock: who is woken, who is sent away, and what is left of it."""
+"""The line for one lock: which waiters are woken, which are sent away, and what is left of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_watcher_is_woken_by_a_release(
         assert contenders[number].release(asks[number])
         assert contenders[number + 1].sink.wait_for_hint(key)
         contenders[number + 1].hold(asks[number + 1])
-        # His is used up, and nobody has another one.
+        # Its watch is used up, and nobody has another one.
         assert zookeeper_server.watches() == watches - number - 1
     assert [len(one.sink.hints) for one in contenders] == [0, 1, 1, 1, 1, 1]
 

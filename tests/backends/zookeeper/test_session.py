@@ -1,4 +1,4 @@
-"""Sessions that end, connections that break, servers that restart: who believes what, and since when."""
+"""Sessions that end, connections that break, servers that restart: what each believes, and since when."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_server_that_lost_its_data_is_used_again(
         except distlock.BackendUnavailable:
             return False
 
-    # It lets nobody in who has seen more than it knows, until we begin anew.
+    # It refuses a client that has seen more than it knows, until we begin anew.
     second = ask(ttl=3.0)
     eventually(served, "it serves us again")
     assert one.release(mine) is False

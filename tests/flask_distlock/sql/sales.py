@@ -1,4 +1,4 @@
-"""A sale of 40 pieces to 64 requests of eight threads, on a real database. Who commits is to be said."""
+"""A sale of 40 pieces to 64 requests of eight threads, on a real database. What commits is to be said."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Store:
         self.db.session.execute(select(noted.c.id)).all()
         return True
 
-    # Who commits.
+    # What commits.
 
     def view(self) -> None:
         self.commit = self.db.session.commit

@@ -1,4 +1,4 @@
-"""The lock is kept until the last transaction under it has ended, whoever ends it, whatever it is made of."""
+"""The lock is kept until the last transaction under it has ended, wherever and however that happens."""
 
 from __future__ import annotations
 
