@@ -14,8 +14,8 @@ from distlock.engine.refusals import is_time_out
 from distlock.engine.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
 from distlock.errors import LostInside, NotHeld
 from distlock.grant import Grant
+from distlock.numbers import check_timeout
 from distlock.owner import current_owner, in_event_loop
-from distlock.timeouts import check_timeout
 
 if TYPE_CHECKING:
     from distlock.locks import Locks

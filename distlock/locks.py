@@ -12,14 +12,13 @@ from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.machine import Engine
 from distlock.engine.steps import Gate, Steps
-from distlock.errors import ConfigurationError
 from distlock.grant import Grant, NameGrant
 from distlock.lock import Lock
 from distlock.multi_grant import MultiGrant
 from distlock.names import check_name, check_prefix
+from distlock.numbers import check_count, check_seconds, check_timeout
 from distlock.owner import Owner
 from distlock.rlock import RLock
-from distlock.timeouts import check_timeout
 
 #: What other libraries call our words. Passing theirs gives an error that translates.
 TRANSLATIONS = {
@@ -93,7 +92,7 @@ class Locks:
         if ttl is None:
             ttl = self._engine.ttl
         else:
-            positive("ttl", ttl)
+            check_seconds("ttl", ttl)
         return ordered, timeout, ttl
 
     def _key(self, name: str) -> str:
@@ -169,14 +168,14 @@ def connect(
 
     Raises `ConfigurationError`.
     """
-    positive("ttl", ttl)
-    positive("max_hold", max_hold)
+    check_seconds("ttl", ttl)
+    check_seconds("max_hold", max_hold)
     for word, cap in (("max_waiters", max_waiters), ("max_waiters_total", max_waiters_total)):
         if cap is not None:
-            counted(word, cap)
-    counted("era", era)
+            check_count(word, cap)
+    check_count("era", era)
     if timeout != -1:
-        positive("timeout", timeout, zero=True)
+        check_seconds("timeout", timeout, zero=True)
     check_prefix(prefix)
     for word in options.keys() & TRANSLATIONS.keys():
         refuse_unknown("connect", [word])
@@ -193,24 +192,6 @@ def connect(
     locks = Locks(engine, prefix, timeout)
     locks.place = (url, backend, prefix, options, None)
     return locks
-
-
-def counted(word: str, number: object) -> None:
-    """Raise `ConfigurationError` unless *number* is a whole number from 1 up."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ConfigurationError(f"{word}={number!r} has to be a whole number, 1 or more.")
-
-
-def positive(word: str, seconds: object, zero: bool = False) -> None:
-    """Raise `ConfigurationError` unless *seconds* is a finite number that one can count down from."""
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not math.isfinite(seconds)
-        or not (seconds > 0 or (zero and seconds == 0))
-    ):
-        least = "0 or more" if zero else "more than 0"
-        raise ConfigurationError(f"{word}={seconds!r} has to be a number of seconds, {least}.")
 
 
 def refuse_unknown(function: str, unknown: Iterable[str]) -> None:

@@ -6,12 +6,12 @@ import difflib
 import functools
 import inspect
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
 from distlock.locks import refuse_unknown
+from distlock.numbers import check_seconds
 from distlock.web.names.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.shape import DEFAULT_ALIAS
@@ -78,8 +78,9 @@ class Told:
         if not _is_text(alias):
             raise ConfigurationError(f"alias={alias!r} has to be a key of DISTLOCK, such as 'default'.")
         self.alias = alias
-        self.timeout = _seconds("timeout", words.get("timeout"), zero=True)
-        self.ttl = _seconds("ttl", words.get("ttl"), zero=False)
+        timeout, ttl = words.get("timeout"), words.get("ttl")
+        self.timeout = None if timeout is None else check_seconds("timeout", timeout, zero=True)
+        self.ttl = None if ttl is None else check_seconds("ttl", ttl)
         self.methods = None if methods is None else _methods(methods)
         if fence == "" or not isinstance(fence, bool | str | None):
             raise ConfigurationError(f"fence={fence!r} has to be True, False, or the name of a database.")
@@ -266,10 +267,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _methods(methods: Iterable[str]) -> frozenset[str]:
     if isinstance(methods, str):
         raise ConfigurationError(f"methods={methods!r} has to be a list: write methods=[{methods!r}].")
@@ -283,12 +280,3 @@ def _methods(methods: Iterable[str]) -> frozenset[str]:
             raise ConfigurationError(f"{method!r} in methods= is no HTTP method. {hint}")
     # Frameworks answer HEAD by running what GET runs.
     return frozenset(wanted) | ({"HEAD"} if "GET" in wanted else set())
-
-
-def _seconds(word: str, value: float | None, zero: bool) -> float | None:
-    if value is None:
-        return None
-    if not _is_number(value) or value < 0 or (value == 0 and not zero):
-        least = "0 or more" if zero else "more than 0"
-        raise ConfigurationError(f"{word}={value!r} has to be a number of seconds, {least}.")
-    return float(value)

@@ -16,6 +16,7 @@ from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.place import Place
 from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.numbers import check_seconds
 from distlock.reentrance import call
 
 #: Releases and deaths are heard of at once; this is the net under a lost hint, and under stopped processes.
@@ -37,8 +38,8 @@ class FileBackend:
     )
 
     def __init__(self, url: str, *, busy_timeout: float = 2.0, ack_window: float = 0.5) -> None:
-        self._patience = _seconds("busy_timeout", busy_timeout)
-        self._ack_window = _seconds("ack_window", ack_window)
+        self._patience = check_seconds("busy_timeout", busy_timeout, most=60)
+        self._ack_window = check_seconds("ack_window", ack_window, most=60)
         self._place = Place(url)
         self._sink: Sink | None = None
         self._client: Client | None = None
@@ -279,12 +280,6 @@ def _close_aside(client: Client) -> None:
     """In a thread of its own: the garbage collector comes anywhere, also where our locks are held."""
     with suppress(RuntimeError):
         threading.Thread(target=call, args=(client.close,), name="distlock-file-close", daemon=True).start()
-
-
-def _seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 60:
-        raise ConfigurationError(f"{name} is {value!r}: it has to be seconds, at most 60.")
-    return float(value)
 
 
 #: A child that uses its parent's backend without a word must not pass for its parent.

@@ -20,6 +20,7 @@ from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.resolver import Resolver
 from distlock.backends.redis.scripts import Script, bulk, command, hold_key, terms
 from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.numbers import LONG, check_count, check_seconds
 
 #: What the scripts answer.
 _HELD, _BUSY, _UNENDING, _FOREIGN = 1, 3, 4, 5
@@ -65,10 +66,10 @@ class RedisBackend:
         fence_ttl: float = 60.0,
         client_name: str = "distlock",
     ) -> None:
-        self._io_timeout = _seconds("io_timeout", io_timeout)
-        self._ack_window = _seconds("ack_window", ack_window)
-        self._fence_ttl = _seconds("fence_ttl", fence_ttl)
-        self._max_connections = _count("max_connections", max_connections)
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
+        self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
+        self._fence_ttl = check_seconds("fence_ttl", fence_ttl, most=LONG)
+        self._max_connections = check_count("max_connections", max_connections)
         self._address = Address(url)
         self._client_name = client_name
         self._sink: Sink | None = None
@@ -268,15 +269,3 @@ def _poll(pttl: int, subscribed: bool) -> float:
         low, high = _AFTER
         poll = min(poll, pttl / 1000 + low + (high - low) * spread)
     return poll * (0.75 + 0.25 * spread) if poll in (_POLL, _DEAF_POLL) else poll
-
-
-def _count(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{name} is {value!r}; it has to be a whole number above 0.")
-    return value
-
-
-def _seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
-        raise ConfigurationError(f"{name} is {value!r}; it has to be a number of seconds above 0.")
-    return float(value)

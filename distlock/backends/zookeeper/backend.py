@@ -18,6 +18,7 @@ from distlock.backends.zookeeper.line import Line
 from distlock.backends.zookeeper.nodes import FOLDER, SPAN_BITS
 from distlock.backends.zookeeper.session import Session
 from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.numbers import LONG, check_seconds
 
 T = TypeVar("T")
 
@@ -43,8 +44,8 @@ class ZooKeeperBackend:
     )
 
     def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
-        self._io_timeout = _seconds("io_timeout", io_timeout)
-        self._ack_window = _seconds("ack_window", ack_window)
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
+        self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
         self._address = Address(url)
         self._lines = _Lines()
         # The last chance of a client that is dropped without a word. At exit there is the process's end.
@@ -165,9 +166,3 @@ class _Lines(dict[float, tuple[Line, Janitor]]):
             with suppress(KeyError):
                 _, (_, janitor) = self.popitem()
                 janitor.leave_alone()
-
-
-def _seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
-        raise ConfigurationError(f"{name} is {value!r}; it has to be a number of seconds above 0.")
-    return float(value)

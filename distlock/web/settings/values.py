@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from distlock.backends import SCHEMES
 from distlock.errors import ConfigurationError
 from distlock.names import check_prefix
+from distlock.numbers import A_COUNT, a_number_of_seconds, is_count, is_seconds
 
 #: Word -> what serves it. Words with the same one may stand together.
 BACKENDS = {
@@ -19,28 +19,20 @@ BACKENDS = {
 }
 
 
-_COUNT = "It has to be a whole number, 1 or more."
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _seconds(value: Any) -> str | None:
-    return None if _is_number(value) and value > 0 else "It has to be a number of seconds, more than 0."
+    return None if is_seconds(value) else f"It {a_number_of_seconds()}"
 
 
 def _wait(value: Any) -> str | None:
-    return None if _is_number(value) and value >= 0 else "It has to be a number of seconds, 0 or more."
+    return None if is_seconds(value, zero=True) else f"It {a_number_of_seconds(zero=True)}"
 
 
 def _count(value: Any) -> str | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return None if whole and value >= 1 else _COUNT
+    return None if is_count(value) else f"It {A_COUNT}"
 
 
 def _cap(value: Any) -> str | None:
-    return None if value is None or _count(value) is None else f"{_COUNT} None is no limit."
+    return None if value is None or is_count(value) else f"It {A_COUNT} None is no limit."
 
 
 def _backend(value: Any) -> str | None:

@@ -1,0 +1,63 @@
+"""Numbers that a user writes: what may be a time-out, a number of seconds or a count, in one place."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from typing import TypeGuard
+
+from distlock.errors import ConfigurationError
+
+#: The largest float that is not infinity.
+FINITE = sys.float_info.max
+#: Longer times don't fit into what sockets and servers count in, seconds.
+LONG = 1e9
+
+A_COUNT = "has to be a whole number, 1 or more."
+
+
+def check_timeout(seconds: float) -> float:
+    """Return *seconds* if one can wait for them. The errors are those of `threading.Lock`."""
+    if seconds != seconds:
+        raise ValueError("Invalid value NaN (not a number)")
+    if seconds < 0:
+        raise ValueError("timeout value must be a non-negative number")
+    if seconds > threading.TIMEOUT_MAX and seconds != math.inf:
+        raise OverflowError("timeout value is too large")
+    return float(seconds)
+
+
+def is_seconds(value: object, *, zero: bool = False, most: float = FINITE) -> TypeGuard[float]:
+    """Whether *value* is a finite number above 0 (*zero*: or 0), and at most *most*. True is no number."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (0 <= value <= most if zero else 0 < value <= most)
+    )
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether *value* is a whole number from 1 up."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def a_number_of_seconds(*, zero: bool = False, most: float = FINITE) -> str:
+    """What an error says that something has to be."""
+    least = "0 or more" if zero else "more than 0"
+    limit = "" if most == FINITE else f" and at most {most:,.0f}"
+    return f"has to be a number of seconds, {least}{limit}."
+
+
+def check_seconds(word: str, value: object, *, zero: bool = False, most: float = FINITE) -> float:
+    """Return *value* as a float, or raise `ConfigurationError`: see `is_seconds`. *word*: what it is for."""
+    if not is_seconds(value, zero=zero, most=most):
+        raise ConfigurationError(f"{word}={value!r} {a_number_of_seconds(zero=zero, most=most)}")
+    return float(value)
+
+
+def check_count(word: str, value: object) -> int:
+    """Return *value*, or raise `ConfigurationError`: see `is_count`. *word*: what it is for."""
+    if not is_count(value):
+        raise ConfigurationError(f"{word}={value!r} {A_COUNT}")
+    return value
