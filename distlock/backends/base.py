@@ -37,7 +37,7 @@ class Ask:
     token: str
     #: Lifetime of the hold without renewal, seconds.
     ttl: float
-    #: How many fences the hold reserves: `Held.fence`, `Held.fence` + 1, … `Held.fence` + span - 1.
+    #: How many numbers the hold reserves, for the fences of its grants: from `Held.number` on.
     span: int
     #: False: answer `Busy` instead of queueing.
     wait: bool = True
@@ -47,7 +47,8 @@ class Ask:
 class Held:
     """The hold is ours, acknowledged, and lives for *ttl* seconds from the moment that we asked."""
 
-    fence: int
+    #: The first number of its block.
+    number: int
     ttl: float = math.inf
 
 
@@ -110,7 +111,7 @@ class Backend(Protocol):
         """Give the hold back and hand it over to the next process, in one step. False if it was not ours."""
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        """Give *ask.token*'s hold a new block of fences, above *number*; later holds get larger ones.
+        """Give *ask.token*'s hold a new block of numbers, above *number*; later holds get larger ones.
 
         It starts the lifetime anew, too. A hold that is above *number* already keeps its block, so a
         repetition changes nothing. None if the hold is not ours. Raises `ConfigurationError` if the service

@@ -33,7 +33,7 @@ class Record:
     """One key: its owner, until when, and its waiters."""
 
     owner: Entry | None = None
-    fence: int = 0
+    number: int = 0
     ends: float = 0.0
     acknowledged: bool = True
     queue: list[Entry] = field(default_factory=list)
@@ -46,7 +46,7 @@ class MemoryService:
         self.now = now
         self.mutex = threading.RLock()
         self.records: dict[str, Record] = {}
-        self.last_fence = 0
+        self.last_number = 0
 
     def request(self, ask: Ask, client: MemoryBackend) -> Held | Queued | Busy:
         with self.mutex:
@@ -61,7 +61,7 @@ class MemoryService:
                 if not record.acknowledged:
                     record.acknowledged = True
                     record.ends = now + ask.ttl
-                return Held(record.fence, record.ends - now)
+                return Held(record.number, record.ends - now)
             if not ask.wait:
                 return Busy()
             if mine is None:
@@ -103,12 +103,12 @@ class MemoryService:
             if record.owner is None or record.owner.ask.token != ask.token:
                 self._tidy(ask.key, record)
                 return None
-            if record.fence <= number:
-                record.fence = max(self.last_fence, number) + 1
-                self.last_fence = record.fence + ask.span - 1
+            if record.number <= number:
+                record.number = max(self.last_number, number) + 1
+                self.last_number = record.number + ask.span - 1
             record.acknowledged = True
             record.ends = self.now() + ask.ttl
-            return Held(record.fence, ask.ttl)
+            return Held(record.number, ask.ttl)
 
     def locked(self, key: str) -> bool:
         with self.mutex:
@@ -146,8 +146,8 @@ class MemoryService:
         record.owner = entry
         record.ends = now + ttl
         record.acknowledged = acknowledged
-        record.fence = self.last_fence + 1
-        self.last_fence += entry.ask.span
+        record.number = self.last_number + 1
+        self.last_number += entry.ask.span
 
     def _tidy(self, key: str, record: Record) -> None:
         if record.owner is None and not record.queue:

@@ -28,7 +28,7 @@ class Hold:
         "ask",
         "began",
         "deadline",
-        "first_fence",
+        "first_number",
         "grant",
         "lifted",
         "lost",
@@ -40,10 +40,10 @@ class Hold:
         "waiter",
     )
 
-    def __init__(self, room: Room, ask: Ask, first_fence: int, sent: float, ttl: float) -> None:
+    def __init__(self, room: Room, ask: Ask, first_number: int, sent: float, ttl: float) -> None:
         self.room = room
         self.ask = ask
-        self.first_fence = first_fence
+        self.first_number = first_number
         self.used = 0
         #: Whether the block was exchanged for a higher one.
         self.lifted = False
@@ -70,14 +70,14 @@ class Hold:
         return self.grant
 
     def next_fence(self, era: int) -> Fence:
-        fence = Fence(era, self.first_fence + self.used)
+        fence = Fence(era, self.first_number + self.used)
         self.used += 1
         return fence
 
-    def lift(self, first_fence: int) -> None:
-        """The service has reserved another block, from *first_fence* on."""
+    def lift(self, first_number: int) -> None:
+        """The service has reserved another block, from *first_number* on."""
         self.lifted = True
-        self.first_fence = first_fence
+        self.first_number = first_number
         self.used = 0
 
     def renew(self, sent: float, ttl: float) -> None:

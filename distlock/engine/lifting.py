@@ -49,7 +49,7 @@ def lift(engine: Engine, grant: NameGrant, number: int) -> Steps[bool]:
         if not is_out():
             return False
         was = grant.fence
-        hold.lift(answer.fence)
+        hold.lift(answer.number)
         hold.renew(sent, answer.ttl)
         grant._fence = hold.next_fence(was.era)
     _tell(grant, was, number, engine.on_lifted)

@@ -23,7 +23,7 @@ class Turns:
 
     def take(self, room: Room, ask: Ask, held: Held, sent: float) -> None:
         """The service granted a hold: the leader gets the first grant of it."""
-        hold = Hold(room, ask, held.fence, sent, held.ttl)
+        hold = Hold(room, ask, held.number, sent, held.ttl)
         if hold.deadline <= self._engine.now():
             # The answer was longer under way than the lease: it is somebody else's by now.
             self._engine.keeper.retire(ask)

@@ -16,36 +16,36 @@ class FloorConformance(ProtocolFixtures):
         self, one: Contender, two: Contender, key: str
     ) -> None:
         first, second, third = ask(key, span=10), ask(key), ask(key)
-        floor = one.held(first).fence + AHEAD
+        floor = one.held(first).number + AHEAD
         # Its place in the queue is older than the floor.
         two.queued(second)
         lifted = one.backend.raise_floor(first, floor)
         assert lifted is not None
-        assert lifted.fence > floor
-        assert one.held(first).fence == lifted.fence
+        assert lifted.number > floor
+        assert one.held(first).number == lifted.number
         one.backend.release(first)
-        later = two.held(second).fence
-        assert later >= lifted.fence + 10
+        later = two.held(second).number
+        assert later >= lifted.number + 10
         two.backend.release(second)
-        assert one.held(third).fence > later
+        assert one.held(third).number > later
 
     def test_raising_a_floor_again_changes_nothing(self, one: Contender, key: str) -> None:
         mine = ask(key)
-        floor = one.held(mine).fence + AHEAD
+        floor = one.held(mine).number + AHEAD
         lifted = one.backend.raise_floor(mine, floor)
         assert lifted is not None
         again = one.backend.raise_floor(mine, floor)
         below = one.backend.raise_floor(mine, floor - AHEAD)
         assert isinstance(again, Held)
         assert isinstance(below, Held)
-        assert again.fence == below.fence == lifted.fence
+        assert again.number == below.number == lifted.number
 
     def test_only_the_holder_raises_a_floor(self, one: Contender, two: Contender, key: str) -> None:
         first, second = ask(key), ask(key)
-        fence = one.held(first).fence
+        number = one.held(first).number
         two.queued(second)
-        assert two.backend.raise_floor(second, fence + AHEAD) is None
-        assert one.backend.raise_floor(ask(key), fence + AHEAD) is None
+        assert two.backend.raise_floor(second, number + AHEAD) is None
+        assert one.backend.raise_floor(ask(key), number + AHEAD) is None
         one.backend.release(first)
-        assert one.backend.raise_floor(first, fence + AHEAD) is None
-        assert fence < two.held(second).fence <= fence + AHEAD
+        assert one.backend.raise_floor(first, number + AHEAD) is None
+        assert number < two.held(second).number <= number + AHEAD

@@ -231,7 +231,7 @@ class ProtocolConformance(ProtocolFixtures):
 
     def test_asking_again_while_holding_gives_the_same_hold(self, one: Contender, key: str) -> None:
         first = ask(key)
-        assert one.held(first).fence == one.held(first).fence
+        assert one.held(first).number == one.held(first).number
 
     def test_a_second_release_frees_nobody_elses_hold(
         self, one: Contender, two: Contender, three: Contender, key: str
@@ -251,22 +251,22 @@ class ProtocolConformance(ProtocolFixtures):
         assert two.backend.renew([forged, first]) == [False, True]
         two.queued(ask(key))
 
-    # -- fences ----------------------------------------------------------------------------------
+    # -- numbers ---------------------------------------------------------------------------------
 
-    def test_later_holds_have_larger_fences(self, one: Contender, two: Contender, key: str) -> None:
-        fences = []
+    def test_later_holds_have_larger_numbers(self, one: Contender, two: Contender, key: str) -> None:
+        numbers = []
         for who in (one, two, one, one, two):
             mine = ask(key)
-            fences.append(who.held(mine).fence)
+            numbers.append(who.held(mine).number)
             who.backend.release(mine)
-        assert fences == sorted(set(fences))
+        assert numbers == sorted(set(numbers))
 
-    def test_a_hold_reserves_a_whole_block_of_fences(self, one: Contender, two: Contender, key: str) -> None:
+    def test_a_hold_reserves_a_whole_block_of_numbers(self, one: Contender, two: Contender, key: str) -> None:
         first, second = ask(key, span=1000), ask(key)
-        base = one.held(first).fence
+        base = one.held(first).number
         two.queued(second)
         one.backend.release(first)
-        assert two.held(second).fence >= base + 1000
+        assert two.held(second).number >= base + 1000
 
 
 class LeaseConformance(ProtocolFixtures):
@@ -274,8 +274,8 @@ class LeaseConformance(ProtocolFixtures):
 
     def test_a_hold_that_nobody_renews_ends(self, one: Contender, two: Contender, key: str) -> None:
         first, second = ask(key, ttl=0.5), ask(key)
-        fence = one.held(first).fence
-        assert two.until_held(second).fence > fence
+        number = one.held(first).number
+        assert two.until_held(second).number > number
         assert one.backend.renew([first]) == [False]
         assert one.backend.release(first) is False
 

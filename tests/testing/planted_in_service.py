@@ -28,8 +28,8 @@ def planted(service_class: type[MemoryService]) -> type[Planted]:
 class EverybodyHolds(MemoryService):
     def request(self, ask: Ask, client: MemoryBackend) -> Any:
         super().request(ask, client)
-        self.last_fence += 1
-        return Held(self.last_fence, ask.ttl)
+        self.last_number += 1
+        return Held(self.last_number, ask.ttl)
 
 
 @planted
@@ -115,7 +115,7 @@ class CancelGivesUpTheHold(MemoryService):
 class EqualFences(MemoryService):
     def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
         super()._own(record, entry, now, ttl, acknowledged)
-        record.fence = 1
+        record.number = 1
 
 
 @planted
@@ -124,7 +124,7 @@ class FencesForgetTheBlock(MemoryService):
 
     def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
         super()._own(record, entry, now, ttl, acknowledged)
-        self.last_fence = record.fence
+        self.last_number = record.number
 
 
 @planted
@@ -132,8 +132,8 @@ class EveryPollHasANewFence(MemoryService):
     def request(self, ask: Ask, client: MemoryBackend) -> Any:
         answer = super().request(ask, client)
         if isinstance(answer, Held):
-            self.last_fence += 1
-            return Held(self.last_fence, answer.ttl)
+            self.last_number += 1
+            return Held(self.last_number, answer.ttl)
         return answer
 
 
@@ -142,9 +142,9 @@ class FloorsAreForgotten(MemoryService):
     """The hold is lifted, and the counter is not."""
 
     def raise_floor(self, ask: Ask, number: int) -> Any:
-        counter = self.last_fence
+        counter = self.last_number
         answer = super().raise_floor(ask, number)
-        self.last_fence = counter
+        self.last_number = counter
         return answer
 
 
@@ -158,7 +158,7 @@ class AnybodyRaisesFloors(MemoryService):
 @planted
 class EveryRaiseIsANewFence(MemoryService):
     def raise_floor(self, ask: Ask, number: int) -> Any:
-        return super().raise_floor(ask, max(number, self.last_fence))
+        return super().raise_floor(ask, max(number, self.last_number))
 
 
 @planted

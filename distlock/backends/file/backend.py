@@ -113,9 +113,9 @@ class FileBackend:
                     f"A database has seen the fence {number}, and files count to 2**61: another lock "
                     "service gave it out. Raise ERA (era= of connect), on all servers: numbers begin anew."
                 )
-            fence = client.raise_floor(ask, client.line.spot(ask.key), number, self._patience)
+            lifted = client.raise_floor(ask, client.line.spot(ask.key), number, self._patience)
             client.insist(ask.token)
-            return Held(fence)
+            return Held(lifted)
 
     def locked(self, key: str) -> bool:
         with self._call() as client:

@@ -43,8 +43,8 @@ class Client:
         #: Our entries by token, and those of them that we know to be first.
         self.entries: dict[str, Entry] = {}
         self.held: dict[str, Entry] = {}
-        #: The first fence of each hold.
-        self._fences: dict[str, int] = {}
+        #: The first number of each hold.
+        self._numbers: dict[str, int] = {}
         self._place = place
         self._sink = sink
         self._listener: hints.Listener | None = None
@@ -166,23 +166,23 @@ class Client:
         return all(watched)
 
     def hold(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> int:
-        """It is our turn. Returns the hold's first fence: its ticket, where that is not below the floor."""
-        if ask.token not in self._fences:
+        """It is our turn. Returns the hold's first number: its ticket, where that is not below the floor."""
+        if ask.token not in self._numbers:
             floor = self.line.floor(spot)
             above = mine.ticket > floor
-            self._fences[ask.token] = (
-                mine.ticket if above else self.line.take_fences(spot, ask.span, floor, patience)
+            self._numbers[ask.token] = (
+                mine.ticket if above else self.line.take_numbers(spot, ask.span, floor, patience)
             )
         self.entries[ask.token] = self.held[ask.token] = mine
         self._suspects.pop(ask.token, None)
         self._unlisten(mine)
-        return self._fences[ask.token]
+        return self._numbers[ask.token]
 
     def raise_floor(self, ask: Ask, spot: Spot, number: int, patience: float) -> int:
-        """Lift the hold of *ask*, and all later ones, above *number*. Returns its first fence."""
-        if self._fences[ask.token] <= number:
-            self._fences[ask.token] = self.line.take_fences(spot, ask.span, number, patience)
-        return self._fences[ask.token]
+        """Lift the hold of *ask*, and all later ones, above *number*. Returns its first number."""
+        if self._numbers[ask.token] <= number:
+            self._numbers[ask.token] = self.line.take_numbers(spot, ask.span, number, patience)
+        return self._numbers[ask.token]
 
     def withdraw(self, token: str, mine: Entry) -> bool:
         """Take our entry out of the line."""
@@ -194,7 +194,7 @@ class Client:
     def drop(self, token: str) -> None:
         self.entries.pop(token, None)
         self.held.pop(token, None)
-        self._fences.pop(token, None)
+        self._numbers.pop(token, None)
         self._suspects.pop(token, None)
 
     def wake_first(self, spot: Spot) -> None:

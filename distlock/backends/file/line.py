@@ -1,7 +1,7 @@
 """The line of contenders for a key: one empty file for each, the oldest living one holds.
 
 A file appears and vanishes in one step, even if its process is killed. To hand over is to delete one's own
-file: the next in line may take the lock from that moment. Its ticket is its fence, because tickets are given
+file: the next in line may take the lock from that moment. Its ticket is its number, because tickets are given
 in growing order and a line is served in the order of its tickets.
 
 A contender that takes the lock says so: it renames its file, as the only writer. Until then others may send
@@ -30,10 +30,10 @@ from distlock.names import encode
 
 _COUNTER_BYTES = 8
 _WAITS, _HELD = "waits", "holds"
-#: Behind the counters: for each shard the number that fences have to be above, whatever the tickets are.
+#: Behind the counters: for each shard what numbers have to be above, whatever the tickets are.
 _FLOORS = SHARDS * _COUNTER_BYTES
 _COUNTER_LIMIT = 1 << 62
-#: Fences can be lifted so far; above it there is room for as many again.
+#: Numbers can be lifted so far; above it there is room for as many again.
 HIGHEST_FLOOR = 1 << 61
 
 
@@ -186,10 +186,10 @@ class Line:
                 yield list(_parsed(shard, self._tree.names(shard, self._tree.queue)))
 
     def floor(self, spot: Spot) -> int:
-        """What fences have to be above. Tickets that were taken before it was raised may not be."""
+        """What numbers have to be above. Tickets that were taken before it was raised may not be."""
         return self._read(_FLOORS + spot.shard * _COUNTER_BYTES)
 
-    def take_fences(self, spot: Spot, span: int, above: int, patience: float) -> int:
+    def take_numbers(self, spot: Spot, span: int, above: int, patience: float) -> int:
         """Reserve *span* growing numbers above *above* for a hold; all later ones are above it, too."""
         with self._locks.writing(spot.shard, patience):
             if above > self.floor(spot):

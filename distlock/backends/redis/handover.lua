@@ -1,7 +1,7 @@
 -- What the other scripts share: it stands before each of them.
 --
--- KEYS  1 hold     string "<fence> <token>", lives as long as the hold (or, not yet acknowledged, the window)
---       2 fence    string, the smallest fence that was never given out
+-- KEYS  1 hold     string "<number> <token>", lives as long as the hold (or, not yet acknowledged, the window)
+--       2 counter  string, the smallest number that was never given out
 --       3 queue    list of the waiting processes, the oldest first
 --       4 waiters  hash process -> "<last seen, ms> <span> <token>"
 -- ARGV  1 process    2 key, as the hint tells it    3 window, ms    4 fence_ttl, ms    5 ttl, ms    6 span
@@ -20,7 +20,7 @@ local QUEUE_TTL_MS = 10000
 local MAX_SKIPS = 64
 local MAX_DEAF = 16
 -- Beyond this a double, which is what Lua counts with, leaves numbers out.
-local MAX_FENCE = 9007199254740992
+local MAX_NUMBER = 9007199254740992
 
 local process, key, token = ARGV[1], ARGV[2], ARGV[8]
 local window, fence_ttl, ttl, span = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -36,9 +36,9 @@ local function digits(number)
   return string.format('%d', number)
 end
 
--- Make *owner* the holder and reserve its fences. Returns the first of them, as text.
+-- Make *owner* the holder and reserve its block of numbers. Returns the first of them, as text.
 --
--- A fence is the larger of the counter and the clock, so it grows although the counter is forgotten: by then
+-- A number is the larger of the counter and the clock, so it grows although the counter is forgotten: by then
 -- the clock has passed it. Hence the counter lives for as long as it is ahead of the clock, plus fence_ttl, which
 -- is how far the clock may be set back without harm. *least* is for a counter that was forgotten too early.
 local function grant(owner, reserve, lifetime, now, least)
@@ -46,16 +46,16 @@ local function grant(owner, reserve, lifetime, now, least)
   if not counter then
     error('FOREIGN')
   end
-  local fence = math.max(counter, now, least or 0)
-  local following = fence + reserve
-  if following > MAX_FENCE then
+  local number = math.max(counter, now, least or 0)
+  local following = number + reserve
+  if following > MAX_NUMBER then
     error('the fences of ' .. KEYS[2] .. ' are used up: is the clock of the server right?')
   end
   -- The first write is one that a full server refuses, so that an acquire fails before it changed anything.
-  redis.call('SET', KEYS[1], digits(fence) .. ' ' .. owner, 'PX', digits(lifetime))
+  redis.call('SET', KEYS[1], digits(number) .. ' ' .. owner, 'PX', digits(lifetime))
   local counter_ttl = fence_ttl + math.ceil((following - now) / 1000)
   redis.call('SET', KEYS[2], digits(following), 'PX', digits(counter_ttl))
-  return digits(fence)
+  return digits(number)
 end
 
 local function leave(waiter)
@@ -63,7 +63,7 @@ local function leave(waiter)
   redis.call('HDEL', KEYS[4], waiter)
 end
 
--- Give the free lock to the first waiter that lives. Returns its token and fence; or nil, and whether the whole
+-- Give the free lock to the first waiter that lives. Returns its token and number; or nil, and whether the whole
 -- queue was seen. *mine* needs no hint and gets *lifetime*; another gets a hint, and the window to acknowledge.
 local function pass_on(now, mine, lifetime)
   local place = 0
@@ -92,7 +92,7 @@ local function pass_on(now, mine, lifetime)
   return nil, false
 end
 
--- The token and the first fence of the hold; nothing where it is free. What we did not write is nobody's: ''.
+-- The token and the first number of the hold; nothing where it is free. What we did not write is nobody's: ''.
 local function holder()
   local hold = redis.pcall('GET', KEYS[1])
   if not hold then
@@ -104,6 +104,6 @@ local function holder()
     end
     return '', nil
   end
-  local fence, owner = string.match(hold, HOLD)
-  return owner or '', fence
+  local number, owner = string.match(hold, HOLD)
+  return owner or '', number
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS     as in handover.lua
 -- ARGV     as in handover.lua
--- Returns  {token, 1, fence}  held: the lifetime starts anew, which is also the acknowledgement
+-- Returns  {token, 1, number}  held: the lifetime starts anew, which is also the acknowledgement
 --          {token, 2, pttl}   queued behind a hold that lives that many ms (-2: behind a free lock)
 --          {token, 3}         somebody else's
 --          {token, 4}         somebody else's, and would have been for ever: it has a lifetime now
@@ -27,10 +27,10 @@ local function queue(now)
   redis.call('PEXPIRE', KEYS[4], QUEUE_TTL_MS)
 end
 
-local owner, fence = holder()
+local owner, number = holder()
 if owner == token then
   redis.call('PEXPIRE', KEYS[1], digits(ttl))
-  return {token, HELD, fence}
+  return {token, HELD, number}
 end
 if owner == '' then
   return {token, FOREIGN}

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _BATCH = 500
 #: Sessions cost threads. More ttls than this are most likely not meant.
 _MOST_SESSIONS = 8
-#: What a thousand transactions come to, in fences.
+#: What a thousand transactions come to, in numbers of fences.
 _SOON = 1000 << SPAN_BITS
 #: For a client that asks whether something is locked before it has locked anything, seconds.
 _ANY_TTL = 10.0
@@ -104,12 +104,12 @@ class ZooKeeperBackend:
         return not self._closed and self._line(ask.ttl).release(ask, self._deadline(deadline))
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        # A fence is the number of the ensemble's transaction that made the node. Nobody can tell it to skip
+        # A number is that of the ensemble's transaction that made the node. Nobody can tell it to skip
         # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
         line = self._line(ask.ttl)
         if self.renew([ask]) != [True] or (place := line.current(ask.token)) is None:
             return None
-        if number < place.hold().fence + _SOON:
+        if number < place.hold().number + _SOON:
             raise BackendUnavailable("ZooKeeper's transactions are above that number in a moment: ask again.")
         raise ConfigurationError(
             f"A database has seen the fence {number}, and ZooKeeper at {self._address.shown} is not as far: "

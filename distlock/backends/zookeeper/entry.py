@@ -18,7 +18,7 @@ from distlock import clock
 from distlock.backends.base import Ask
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.nodes import check_number, contender_prefix, lock_path
+from distlock.backends.zookeeper.nodes import check_sequence, contender_prefix, lock_path
 from distlock.backends.zookeeper.parents import Parents
 from distlock.backends.zookeeper.place import Place
 from distlock.backends.zookeeper.session import Session
@@ -91,7 +91,7 @@ class Entry:
 
     def _placed(self, ask: Ask, path: str, owner: int, czxid: int, began: float) -> Place:
         parent, _, name = path.rpartition("/")
-        check_number(name)
+        check_sequence(name)
         return Place(ask, parent, name, owner, czxid, began)
 
     def _make_base(self, deadline: Deadline) -> None:

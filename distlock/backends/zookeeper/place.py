@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distlock.backends.base import Ask, Held
-from distlock.backends.zookeeper.nodes import fence_of
+from distlock.backends.zookeeper.nodes import first_number_of
 
 #: The net under a lost hint, seconds. Watches are reliable, but one before us may hang.
 POLL = 1.0
@@ -46,4 +46,4 @@ class Place:
 
     def hold(self) -> Held:
         self.held = True
-        return Held(fence_of(self.czxid, self.ask.span), self.ask.ttl)
+        return Held(first_number_of(self.czxid, self.ask.span), self.ask.ttl)

@@ -120,7 +120,7 @@ class Puppet:
             self.sink.told.clear()
             answer = self.backend.request(ask)
             if isinstance(answer, Held):
-                return {"fence": answer.fence, "at": time.monotonic()}
+                return {"fence": answer.number, "at": time.monotonic()}
             self.sink.told.wait()
 
     def release(self, key: str) -> dict[str, Any]:

@@ -84,10 +84,10 @@ def test_fences_grow_over_a_restart_of_all_processes(peer: StartPeer, key: str) 
 
 def test_fences_grow_when_the_directory_was_wiped(one: Contender, key: str, directory: Path) -> None:
     first, second = ask(key), ask(key)
-    fence = one.held(first).fence
+    fence = one.held(first).number
     one.backend.release(first)
     shutil.rmtree(directory)
-    assert one.held(second).fence > fence
+    assert one.held(second).number > fence
 
 
 def test_a_corrupt_counter_is_told_with_its_remedy(one: Contender, key: str, directory: Path) -> None:

@@ -9,7 +9,7 @@ from tests.redis_server import RedisServer
 
 def fence_of(one: Contender, key: str, span: int = 1) -> int:
     mine = ask(key, span=span)
-    fence = one.hold(mine).fence
+    fence = one.hold(mine).number
     assert one.release(mine)
     return fence
 

@@ -52,7 +52,7 @@ def take_turns(one: Contender, who: str, key: str, history: list[Record], alarm:
                 break
             except BackendUnavailable:
                 continue
-        history.append(Record(key, who, asked, granted, released, (0, answer.fence)))
+        history.append(Record(key, who, asked, granted, released, (0, answer.number)))
 
 
 def test_one_is_inside_at_a_time_whatever_breaks(own_server: RedisServer, contender: MakeContender) -> None:

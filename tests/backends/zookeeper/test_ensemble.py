@@ -83,16 +83,16 @@ def test_a_lock_and_its_line_survive_their_leader_and_fences_go_on(
         contender(ensemble.url, io_timeout=10.0),
     )
     first, second, third = ask(key), ask(key), ask(key)
-    fence = one.hold(first).fence
+    fence = one.hold(first).number
     two.queue(second)
     ensemble.leader().kill()
     eventually(lambda: still_held(one, first), "the others have elected a leader", patience=20)
     assert one.release(first)
-    later = two.until_held(second).fence
+    later = two.until_held(second).number
     assert later > fence
     assert two.release(second)
     # The epoch is above the numbers: what is made under the new leader has larger fences than all before.
-    assert one.hold(third).fence >> 42 > fence >> 42
+    assert one.hold(third).number >> 42 > fence >> 42
 
 
 def test_without_a_majority_nothing_is_granted_and_nothing_renewed(

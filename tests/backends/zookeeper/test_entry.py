@@ -115,9 +115,9 @@ def test_a_hold_that_lapsed_is_a_new_ask_with_new_fences(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
     one, mine = contender(zookeeper_server.url), ask(ttl=0.3)
-    fence = one.hold(mine).fence
+    fence = one.hold(mine).number
     eventually(lambda: one.line(0.3).current(mine.token) is None, "nobody renewed it")
-    assert one.hold(mine).fence > fence
+    assert one.hold(mine).number > fence
     assert len(zookeeper_server.children(mine.key)) == 1
 
 

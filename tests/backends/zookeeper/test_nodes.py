@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from distlock.backends.zookeeper import nodes
-from distlock.backends.zookeeper.nodes import FOLDER, fence_of, in_line, lock_path
+from distlock.backends.zookeeper.nodes import FOLDER, first_number_of, in_line, lock_path
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
@@ -100,25 +100,25 @@ def test_a_fence_is_the_transaction_that_made_the_node(
     one, mine = contender(zookeeper_server.url), ask()
     held = one.hold(mine)
     stat = zookeeper_server.admin.exists(one.line().places[mine.token].path)
-    assert held.fence == stat.czxid << nodes.SPAN_BITS
+    assert held.number == stat.czxid << nodes.SPAN_BITS
 
 
 def test_fences_of_later_nodes_leave_room_for_a_span() -> None:
     numbers = [1, 2, 2**32 - 1, 1 << 32, (1 << 32) + 1, (2**21 - 1) << 32]
-    fences = [fence_of(number, 1024) for number in numbers]
+    fences = [first_number_of(number, 1024) for number in numbers]
     assert all(later - earlier >= 1024 for earlier, later in itertools.pairwise(fences))
     assert fences[-1] + 1024 < 2**63
 
 
 def test_the_end_of_the_fences_is_loud() -> None:
     with pytest.raises(BackendUnavailable, match="raise era"):
-        fence_of(2**21 << 32, 64)
+        first_number_of(2**21 << 32, 64)
     with pytest.raises(ConfigurationError, match="1024"):
-        fence_of(1, 1025)
+        first_number_of(1, 1025)
 
 
 def test_the_end_of_the_numbers_is_loud() -> None:
-    nodes.check_number("_c_x-lock-2147000000")
+    nodes.check_sequence("_c_x-lock-2147000000")
     for name in ("_c_x-lock-2147483647", "_c_x-lock--2147483648"):
         with pytest.raises(BackendUnavailable, match="few seconds"):
-            nodes.check_number(name)
+            nodes.check_sequence(name)

@@ -29,11 +29,11 @@ def test_a_hold_of_an_ended_session_is_not_ours(
 ) -> None:
     key, one, two = some_key(), contender(zookeeper_server.url), contender(zookeeper_server.url)
     first, second = ask(key), ask(key)
-    fence = one.hold(first).fence
+    fence = one.hold(first).number
     end_session(zookeeper_server, one)
     assert one.sink.doubts
     assert one.renew([first]) == [False]
-    assert two.hold(second).fence > fence
+    assert two.hold(second).number > fence
     assert one.release(first) is False
     assert two.renew([second]) == [True]
 
@@ -141,7 +141,7 @@ def test_fences_grow_through_restarts(own_zookeeper: ZooKeeperServer, contender:
     one, key, fences = contender(own_zookeeper.url, io_timeout=30.0), some_key(), []
     for _ in range(3):
         mine = ask(key)
-        fences.append(one.hold(mine).fence)
+        fences.append(one.hold(mine).number)
         assert one.release(mine)
         own_zookeeper.restart()
     assert all(later - earlier >= 64 for earlier, later in itertools.pairwise(fences))
