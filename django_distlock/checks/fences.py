@@ -17,9 +17,9 @@ from distlock.fence.row import TABLE
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.settings.database import fence_for
 from distlock.web.settings.shape import AliasSettings, read
-from django_distlock.checks.audit import guards_at
+from django_distlock.checks.placement import guards_at
+from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.fence import check_database, database_of, make_table
-from django_distlock.guarding.remedies import async_with_fence
 from django_distlock.rules.applying import make_plan
 from django_distlock.rules.routes import routes
 

@@ -11,7 +11,7 @@ from asgiref.sync import iscoroutinefunction
 from django.db import connections, transaction
 
 from distlock.web.decorator import Guarded, around, chain, enclosed, guards_of, unused
-from django_distlock.guarding.remedies import above_the_class, as_rule
+from django_distlock.guarding.advice import above_the_class, as_rule
 from django_distlock.guarding.viewclasses import view_class
 from django_distlock.rules.routes import Route
 

@@ -24,7 +24,7 @@ from distlock.web.settings.shape import (
     misspelled,
     read,
 )
-from django_distlock.checks.audit import Found, guards_at, misplaced, passed_by, reads_early
+from django_distlock.checks.placement import Found, guards_at, misplaced, passed_by, reads_early
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.rules.applying import make_plan
 from django_distlock.rules.routes import Route, misfits, routes

@@ -11,9 +11,9 @@ from asgiref.sync import iscoroutinefunction
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
 from distlock.web.names.sources import where_of
-from django_distlock.guarding.guarded_call import Arguments, Keywords, arun, look_over, respond, run
+from django_distlock.guarding.advice import async_in_transaction
+from django_distlock.guarding.call import Arguments, Keywords, arun, look_over, respond, run
 from django_distlock.guarding.placement import Standing, bound_method, is_method
-from django_distlock.guarding.remedies import async_in_transaction
 from django_distlock.guarding.transactions import (
     EveryAlias,
     NoTransactions,

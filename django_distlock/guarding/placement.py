@@ -13,7 +13,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, chain, guards_of
-from django_distlock.guarding.remedies import (
+from django_distlock.guarding.advice import (
     above_the_class,
     around_everything,
     async_in_rest,

@@ -18,10 +18,10 @@ from rest_framework.exceptions import APIException
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
+from django_distlock.guarding.advice import async_in_rest
+from django_distlock.guarding.call import run
 from django_distlock.guarding.classes import guarded_callback
-from django_distlock.guarding.guarded_call import run
 from django_distlock.guarding.placement import Standing
-from django_distlock.guarding.remedies import async_in_rest
 from django_distlock.guarding.request import keep_body
 from django_distlock.guarding.responses import answer_to
 from django_distlock.guarding.transactions import Opened, ViewTransactions, take_over

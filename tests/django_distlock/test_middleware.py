@@ -16,7 +16,7 @@ import distlock
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
 from django_distlock.conf import MIDDLEWARE
-from tests.django_distlock.test_transactions import Log, log
+from tests.django_distlock.guarding.test_transactions import Log, log
 
 __all__ = ["log"]
 

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from django_distlock import locks
-from tests.django_distlock.rest_views import ALICE, Buy, Policies, by_rule, lock, subclass
+from tests.django_distlock.guarding.rest_views import ALICE, Buy, Policies, by_rule, lock, subclass
 
 Serve = Callable[..., Client]
 

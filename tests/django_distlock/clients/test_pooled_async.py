@@ -16,8 +16,8 @@ from django.test import Client
 
 from distlock.errors import LockTimeout
 from django_distlock import distributed_lock, locks
+from tests.django_distlock.clients.pool import ALIAS, database, pool, read
 from tests.django_distlock.event_loop import held_by_somebody_else, soon, waiting
-from tests.django_distlock.pool import ALIAS, database, pool, read
 from tests.django_distlock.watching import asgi
 
 __all__ = ["database", "pool"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +11,17 @@ from django.db import connection
 
 from distlock.errors import ConfigurationError
 from distlock.lock import Lock
+from django_distlock import locks
 
 EARLY = "The lock 'product_1' was released inside a transaction of the database 'default' that began under it"
+
+
+@pytest.fixture(autouse=True)
+def configured(settings: Any) -> Iterator[None]:
+    settings.DISTLOCK = "memory://released-early"
+    yield
+    locks.close_all()
+
 
 anyones = pytest.mark.django_db(transaction=True)
 

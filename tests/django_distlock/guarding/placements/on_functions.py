@@ -10,7 +10,7 @@ from django.views.decorators.cache import cache_page, never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from tests.django_distlock.placements.table import ATOMIC, LOCKED, lock, placement, rule
+from tests.django_distlock.guarding.placements.table import ATOMIC, LOCKED, lock, placement, rule
 from tests.django_distlock.watching import Events
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
@@ -16,10 +15,11 @@ from django.test import Client
 from distlock.errors import ConfigurationError
 from distlock.lock import Lock
 from django_distlock import locks
-from tests.django_distlock.early_releases import (
+from tests.django_distlock.clients.early_releases import (
     anyones,
     by_grant,
     by_lock,
+    configured,
     is_rolled_back,
     told,
     write,
@@ -28,13 +28,7 @@ from tests.redis_server import eventually
 
 Serve = Callable[..., Client]
 
-
-@pytest.fixture(autouse=True)
-def configured(settings: Any) -> Iterator[None]:
-    settings.DISTLOCK = "memory://released-early"
-    yield
-    locks.close_all()
-
+__all__ = ["configured"]
 
 WAYS = [by_grant, by_lock]
 

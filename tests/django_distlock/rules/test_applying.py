@@ -18,7 +18,7 @@ from django_distlock import distributed_lock, locks
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.signals import lock_acquired
 from tests.django_distlock.conftest import rule
-from tests.django_distlock.test_transactions import Log, log
+from tests.django_distlock.guarding.test_transactions import Log, log
 
 __all__ = ["log"]
 

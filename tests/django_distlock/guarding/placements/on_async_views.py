@@ -10,7 +10,7 @@ from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 
-from tests.django_distlock.placements.table import LOCKED, lock, placement, rule
+from tests.django_distlock.guarding.placements.table import LOCKED, lock, placement, rule
 from tests.django_distlock.watching import Events
 
 NON_ATOMIC = r"Write @transaction\.non_atomic_requests above it"

@@ -22,7 +22,7 @@ from django_distlock import distributed_lock, locks
 from django_distlock.checks.settings_and_names import check_names
 from django_distlock.guarding.views import guard_view
 from django_distlock.signals import lock_acquired, lock_refused
-from tests.django_distlock.rest_views import ALICE, VIEWS, Buy, Never, Products, lock, subclass
+from tests.django_distlock.guarding.rest_views import ALICE, VIEWS, Buy, Never, Products, lock, subclass
 
 Serve = Callable[..., Client]
 

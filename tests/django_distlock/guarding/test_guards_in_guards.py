@@ -16,7 +16,7 @@ from distlock.current_grants import current_grants
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
-from tests.django_distlock.test_every_placement import database
+from tests.django_distlock.guarding.test_every_placement import database
 from tests.django_distlock.watching import Events, by_asgi, by_wsgi, watched
 
 __all__ = ["database"]

@@ -16,10 +16,10 @@ from distlock.web.results import refuse_coroutine, warn_of_stream
 from distlock.web.settings.database import fence_for
 from django_distlock.clients.client import Anywhere, Client
 from django_distlock.conf import clients, warn_without_checks
+from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.fence import database_of
 from django_distlock.guarding.leftovers import give_up_failed, refuse_left
 from django_distlock.guarding.observers import observer_for
-from django_distlock.guarding.remedies import async_with_fence
 from django_distlock.guarding.request import DjangoRequest
 from django_distlock.guarding.responses import answer_to, response_of
 from django_distlock.guarding.transactions import AsyncTransactions

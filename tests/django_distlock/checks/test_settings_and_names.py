@@ -181,7 +181,7 @@ class TestNames:
     def test_an_alias_that_does_not_exist_is_found(serve: Serve, settings: Any) -> None:
         serve(distributed_lock("product_<id>", alias="othr")(buy.__wrapped__))
         assert found() == ["distlock.E007"]
-        assert "test_checks.buy at the route 'product/<int:id>' has the alias 'othr'" in hints()
+        assert "test_settings_and_names.buy at the route 'product/<int:id>' has the alias 'othr'" in hints()
         assert "Known are 'default'." in hints()
         settings.DISTLOCK = {name: {"LOCATION": "memory://x"} for name in ("default", "othr")}
         assert found() == []
@@ -196,7 +196,7 @@ class TestNames:
     def test_forgotten_parentheses_are_found(serve: Serve) -> None:
         serve(csrf_exempt(distributed_lock(buy.__wrapped__)))
         assert found() == ["distlock.E008"]
-        assert "test_checks.buy: A lock needs a name" in hints()
+        assert "test_settings_and_names.buy: A lock needs a name" in hints()
 
 
 def test_a_lock_directory_that_can_not_be_used_is_an_error(settings: Any, tmp_path: Path) -> None:

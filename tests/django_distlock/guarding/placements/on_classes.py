@@ -15,7 +15,7 @@ from django.views.generic import FormView
 
 from distlock.web.decorator import Told
 from django_distlock.guarding.views import guard_view
-from tests.django_distlock.placements.table import ATOMIC, LOCKED, lock, placement, rule
+from tests.django_distlock.guarding.placements.table import ATOMIC, LOCKED, lock, placement, rule
 from tests.django_distlock.watching import Events
 
 CLASS_LINE = r'Write @distributed_lock\(.*"shelf_<int:id>".*, methods=\["POST"\]\) above the class Buy\.'

@@ -17,7 +17,7 @@ from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from tests.django_distlock.placements.table import ATOMIC, LOCKED, lock, placement, rule
+from tests.django_distlock.guarding.placements.table import ATOMIC, LOCKED, lock, placement, rule
 from tests.django_distlock.watching import Events
 
 REST_LOCKED = ["user", "permission", *LOCKED]

@@ -13,7 +13,7 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
 from distlock.web.overriding import passed_by as overridden
 from django_distlock.checks.hidden import hidden
-from django_distlock.guarding.remedies import (
+from django_distlock.guarding.advice import (
     above_the_class,
     async_in_rest,
     async_in_transaction,

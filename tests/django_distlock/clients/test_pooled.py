@@ -16,7 +16,7 @@ from django.test import Client
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.waits import _waits
 from django_distlock.models import Fence
-from tests.django_distlock.pool import ALIAS, database, pool, read
+from tests.django_distlock.clients.pool import ALIAS, database, pool, read
 from tests.redis_server import eventually
 
 __all__ = ["database", "pool"]

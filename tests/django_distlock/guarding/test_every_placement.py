@@ -13,8 +13,8 @@ from django.db import connections
 from django.urls import path
 
 from distlock.errors import ConfigurationError
-from tests.django_distlock.placements import on_async_views, on_classes, on_functions, on_rest_views
-from tests.django_distlock.placements.table import PLACEMENTS, Placement
+from tests.django_distlock.guarding.placements import on_async_views, on_classes, on_functions, on_rest_views
+from tests.django_distlock.guarding.placements.table import PLACEMENTS, Placement
 from tests.django_distlock.watching import Events, by_asgi, by_wsgi, watched
 
 MODULES = (on_async_views, on_classes, on_functions, on_rest_views)

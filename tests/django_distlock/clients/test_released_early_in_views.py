@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,11 +17,12 @@ from django.test import Client, TestCase, override_settings
 from distlock.current_grants import current_grant
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
-from tests.django_distlock.early_releases import (
+from tests.django_distlock.clients.early_releases import (
     EARLY,
     anyones,
     by_grant,
     by_lock,
+    configured,
     is_rolled_back,
     told,
     write,
@@ -30,12 +31,7 @@ from tests.django_distlock.watching import by_asgi, leaving
 
 Serve = Callable[..., Client]
 
-
-@pytest.fixture(autouse=True)
-def configured(settings: Any) -> Iterator[None]:
-    settings.DISTLOCK = "memory://released-early-views"
-    yield
-    locks.close_all()
+__all__ = ["configured"]
 
 
 @anyones
