@@ -1,4 +1,4 @@
-"""Locks that hold across processes and servers. `connect` to a service, then ``with locks.lock(name):``."""
+"""Locks across processes and servers: `connect` to a lock service, then ``with locks.lock(name):``."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def refuse_own(lock: Lock, names: Sequence[str]) -> None:
     if both := _of_guard(lock, names):
         raise ConfigurationError(
             f"The lock {both} is held by the guard around this very code, which would wait for itself: leave "
-            "this lock out, the guard's holds."
+            "this lock out, for the guard holds it already."
         )
     if lock.of_guard or not lock._locks.keeps_out:
         # A site's test may hold the lock, and look how its guarded view answers in the same thread.
@@ -128,8 +128,8 @@ def own_fault(lock: Lock) -> str | None:
     names = lock.names
     if _of_guard(lock, names):
         return (
-            "by the guard around this very code, which waits for itself: leave this lock out, the guard's "
-            "holds."
+            "by the guard around this very code, which waits for itself: leave this lock out, for the "
+            "guard holds it already."
         )
     owner = current_owner()
     around = _around.get()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class CurrentGrant:
     """One grant, and the guard around the running code that has it."""
 
-    #: The `Locks` that granted it: one name means another lock on another service.
+    #: The `Locks` that granted it: one name means another lock on another lock service.
     client: Locks
     grant: Grant
     #: Threads and tasks that inherit the context did not inherit the lock.

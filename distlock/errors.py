@@ -12,7 +12,7 @@ class LockTimeout(LockError, TimeoutError):
 
 
 class LockLost(LockError):
-    """The lock was ours and is not any more: its lease ended, or the service gave it to another."""
+    """The lock was ours and is not any more: its lease ended, or the lock service gave it to another."""
 
 
 class LostInside(LockLost):

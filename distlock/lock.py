@@ -107,7 +107,7 @@ class Lock:
             raise
 
     def locked(self) -> bool:
-        """Whether anybody holds one of the names just now, here or elsewhere. Asks the service."""
+        """Whether anybody holds one of the names just now, here or elsewhere. Asks the lock service."""
         return any(self._locks._locked(name) for name in self.names)
 
     def owned(self) -> bool:
@@ -162,7 +162,7 @@ class Lock:
         return Entry(self, current_owner(), gate)
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
-        """What the service has to be asked for."""
+        """What the lock service has to be asked for."""
         return self.names
 
     def _enter(self, entry: Entry, seconds: float) -> Steps[Grant | None]:

@@ -35,7 +35,7 @@ TRANSLATIONS = {
 
 
 class Locks:
-    """Locks of one service under one prefix. Threads, tasks and forked children share it."""
+    """Locks of one lock service under one prefix. Threads, tasks and forked children share it."""
 
     #: Equal for clients that give out one lock for one name, where that is known; None: it is not.
     place: object = None

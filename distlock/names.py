@@ -1,4 +1,4 @@
-"""Names of locks: what may be one, and how it is written where a service allows less than text."""
+"""Names of locks: what may be one, and how it is written where a lock service allows less than text."""
 
 from __future__ import annotations
 

@@ -122,7 +122,9 @@ class RLock(Lock):
         owner = current_owner()
         mine = self._inside.get(owner, {})
         if any(name not in mine for name in self.names):
-            raise NotHeld(f"The lock {self._shown()} was to be released by somebody who does not hold it.")
+            raise NotHeld(
+                f"The lock {self._shown()} was to be released by a thread or task that does not hold it."
+            )
         return Entry(self, owner, ThreadGate(), before=mine)
 
     def _give_back(self, entry: Entry) -> Steps[None]:

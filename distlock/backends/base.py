@@ -15,13 +15,13 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a service can do. Asking for what it can't is refused when configured, not when used."""
+    """What a lock service can do. Asking for what it can't is refused when configured, not when used."""
 
     several_processes: bool
     several_hosts: bool
     #: A hold has a lifetime that ends by itself unless it is renewed.
     lease: bool
-    #: Holds and queue outlive a restart of the service.
+    #: Holds and queue outlive a restart of the lock service.
     survives_restart: bool
     #: Processes are served in the order of their asks.
     fair: bool

@@ -172,7 +172,7 @@ class Keeper:
                 with engine.mutex:
                     hold.renew(now, hold.ask.ttl if hold.deadline != math.inf else math.inf)
             else:
-                engine.lose(hold, "its service forgot it, or gave it to another", retire=False)
+                engine.lose(hold, "its lock service forgot it, or gave it to another", retire=False)
         if unknown:
             self._failing_takes = max(0.001, engine.now() - now)
             logger.warning("%s could not be renewed; trying again", _counted(unknown))
@@ -235,7 +235,7 @@ class Keeper:
             try:
                 pause = run(self.tick())
             except Exception:
-                logger.exception("The keeper stumbled. It goes on.")
+                logger.exception("The keeper met an unexpected error. It goes on renewing locks.")
                 pause = 1.0
             if pause != math.inf:
                 gate.wait(pause)

@@ -43,7 +43,7 @@ def lift(engine: Engine, grant: NameGrant, number: int) -> Steps[bool]:
     sent = engine.now()
     answer: Held | None = yield Call(engine.backend.raise_floor, hold.ask, number)
     if answer is None:
-        engine.lose(hold, "its service forgot it, or gave it to another", retire=False)
+        engine.lose(hold, "its lock service forgot it, or gave it to another", retire=False)
         return False
     with engine.mutex:
         if not is_out():

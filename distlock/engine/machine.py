@@ -35,7 +35,7 @@ from distlock.rlock import Inside
 
 logger = logging.getLogger("distlock")
 
-CLOSED = "The client of the lock service was closed. Nothing is locked by it."
+CLOSED = "The client of the lock service was closed. It holds no locks. Use a new one."
 
 
 class Engine:
@@ -178,7 +178,7 @@ class Engine:
                 pass  # The keeper can.
             except BackendUnavailable as error:
                 logger.warning(
-                    "The lock %r will be released as soon as its service answers: %s", room.name, error
+                    "The lock %r will be released as soon as its lock service answers: %s", room.name, error
                 )
             with self.mutex:
                 self.turns.returned(hold, ours)
@@ -189,7 +189,7 @@ class Engine:
             if self.now() >= hold.deadline:
                 hold.lost = self.keeper.why_ended(hold)
             else:
-                hold.lost = "the service had given it up before it was released"
+                hold.lost = "the lock service had given it up before it was released"
             grant._lost_at_end = True
             self.losses.tell(grant, hold.lost)
 

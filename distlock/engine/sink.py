@@ -25,7 +25,7 @@ class EngineSink:
             room = self._engine.rooms.by_key.get(key)
             hold = room.hold if room is not None else None
         if hold is not None and hold.ask.token == token:
-            self._engine.lose(hold, "its service said so", retire=False)
+            self._engine.lose(hold, "its lock service said so", retire=False)
 
     def doubt(self) -> None:
         with self._engine.mutex:

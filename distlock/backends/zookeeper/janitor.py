@@ -58,7 +58,9 @@ class Janitor:
             except LockError as error:
                 logger.debug("Tidying up later: %s", error)
             except Exception:
-                logger.exception("The janitor stumbled. It goes on.")
+                logger.exception(
+                    "Looking after unused nodes failed with an unexpected error. It is tried again."
+                )
         if self._left_alone:
             _end(self._line)
 

@@ -76,7 +76,7 @@ class Parts:
             # Django reads the query, too, as the Content-Type says.
             self._media()
         if found != list(self._request.query(name)):
-            raise Malformed("is something else to the view")
+            raise Malformed("is read as another value by the view")
         return _counted(found, place)
 
     def _form(self, place: Place) -> Sequence[str]:
@@ -93,7 +93,7 @@ class Parts:
         raw = request.body() if media == _URLENCODED else b""
         found = list(request.form(name))
         if raw and _read(raw, name) != found:
-            raise Malformed("is something else to the view")
+            raise Malformed("is read as another value by the view")
         if any("\ufffd" in value for value in found):
             raise Malformed("is not UTF-8")
         return _counted(found, place)
