@@ -48,10 +48,10 @@ def create_table(bind: str) -> None:
 def prune(older_than: float, bind: str, dry_run: bool) -> None:
     """Take away the fence's rows of names that nobody locks any more."""
     engine = _engine_of(bind)
-    from flask_distlock.sql import fence
+    from flask_distlock.sql import fence_row
 
     try:
-        rows = fence.prune(engine, bind, older_than, dry_run)
+        rows = fence_row.prune(engine, bind, older_than, dry_run)
     except LockError as error:
         raise click.ClickException(str(error)) from error
     click.echo(told(rows, older_than, dry_run))

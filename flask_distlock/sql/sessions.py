@@ -26,10 +26,10 @@ from distlock.web.guard import check_held
 from flask_distlock.guarding.required import refuse_unpassed
 from flask_distlock.guarding.status import status_of
 from flask_distlock.sql.changes import Changes, Work
-from flask_distlock.sql.fencing import Fenced, Fences, Left
 from flask_distlock.sql.kept_lock import KeptLock
 from flask_distlock.sql.listening import follow
 from flask_distlock.sql.open_transactions import joins, refuse_opened
+from flask_distlock.sql.session_fences import Fenced, Fences, Left
 
 if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue
@@ -128,7 +128,7 @@ class Sessions:
         if fence is None:
             yield
             return
-        from flask_distlock.sql.fence import fenced
+        from flask_distlock.sql.fence_row import fenced
 
         session, engine = self._session_and_engine(where, fence)
         with fenced(session, engine, grant, left, fence):

@@ -19,7 +19,7 @@ from distlock.errors import BackendUnavailable, LockLost
 from distlock.fence.row import OldEra, Overtaken
 from distlock.web.answers import log_level
 from flask_distlock.fence import fence_table
-from flask_distlock.sql.fence import fenced
+from flask_distlock.sql.fence_row import fenced
 from tests.redis_server import RedisServer
 
 AHEAD = 3_600_000_000

@@ -18,7 +18,7 @@ from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence.row import OldEra, Overtaken
 from distlock.grant import Fence, Grant
 from distlock.web.dummy import DummyGrant, DummyLocks
-from flask_distlock.sql.fence import fenced
+from flask_distlock.sql.fence_row import fenced
 from tests.databases import on
 from tests.fence.conftest import STOCK
 

@@ -60,7 +60,7 @@ class Fences:
     @contextmanager
     def passing(self, session: Session, fenced: Fenced) -> Iterator[None]:
         """Every transaction of *session* in the block passes *fenced*, too, and the first one has done so."""
-        from flask_distlock.sql.fence import watch
+        from flask_distlock.sql.fence_row import watch
 
         context = app_ctx._get_current_object()  # type: ignore[attr-defined]
         self._of[session] = self._in[context] = (*self.of(session), fenced)
@@ -75,7 +75,7 @@ class Fences:
 
     def begin(self, session: Session, database: Connection) -> None:
         """*session* has begun a later transaction, on *database*."""
-        from flask_distlock.sql.fence import fence_again, watch
+        from flask_distlock.sql.fence_row import fence_again, watch
 
         for fenced in self.of(session):
             if database.engine.pool is not fenced.engine.pool:
