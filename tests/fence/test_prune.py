@@ -160,7 +160,7 @@ def test_under_load_no_piece_is_sold_twice_and_nobody_fails(engine: Engine, stri
         for _ in range(200):
             try:
                 with locks.lock("product_1") as held, Session(strict) as session:
-                    with fence.fenced(session, strict, held, lambda: 30.0):
+                    with fence_row.fenced(session, strict, held, lambda: 30.0):
                         qty = int(session.execute(text("SELECT qty FROM stock")).scalar_one())
                         if qty:
                             session.execute(text("UPDATE stock SET qty = :n"), {"n": qty - 1})
