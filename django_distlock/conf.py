@@ -11,8 +11,8 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from distlock.errors import ConfigurationError
+from distlock.web.settings.aliases import AliasSettings, contended_status, read
 from distlock.web.settings.clients import Clients, without_settings
-from distlock.web.settings.shape import AliasSettings, contended_status, read
 from django_distlock.clients.client import make
 
 logger = logging.getLogger("distlock")

@@ -15,6 +15,7 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.names.joined import joined
+from distlock.web.settings.aliases import AliasSettings, contended_status, read
 from distlock.web.settings.clients import (
     Clients,
     make_client,
@@ -22,8 +23,8 @@ from distlock.web.settings.clients import (
     warn_if_alone,
     without_settings,
 )
-from distlock.web.settings.database import fence_for
-from distlock.web.settings.shape import DEFAULT_ALIAS, AliasSettings, contended_status, misspelled, read
+from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
+from distlock.web.terms import fence_for
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors

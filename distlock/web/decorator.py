@@ -14,7 +14,7 @@ from distlock.locks import refuse_unknown
 from distlock.numbers import check_seconds
 from distlock.web.names.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
 from distlock.web.names.templates import NameSource
-from distlock.web.settings.shape import DEFAULT_ALIAS
+from distlock.web.settings.problems import DEFAULT_ALIAS
 
 P = ParamSpec("P")
 R = TypeVar("R")

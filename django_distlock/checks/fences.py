@@ -15,8 +15,8 @@ from django.urls import get_resolver
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
 from distlock.web.decorator import Guarded, guards_of
-from distlock.web.settings.database import fence_for
-from distlock.web.settings.shape import AliasSettings, read
+from distlock.web.settings.aliases import AliasSettings, read
+from distlock.web.terms import fence_for
 from django_distlock.checks.placement import guards_at
 from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.fence import check_database, database_of, make_table

@@ -13,17 +13,9 @@ from django.urls import get_resolver
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import Told, unused
 from distlock.web.names.joined import joined
-from distlock.web.settings.capacity import uncapped
+from distlock.web.settings.aliases import AliasSettings, contended_status, read
 from distlock.web.settings.clients import make_client, refuse_unusable
-from distlock.web.settings.shape import (
-    DEFAULT_ALIAS,
-    AliasSettings,
-    Kind,
-    contended_status,
-    find_problems,
-    misspelled,
-    read,
-)
+from distlock.web.settings.problems import DEFAULT_ALIAS, Kind, find_problems, misspelled, uncapped
 from django_distlock.checks.placement import Found, guards_at, misplaced, passed_by, reads_early
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.rules.applying import make_plan

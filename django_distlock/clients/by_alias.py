@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from distlock.lock import Lock
 from distlock.rlock import RLock
-from distlock.web.settings.shape import DEFAULT_ALIAS
+from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.clients.client import Client
 from django_distlock.clients.rows import RowClient
 from django_distlock.conf import clients

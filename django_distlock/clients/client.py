@@ -14,8 +14,8 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.nesting import block_waiting
+from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
-from distlock.web.settings.shape import AliasSettings
 from django_distlock.clients.blocks import BlockLock, BlockRLock
 from django_distlock.clients.pooled import giving_back
 from django_distlock.clients.waits import waiting

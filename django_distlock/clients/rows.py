@@ -11,7 +11,7 @@ from distlock.errors import ConfigurationError
 from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
-from distlock.web.database import RowLock
+from distlock.web.rows import RowLock
 from django_distlock.clients.client import Client
 from django_distlock.guarding.fence import fenced
 from django_distlock.guarding.leftovers import refuse_failed

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told
-from distlock.web.settings.shape import DEFAULT_ALIAS
+from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.guarding.transactions import ABOVE, EveryAlias
 from django_distlock.guarding.viewclasses import with_methods

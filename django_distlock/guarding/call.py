@@ -13,7 +13,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.web import guard
 from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.settings.database import fence_for
+from distlock.web.terms import fence_for
 from django_distlock.clients.client import Anywhere, Client
 from django_distlock.conf import clients, warn_without_checks
 from django_distlock.guarding.advice import async_with_fence

@@ -18,7 +18,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.settings.database import fence_for
+from distlock.web.terms import fence_for
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.observers import observer_for
 from flask_distlock.guarding.request import FlaskRequest

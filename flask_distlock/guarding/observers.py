@@ -7,8 +7,7 @@ from functools import partial
 from flask import Flask, Response, current_app, g, has_request_context
 
 from distlock.web.decorator import Guarded
-from distlock.web.observer import Observer, together
-from distlock.web.signals import Signals
+from distlock.web.observer import Observer, Signals, together
 from distlock.web.timing import Stopwatch, add_header
 from flask_distlock.signals import heard, lock_acquired, lock_refused, lock_released, send
 

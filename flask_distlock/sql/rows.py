@@ -12,8 +12,8 @@ from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
-from distlock.web.database import RowLock
 from distlock.web.nesting import block_waiting
+from distlock.web.rows import RowLock
 from flask_distlock.sql.open_transactions import inside_guard
 from flask_distlock.sql.sessions import SessionTransactions
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from demo_shop.configuration import TTL, Configuration
-from distlock.web.settings import shape as settings
+from distlock.web.settings import aliases as settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,8 +13,8 @@ import distlock
 from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.web import guard
+from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import Clients
-from distlock.web.settings.shape import read
 
 numbers = itertools.count()
 

@@ -6,16 +6,19 @@ has one reading in both, or is `Malformed`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn, Protocol
 from urllib.parse import unquote_plus
 
 from distlock.web.names.converters import Malformed
-from distlock.web.names.jsonbody import parse_json, walk
-from distlock.web.names.places import Place
+from distlock.web.names.places import EACH, Place
 
 _URLENCODED = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+
+#: Stands for the value of a key that was given twice: parsers differ on which one counts.
+_TWICE = object()
 
 
 class Request(Protocol):
@@ -64,7 +67,7 @@ class Parts:
             case "form":
                 return self._form(place)
             case "json":
-                return walk(self._json(), place.path)
+                return _walk(self._json(), place.path)
             case "header":
                 return [self._header(place)]
         return [self._request.user()]
@@ -105,7 +108,7 @@ class Parts:
                 media.startswith("application/") and media.endswith("+json")
             ):
                 raise Malformed(f"is missing: the Content-Type is not application/json{self._bodiless()}")
-            self._document = parse_json(self._request.body())
+            self._document = _parse_json(self._request.body())
             self._parsed = True
         return self._document
 
@@ -150,3 +153,50 @@ def _counted(found: Sequence[str], place: Place) -> Sequence[str]:
     if len(found) > 1 and place.each is None:
         raise Malformed("is given twice")
     return found
+
+
+def _parse_json(body: bytes) -> object:
+    """The document. Raises `Malformed` for what is no JSON in UTF-8, and for what is nested too deeply."""
+    try:
+        # Decoded here: json.loads would guess UTF-16 and UTF-32, which other parsers do not read.
+        return json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_constant)
+    except (ValueError, RecursionError):
+        raise Malformed("is missing: the body is no JSON in UTF-8") from None
+
+
+def _walk(node: object, path: Sequence[str]) -> Iterator[object]:
+    """What stands in *node* at *path*: one value for each element of the lists on the way."""
+    for number, step in enumerate(path):
+        if step == EACH:
+            if not isinstance(node, list):
+                raise Malformed("is not there: '[]' stands where the body has no list")
+            if not node:
+                raise Malformed("is missing: the list is empty")
+            for element in node:
+                yield from _walk(element, path[number + 1 :])
+            return
+        if isinstance(node, list):
+            raise Malformed("is missing: the body has a list where the name has no '[]'")
+        if not isinstance(node, dict) or step not in node:
+            raise Malformed("is missing")
+        node = node[step]
+        if node is _TWICE:
+            raise Malformed("is given twice")
+    if node is None:
+        raise Malformed("is missing")
+    yield node
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                made[key] = _TWICE
+            seen.add(key)
+    return made
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(name)

@@ -14,7 +14,7 @@ from distlock.web.names.converters import CONVERTERS, Converter, Malformed, Unfi
 from distlock.web.names.places import NoPlace, Place, place
 from distlock.web.names.request import Parts
 
-_TOKEN = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
+_PIECE = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
 _PLACEHOLDER = re.compile(r"(?:(?P<converter>[^:]*):)?(?P<source>.*)", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?P<name>\w+)\(.*\)", re.DOTALL)
 #: What other templates look like. As a name it would be one lock for everything.
@@ -132,14 +132,14 @@ def parse(text: str) -> Template:
             f"{found.group()} in the lock's name {text!r} is not filled in: write {line!r}."
         )
     parts: list[str | Placeholder] = []
-    for token in _TOKEN.finditer(text):
-        inside, literal, stray = token.groups()
+    for piece in _PIECE.finditer(text):
+        inside, literal, stray = piece.groups()
         if stray:
             raise ConfigurationError(
                 f"The lock's name {text!r} has a {stray!r} without its partner: write for example "
                 "'product_<int:id>'."
             )
-        parts.append(literal if literal is not None else _placeholder(text, token.group(), inside))
+        parts.append(literal if literal is not None else _placeholder(text, piece.group(), inside))
     try:
         # Placeholders stand for at least one character each.
         check_name("".join(part if isinstance(part, str) else "0" for part in parts))

@@ -12,9 +12,10 @@ from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError, LockError
 from distlock.locks import Locks, connect
-from distlock.web.database import RowLocks
 from distlock.web.dummy import DummyLocks
-from distlock.web.settings.shape import DEFAULT_ALIAS, AliasSettings
+from distlock.web.rows import RowLocks
+from distlock.web.settings.aliases import AliasSettings
+from distlock.web.settings.problems import DEFAULT_ALIAS
 
 logger = logging.getLogger("distlock")
 

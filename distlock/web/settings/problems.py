@@ -1,20 +1,16 @@
-"""The ``DISTLOCK`` setting: its shape, its defaults, and what is wrong with it."""
+"""What is wrong with the ``DISTLOCK`` setting, and what to write instead."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from distlock.backends import scheme_of
-from distlock.errors import ConfigurationError
-from distlock.web.settings import database as database_setting
 from distlock.web.settings.values import BACKENDS, CHECKS
 
 DEFAULT_ALIAS = "default"
-CONTENDED_STATUSES = (423, 409, 429, 503)
 SETTINGS = (
     "DISTLOCK",
     "DISTLOCK_RULES",
@@ -35,32 +31,16 @@ _SYNONYMS = {
     "ENGINE": "BACKEND",
 }
 
+#: Keys that have no meaning where the lock is a row of the database, and why.
+_MEANINGLESS = {
+    "TTL": "a row has no lifetime: it is locked until COMMIT or ROLLBACK",
+    "MAX_HOLD": "a row is locked until COMMIT or ROLLBACK: let the database end transactions that hang",
+    "ON_BACKEND_DOWN": "without its database no view can run",
+    "OPTIONS": "it has none",
+}
+
+
 Kind = Literal["shape", "backend", "key", "value"]
-
-
-@dataclass(frozen=True, slots=True)
-class AliasSettings:
-    """One alias of the setting, complete. URLs and options may hold passwords: neither is ever printed."""
-
-    alias: str
-    location: str = field(repr=False)
-    backend: str | None = None
-    prefix: str = ""
-    era: int = 1
-    ttl: float = 10.0
-    timeout: float = 5.0
-    max_hold: float = 60.0
-    max_names: int = 32
-    max_waiters: int | None = None
-    max_waiters_total: int | None = None
-    on_backend_down: str = "refuse"
-    fence: bool | str = False
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-
-    @property
-    def scheme(self) -> str:
-        """What the lock service is called: ``redis``, ``file``, …, or a dotted path."""
-        return self.backend or scheme_of(self.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +53,6 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}"
-
-
-def read(setting: object, *, name: str = "DISTLOCK") -> dict[str, AliasSettings]:
-    """Return the settings of each alias that *setting* describes. *name* is what messages call the setting.
-
-    Raises `ConfigurationError` with the first problem.
-    """
-    for problem in find_problems(setting, name=name):
-        raise ConfigurationError(str(problem))
-    given = by_alias(setting)
-    assert given is not None
-    return {alias: _settings(alias, one) for alias, one in given.items()}
 
 
 def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Problem]:
@@ -118,13 +86,20 @@ def misspelled(names: Iterable[str]) -> Iterator[Problem]:
             yield Problem("key", f"The setting {name} is not read.", f"Did you mean {close[0]}?")
 
 
-def contended_status(value: object) -> int:
-    """Check ``DISTLOCK_CONTENDED_STATUS``: the status of an answer to a request that found the lock taken."""
-    if isinstance(value, bool) or value not in CONTENDED_STATUSES:
-        allowed = ", ".join(map(str, CONTENDED_STATUSES))
-        raise ConfigurationError(f"DISTLOCK_CONTENDED_STATUS is {value!r}. Allowed are {allowed}.")
-    assert isinstance(value, int)
-    return value
+def uncapped(setting: object) -> Iterator[Problem]:
+    """The aliases of *setting*, which is well-formed, that leave open how many threads may wait.
+
+    None in the place of a number says that this is meant.
+    """
+    for alias, given in (by_alias(setting) or {}).items():
+        if _locks(given) and "MAX_WAITERS_TOTAL" not in given:
+            yield Problem(
+                "value",
+                f"DISTLOCK[{alias!r}] has no MAX_WAITERS_TOTAL: a rush for one name may take all threads of "
+                "a server process, and requests for other names then wait in the server's own queue.",
+                'Write half of the threads of one server process: "MAX_WAITERS_TOTAL": 8 with 16 threads. '
+                "None says that no thread has to stay free.",
+            )
 
 
 def by_alias(setting: object) -> Mapping[Any, Any] | None:
@@ -178,7 +153,7 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
     if backend == "dummy":
         return  # Locking is switched off with one key, and nobody asks where it would be.
     if backend == "database" or str(location).startswith("database:"):
-        for message, hint in database_setting.contradictions(where, given):
+        for message, hint in _meaningless(where, given):
             yield Problem("backend", message, hint)
         return
     if given.get("ON_BACKEND_DOWN") == "run" and not given.get("FENCE"):
@@ -217,19 +192,22 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
         )
 
 
-def _settings(alias: str, given: Mapping[str, Any]) -> AliasSettings:
-    backend = given.get("BACKEND")
+def _meaningless(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the alias *where*, whose backend is ``database``, and what to do."""
+    for key, why in _MEANINGLESS.items():
+        if given.get(key):
+            yield f"{where} has {key}, and the backend 'database' has not.", f"Leave it out: {why}."
     location = given.get("LOCATION")
-    if backend == "database":
-        given = {**given, "FENCE": location or True}
-    return AliasSettings(
-        alias=alias,
-        location=f"{backend}://" if backend in _PLACELESS else location or f"{backend}://",
-        # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
-        backend=backend if backend and "." in backend else None,
-        options=MappingProxyType(dict(given.get("OPTIONS", {}))),
-        **{key.lower(): given[key] for key in given if key.lower() in _PLAIN},
-    )
+    if isinstance(location, str) and "://" in location:
+        yield (
+            f"{where} keeps its locks in the site's own database, and its LOCATION is a URL.",
+            'Write "BACKEND": "database", and as LOCATION the name of that database, if it has one.',
+        )
+    if given.get("FENCE", True) not in {True, location}:
+        yield (
+            f"{where} has the backend 'database' and FENCE.",
+            "Leave FENCE out: the fence's row is the lock, in the database that LOCATION names.",
+        )
 
 
 def _example(backend: object) -> str:
@@ -243,17 +221,5 @@ def _shown(key: str, value: object) -> str:
     return repr(value)
 
 
-_PLAIN = {
-    "era",
-    "fence",
-    "max_hold",
-    "max_names",
-    "max_waiters",
-    "max_waiters_total",
-    "on_backend_down",
-    "prefix",
-    "timeout",
-    "ttl",
-}
-#: Words whose LOCATION is no URL of a lock service.
-_PLACELESS = {"dummy", "database"}
+def _locks(given: Mapping[str, Any]) -> bool:
+    return "dummy" not in (given.get("BACKEND"), str(given.get("LOCATION")).partition(":")[0])

@@ -11,8 +11,8 @@ import pytest
 from distlock.clock import now
 from distlock.errors import LockTimeout, NotHeld, TooManyWaiters
 from distlock.fence.issuing import RowGrant
-from distlock.web.database import RowLocks
-from distlock.web.settings.shape import read
+from distlock.web.rows import RowLocks
+from distlock.web.settings.aliases import read
 from tests.redis_server import eventually
 
 

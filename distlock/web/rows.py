@@ -24,7 +24,7 @@ from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.owner import Owner, current_owner
-from distlock.web.settings.shape import AliasSettings
+from distlock.web.settings.aliases import AliasSettings
 
 #: Begins the transaction that locks the rows, and ends it. The second argument: seconds that are left.
 Begin = Callable[[RowGrant, Callable[[], float]], AbstractContextManager[object]]

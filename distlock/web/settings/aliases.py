@@ -1,0 +1,90 @@
+"""The ``DISTLOCK`` setting, read: what each alias is set to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from distlock.backends import scheme_of
+from distlock.errors import ConfigurationError
+from distlock.web.settings.problems import by_alias, find_problems
+
+CONTENDED_STATUSES = (423, 409, 429, 503)
+
+_PLAIN = {
+    "era",
+    "fence",
+    "max_hold",
+    "max_names",
+    "max_waiters",
+    "max_waiters_total",
+    "on_backend_down",
+    "prefix",
+    "timeout",
+    "ttl",
+}
+#: Words whose LOCATION is no URL of a lock service.
+_PLACELESS = {"dummy", "database"}
+
+
+@dataclass(frozen=True, slots=True)
+class AliasSettings:
+    """One alias of the setting, complete. URLs and options may hold passwords: neither is ever printed."""
+
+    alias: str
+    location: str = field(repr=False)
+    backend: str | None = None
+    prefix: str = ""
+    era: int = 1
+    ttl: float = 10.0
+    timeout: float = 5.0
+    max_hold: float = 60.0
+    max_names: int = 32
+    max_waiters: int | None = None
+    max_waiters_total: int | None = None
+    on_backend_down: str = "refuse"
+    fence: bool | str = False
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @property
+    def scheme(self) -> str:
+        """What the lock service is called: ``redis``, ``file``, …, or a dotted path."""
+        return self.backend or scheme_of(self.location)
+
+
+def read(setting: object, *, name: str = "DISTLOCK") -> dict[str, AliasSettings]:
+    """Return the settings of each alias that *setting* describes. *name* is what messages call the setting.
+
+    Raises `ConfigurationError` with the first problem.
+    """
+    for problem in find_problems(setting, name=name):
+        raise ConfigurationError(str(problem))
+    given = by_alias(setting)
+    assert given is not None
+    return {alias: _settings(alias, one) for alias, one in given.items()}
+
+
+def contended_status(value: object) -> int:
+    """Check ``DISTLOCK_CONTENDED_STATUS``: the status of an answer to a request that found the lock taken."""
+    if isinstance(value, bool) or value not in CONTENDED_STATUSES:
+        allowed = ", ".join(map(str, CONTENDED_STATUSES))
+        raise ConfigurationError(f"DISTLOCK_CONTENDED_STATUS is {value!r}. Allowed are {allowed}.")
+    assert isinstance(value, int)
+    return value
+
+
+def _settings(alias: str, given: Mapping[str, Any]) -> AliasSettings:
+    backend = given.get("BACKEND")
+    location = given.get("LOCATION")
+    if backend == "database":
+        given = {**given, "FENCE": location or True}
+    return AliasSettings(
+        alias=alias,
+        location=f"{backend}://" if backend in _PLACELESS else location or f"{backend}://",
+        # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
+        backend=backend if backend and "." in backend else None,
+        options=MappingProxyType(dict(given.get("OPTIONS", {}))),
+        **{key.lower(): given[key] for key in given if key.lower() in _PLAIN},
+    )

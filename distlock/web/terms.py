@@ -1,0 +1,27 @@
+"""What a guard works with, once the words of its decorator meet the settings of its alias."""
+
+from __future__ import annotations
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import Told
+from distlock.web.settings.aliases import AliasSettings
+
+
+def fence_for(settings: AliasSettings, told: Told) -> bool | str:
+    """The database that a guard fences, in the framework's words: True is the default one, False none.
+
+    Raises `ConfigurationError` if the guard was told what its backend can't do.
+    """
+    if settings.scheme != "database":
+        return settings.fence if told.fence is None else told.fence
+    if told.ttl is not None:
+        raise ConfigurationError(
+            f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where a lock has no ttl: it "
+            "ends with its transaction. Leave ttl= out."
+        )
+    if told.fence is None or told.fence is True or told.fence == settings.fence:
+        return settings.fence
+    raise ConfigurationError(
+        f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where the fence's row is the "
+        "lock: leave fence= out. Another database is another alias, with its name as LOCATION."
+    )
