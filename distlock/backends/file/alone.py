@@ -11,7 +11,7 @@ _NOBODY = 0
 
 
 class Alone:
-    """What one client knows of the shards that it was alone in."""
+    """What one contender knows of the shards that it was alone in."""
 
     def __init__(self) -> None:
         #: By shard: the ticket of our entry, and where the counter stood when that was the only one.

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
-from distlock.backends.file.client import Client
+from distlock.backends.file.directory import Directory
 from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
-from distlock.backends.file.place import Place
+from distlock.backends.file.presence import Presence
 from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
@@ -40,10 +40,10 @@ class FileBackend:
     def __init__(self, url: str, *, busy_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._patience = check_seconds("busy_timeout", busy_timeout, most=60)
         self._ack_window = check_seconds("ack_window", ack_window, most=60)
-        self._place = Place(url)
+        self._directory = Directory(url)
         self._sink: Sink | None = None
-        self._client: Client | None = None
-        self._finalizer: weakref.finalize[[Client], FileBackend] | None = None
+        self._presence: Presence | None = None
+        self._finalizer: weakref.finalize[[Presence], FileBackend] | None = None
         self._lock = threading.Lock()
         _backends.add(self)
 
@@ -52,153 +52,153 @@ class FileBackend:
         self._sink = sink
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        with self._call() as client:
-            answer = self._request(client, ask, deadline)
-            client.insist(ask.token)
+        with self._call() as presence:
+            answer = self._request(presence, ask, deadline)
+            presence.insist(ask.token)
             return answer
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        with self._call_for_ours() as client:
-            if client is None:
+        with self._call_for_ours() as presence:
+            if presence is None:
                 return False
-            spot = client.line.spot(ask.key)
-            line = client.line.entries(spot)
-            mine = client.find(ask, line)
+            spot = presence.line.spot(ask.key)
+            line = presence.line.entries(spot)
+            mine = presence.find(ask, line)
             if mine is None:
-                client.drop(ask.token)
+                presence.drop(ask.token)
                 return False
             ours = mine.held
-            if not ours and not client.living_before(mine, line):
-                ours = client.take(ask, spot, mine, self._left(deadline)) is not None
+            if not ours and not presence.living_before(mine, line):
+                ours = presence.take(ask, spot, mine, self._left(deadline)) is not None
             if ours:
-                client.insist(ask.token)
+                presence.insist(ask.token)
                 return True
-            client.withdraw(ask.token, mine)
+            presence.withdraw(ask.token, mine)
             # Those before us may have left meanwhile, and have hinted us.
-            client.wake_first(spot)
+            presence.wake_first(spot)
             return False
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
-        with self._call_for_ours() as client:
-            if client is None:
+        with self._call_for_ours() as presence:
+            if presence is None:
                 return [False] * len(asks)
-            held = [client.holds(ask, self._patience) for ask in asks]
-            client.insist()
+            held = [presence.holds(ask, self._patience) for ask in asks]
+            presence.insist()
             return held
 
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        with self._call_for_ours() as client:
-            if client is None:
+        with self._call_for_ours() as presence:
+            if presence is None:
                 return False
-            spot = client.line.spot(ask.key)
-            mine = client.entries.get(ask.token)
-            if mine is None or ask.token not in client.held:
-                line = client.line.entries(spot)
-                mine = client.find(ask, line)
+            spot = presence.line.spot(ask.key)
+            mine = presence.entries.get(ask.token)
+            if mine is None or ask.token not in presence.held:
+                line = presence.line.entries(spot)
+                mine = presence.find(ask, line)
                 if mine is None or not mine.held:
                     return False
-            released = client.withdraw(ask.token, mine)
+            released = presence.withdraw(ask.token, mine)
             try:
-                client.wake_next(spot, mine)
+                presence.wake_next(spot, mine)
             except OSError:
                 pass  # The lock is free, whatever goes wrong with the hint.
             return released
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        with self._call() as client:
-            if ask.token not in client.held or not client.holds(ask, self._patience):
+        with self._call() as presence:
+            if ask.token not in presence.held or not presence.holds(ask, self._patience):
                 return None
             if number > HIGHEST_FLOOR:
                 raise ConfigurationError(
                     f"A database has seen the fence {number}, and files count to 2**61: another lock "
                     "service gave it out. Raise ERA (era= of connect), on all servers: numbers begin anew."
                 )
-            lifted = client.raise_floor(ask, client.line.spot(ask.key), number, self._patience)
-            client.insist(ask.token)
+            lifted = presence.raise_floor(ask, presence.line.spot(ask.key), number, self._patience)
+            presence.insist(ask.token)
             return Held(lifted)
 
     def locked(self, key: str) -> bool:
-        with self._call() as client:
-            return client.locked(key, self._patience)
+        with self._call() as presence:
+            return presence.locked(key, self._patience)
 
     def close(self) -> None:
         with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
+            presence, self._presence = self._presence, None
+        if presence is not None:
             self._kept(None)
-            client.close()
+            presence.close()
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
-        client, self._client = self._client, None
+        presence, self._presence = self._presence, None
         self._kept(None)
-        if client is not None:
-            client.abandon()
+        if presence is not None:
+            presence.abandon()
 
-    def _kept(self, client: Client | None) -> None:
-        """Have *client*, and no other, closed when this backend is dropped without a word."""
+    def _kept(self, presence: Presence | None) -> None:
+        """Have *presence*, and no other, closed when this backend is dropped without a word."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = None
-        if client is not None:
-            self._finalizer = weakref.finalize(self, _close_aside, client)
+        if presence is not None:
+            self._finalizer = weakref.finalize(self, _close_aside, presence)
             # There the end of the process is enough.
             self._finalizer.atexit = False
 
     def _call(self) -> _Call:
-        return _Call(self, self._place)
+        return _Call(self, self._directory)
 
     def _call_for_ours(self) -> _CallForOurs:
         return _CallForOurs(self._call())
 
-    def _connected(self) -> Client:
-        """The client of this process and of the directory that is there now, with a call begun."""
-        client = self._client
-        if client is not None and client.begin():
-            if client.current():
-                return client
-            client.end()
+    def _connected(self) -> Presence:
+        """The presence of this process and of the directory that is there now, with a call begun."""
+        presence = self._presence
+        if presence is not None and presence.begin():
+            if presence.current():
+                return presence
+            presence.end()
         with self._lock:
-            client = self._client
-            if client is not None and not client.current():
+            presence = self._presence
+            if presence is not None and not presence.current():
                 # Our entries went with the directory, and others may have begun anew.
-                self._client = None
-                client.desert()
-                client = None
-            if client is None:
-                client = Client(self._place, WeakSink(self._sink) if self._sink is not None else None)
-                self._client = client
-                self._kept(client)
+                self._presence = None
+                presence.desert()
+                presence = None
+            if presence is None:
+                presence = Presence(self._directory, WeakSink(self._sink) if self._sink is not None else None)
+                self._presence = presence
+                self._kept(presence)
             # It is open: `close` takes it from here first, under the same lock.
-            client.begin()
-            return client
+            presence.begin()
+            return presence
 
-    def _request(self, client: Client, ask: Ask, deadline: float) -> Held | Queued | Busy:
-        spot = client.line.spot(ask.key)
+    def _request(self, presence: Presence, ask: Ask, deadline: float) -> Held | Queued | Busy:
+        spot = presence.line.spot(ask.key)
         listening = False
         while True:
-            line = client.line.entries(spot) if ask.token in client.entries else []
-            mine = client.find(ask, line)
+            line = presence.line.entries(spot) if ask.token in presence.entries else []
+            mine = presence.find(ask, line)
             if mine is None:
                 # New, or sent away while we stood still.
-                mine, line = client.join(ask, spot, self._left(deadline))
+                mine, line = presence.join(ask, spot, self._left(deadline))
             if mine is None:
                 return Busy()
-            before = [] if mine.held else client.living_before(mine, line)
+            before = [] if mine.held else presence.living_before(mine, line)
             if not before:
-                taken = mine if mine.held else client.take(ask, spot, mine, self._left(deadline))
+                taken = mine if mine.held else presence.take(ask, spot, mine, self._left(deadline))
                 if taken is None:
                     continue
-                return Held(client.hold(ask, spot, taken, self._left(deadline)))
+                return Held(presence.hold(ask, spot, taken, self._left(deadline)))
             if not ask.wait:
-                return self._leave(client, ask, spot, mine)
-            pause = client.send_away(ask, spot, before[0], self._ack_window, self._left(deadline))
+                return self._leave(presence, ask, spot, mine)
+            pause = presence.send_away(ask, spot, before[0], self._ack_window, self._left(deadline))
             if not pause:
                 continue
             try:
-                watched = client.await_turn(ask.key, mine, before)
+                watched = presence.await_turn(ask.key, mine, before)
             except BackendUnavailable:
-                self._leave(client, ask, spot, mine)
+                self._leave(presence, ask, spot, mine)
                 raise
             if listening:
                 return Queued(min(pause, POLL if watched else POLL_BLIND))
@@ -209,40 +209,40 @@ class FileBackend:
         """How long to wait for a process that writes, seconds."""
         return min(self._patience, max(0.0, deadline - clock.now()))
 
-    def _leave(self, client: Client, ask: Ask, spot: Spot, mine: Entry) -> Busy:
-        client.withdraw(ask.token, mine)
-        client.wake_first(spot)
+    def _leave(self, presence: Presence, ask: Ask, spot: Spot, mine: Entry) -> Busy:
+        presence.withdraw(ask.token, mine)
+        presence.wake_first(spot)
         return Busy()
 
 
 class _Call:
-    """The client for one call: it keeps its descriptor until the call has ended, even if it is closed."""
+    """The presence for one call: it keeps its descriptor until the call has ended, even if it is closed."""
 
-    __slots__ = ("_backend", "_client", "_place")
+    __slots__ = ("_backend", "_directory", "_presence")
 
-    def __init__(self, backend: FileBackend, place: Place) -> None:
+    def __init__(self, backend: FileBackend, directory: Directory) -> None:
         self._backend = backend
-        self._place = place
+        self._directory = directory
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Presence:
         try:
-            self._client = client = self._backend._connected()
+            self._presence = presence = self._backend._connected()
         except OSError as error:
-            raise self._place.explain(error) from error
+            raise self._directory.explain(error) from error
         try:
-            client.locks.heal()
+            presence.locks.heal()
         except BaseException:
-            client.end()
+            presence.end()
             raise
-        return client
+        return presence
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
-            self._client.end()
+            self._presence.end()
         except OSError as at_end:
             error = error or at_end
         if isinstance(error, OSError):
-            raise self._place.explain(error) from error
+            raise self._directory.explain(error) from error
 
 
 class _CallForOurs:
@@ -257,14 +257,14 @@ class _CallForOurs:
     def __init__(self, call: _Call) -> None:
         self._call = call
 
-    def __enter__(self) -> Client | None:
+    def __enter__(self) -> Presence | None:
         self._begun = False
         try:
-            client = self._call.__enter__()
+            presence = self._call.__enter__()
         except ConfigurationError:
             return None
         self._begun = True
-        return client
+        return presence
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
@@ -276,10 +276,10 @@ class _CallForOurs:
             raise BackendUnavailable(str(error)) from error
 
 
-def _close_aside(client: Client) -> None:
+def _close_aside(presence: Presence) -> None:
     """In a thread of its own: the garbage collector comes anywhere, also where our locks are held."""
     with suppress(RuntimeError):
-        threading.Thread(target=call, args=(client.close,), name="distlock-file-close", daemon=True).start()
+        threading.Thread(target=call, args=(presence.close,), name="distlock-file-close", daemon=True).start()
 
 
 #: A child that uses its parent's backend without a word must not pass for its parent.

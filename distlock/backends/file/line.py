@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from distlock.backends.file.alone import Alone
-from distlock.backends.file.place import Place
+from distlock.backends.file.directory import Directory
 from distlock.backends.file.record_locks import SHARDS, RecordLocks, contender_of, name_of
 from distlock.backends.file.seed import Seed, create
 from distlock.backends.file.tree import Tree
@@ -38,7 +38,7 @@ HIGHEST_FLOOR = 1 << 61
 
 
 class Entry(NamedTuple):
-    """One contender's place in the line of one key."""
+    """One contender's standing in the line of one key."""
 
     ticket: int
     contender: int
@@ -82,12 +82,12 @@ def microseconds() -> int:
 
 
 class Line:
-    """The lines of all keys in one place."""
+    """The lines of all keys in one lock directory."""
 
     def __init__(
-        self, place: Place, tree: Tree, locks: RecordLocks, now: Callable[[], int] = microseconds
+        self, directory: Directory, tree: Tree, locks: RecordLocks, now: Callable[[], int] = microseconds
     ) -> None:
-        self._place = place
+        self._directory = directory
         self._tree = tree
         self._locks = locks
         self._now = now
@@ -214,8 +214,8 @@ class Line:
         """
         if counter > _COUNTER_LIMIT:
             raise BackendUnavailable(
-                f"{self._place.state} is corrupt: its counter {shard} reads {counter}. "
-                f"Stop every process that uses {self._place.directory}, then delete {self._place.root}."
+                f"{self._directory.state} is corrupt: its counter {shard} reads {counter}. "
+                f"Stop every process that uses {self._directory.path}, then delete {self._directory.root}."
             )
         ticket = max(counter, self._now(), least)
         self._write(shard * _COUNTER_BYTES, ticket + span)

@@ -5,7 +5,7 @@ and a forked child does not inherit them, so that a child that lives on keeps no
 held until the last child that shares the descriptor has gone.)
 
 They have one trap: closing *any* descriptor of the file drops every lock that the process has on it. So each
-process has exactly one descriptor of each state file, found by device and inode, shared by all clients.
+process has exactly one descriptor of each state file, found by device and inode, shared by all backends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 import sys
 import threading
 
-from distlock.backends.file.place import STATE, Place
+from distlock.backends.file.directory import STATE, Directory
 from distlock.backends.file.tree import Tree
 from distlock.backends.file.writing import HELD_BY_OTHERS, Writers, Writing
 from distlock.errors import BackendUnavailable
@@ -50,25 +50,25 @@ def contender_of(name: str) -> int:
 class RecordLocks:
     """This process's one descriptor of one state file, and the locks it has there."""
 
-    def __init__(self, place: Place, descriptor: int) -> None:
+    def __init__(self, directory: Directory, descriptor: int) -> None:
         self.descriptor = descriptor
         #: Another has the file now, perhaps under the same number.
         self.replaced = False
         self._identity = _identity(os.fstat(descriptor))
-        self.clients = 0
-        self._place = place
+        self.users = 0
+        self._directory = directory
         self.forget()
 
     def forget(self) -> None:
         """In a forked child: its parent's locks are not its own. The descriptor itself may go on."""
-        self.clients = 0
+        self.users = 0
         self._contenders: set[int] = set()
         self._writers = Writers(self.descriptor, self._stalled)
 
     def current(self) -> bool:
         """Whether the state file in the directory is still ours: somebody may have deleted or replaced it."""
         try:
-            status = os.stat(self._place.state, follow_symlinks=False)
+            status = os.stat(self._directory.state, follow_symlinks=False)
         except OSError:
             return False
         return (status.st_dev, status.st_ino) == self._identity and self.intact()
@@ -138,7 +138,7 @@ class RecordLocks:
             else "it was stopped in the middle. Continue it or kill it."
         )
         return BackendUnavailable(
-            f"{who} has been writing in the lock directory {self._place.directory} for longer than "
+            f"{who} has been writing in the lock directory {self._directory.path} for longer than "
             f"this call could wait ({patience:.3g} s): {why}"
         )
 
@@ -147,8 +147,8 @@ _attached: dict[tuple[int, int], RecordLocks] = {}
 _guard = threading.Lock()
 
 
-def attach(place: Place, tree: Tree) -> RecordLocks:
-    """This process's locks on the state file of *place*, which is made if it is missing."""
+def attach(directory: Directory, tree: Tree) -> RecordLocks:
+    """This process's locks on the state file of *directory*, which is made if it is missing."""
     with _guard:
         try:
             # Look before opening: a second descriptor could never be closed again.
@@ -160,17 +160,17 @@ def attach(place: Place, tree: Tree) -> RecordLocks:
             if locks is not None:
                 locks.replaced = True
             descriptor = _open(tree)
-            locks = RecordLocks(place, descriptor)
+            locks = RecordLocks(directory, descriptor)
             _attached[_identity(os.fstat(descriptor))] = locks
-        locks.clients += 1
+        locks.users += 1
         return locks
 
 
 def detach(locks: RecordLocks) -> None:
-    """The last client of the process closes the file."""
+    """The last user in the process closes the file."""
     with _guard:
-        locks.clients -= 1
-        if locks.clients > 0:
+        locks.users -= 1
+        if locks.users > 0:
             return
         for identity in [identity for identity, known in _attached.items() if known is locks]:
             del _attached[identity]

@@ -1,4 +1,4 @@
-"""The seed: the one empty file that a client's entries are names of.
+"""The seed: the one empty file that a contender's entries are names of.
 
 A new name is cheaper than a new file: for that a file system looks for a free inode, and ext4 passes over
 those that were deleted lately, which are many where a lock is taken and released all the time.

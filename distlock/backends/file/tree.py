@@ -1,4 +1,4 @@
-"""The directories of one place, opened and checked from the root down: what was checked is what is used.
+"""The directories of the locks, opened and checked from the root down: what was checked is what is used.
 
 Each level is opened in the one above it, never by its whole path again, and no symbolic link is followed but
 root's and our own.
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from distlock.backends.file import trust
-from distlock.backends.file.place import FORMAT, Below, Place
+from distlock.backends.file.directory import FORMAT, Below, Directory
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: An ancestor need not be readable, where the system can do without.
@@ -40,22 +40,22 @@ class Tree:
     write there (its owner, or its group too) may use the locks.
     """
 
-    def __init__(self, place: Place, mkdir: Callable[..., None] = os.mkdir) -> None:
+    def __init__(self, directory: Directory, mkdir: Callable[..., None] = os.mkdir) -> None:
         """*mkdir*: called as `os.mkdir` for what is missing."""
-        self._place = place
+        self._directory = directory
         self._mkdir = mkdir
         self._opened: dict[int, _Opened] = {}
         #: What was looked at and found good: the user that looked, and the status of each directory.
         self._good: tuple[int, Sequence[tuple[float, ...]]] | None = None
         self._group: int | None = None
-        self._base = self._keep(_walk(place.directory, mkdir), place.directory)
+        self._base = self._keep(_walk(directory.path, mkdir), directory.path)
         try:
-            self._require(os.fstat(self._base), place.directory)
+            self._require(os.fstat(self._base), directory.path)
             #: Where the state file is, and the lines.
             self.root = self._enter(FORMAT, self._base)
             self.queue = self._enter(QUEUE, self.root)
-            self.in_queue = Below(f"{place.root}/{QUEUE}")
-            self.in_wake = Below(f"{place.root}/{WAKE}")
+            self.in_queue = Below(f"{directory.root}/{QUEUE}")
+            self.in_wake = Below(f"{directory.root}/{WAKE}")
             os.close(self.enter(WAKE, self.root))
         except BaseException:
             self.close()
@@ -118,12 +118,12 @@ class Tree:
 
     def require_file(self, status: os.stat_result, name: str) -> None:
         """Raise unless the file *name* is a plain one that only trusted users can change."""
-        self._require(status, f"{self._place.root}/{name}")
+        self._require(status, f"{self._directory.root}/{name}")
         # A second name is somebody else's way to have us write into a file of another purpose.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise trust.Distrusted(
-                f"{self._place.root}/{name} is no plain file with one name: somebody put it there. Stop "
-                f"every process that uses the locks, then delete {self._place.root}."
+                f"{self._directory.root}/{name} is no plain file with one name: somebody put it there. Stop "
+                f"every process that uses the locks, then delete {self._directory.root}."
             )
 
     def _rights(self) -> int:
@@ -159,7 +159,7 @@ class Tree:
         return descriptor
 
     def _require(self, status: os.stat_result, path: str) -> None:
-        directory = self._place.directory
+        directory = self._directory.path
         if path == directory:
             # The owner of the lock directory trusts the group that may write there.
             self._group = status.st_gid if status.st_mode & stat.S_IWGRP else None

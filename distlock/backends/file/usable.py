@@ -10,7 +10,7 @@ import errno
 import os
 from contextlib import suppress
 
-from distlock.backends.file.place import STATE, Place
+from distlock.backends.file.directory import STATE, Directory
 from distlock.backends.file.tree import QUEUE, WAKE, Tree
 
 
@@ -22,16 +22,16 @@ def refuse_unusable(url: str) -> None:
     """Raise what the first use of the lock directory *url* by this user would raise: `ConfigurationError`,
     with the remedy, or `BackendUnavailable` for what may pass.
     """
-    place = Place(url)
-    with suppress(_Missing), place.explained():
-        tree = Tree(place, mkdir=_would_make)
+    directory = Directory(url)
+    with suppress(_Missing), directory.explained():
+        tree = Tree(directory, mkdir=_would_make)
         try:
             for name in (".", QUEUE, WAKE):
-                _require(os.W_OK | os.X_OK, name, tree.root, os.path.normpath(f"{place.root}/{name}"))
+                _require(os.W_OK | os.X_OK, name, tree.root, os.path.normpath(f"{directory.root}/{name}"))
             # Only looked at: to close a descriptor of it would give up all locks of this process there.
             with suppress(FileNotFoundError):
                 tree.require_file(os.lstat(STATE, dir_fd=tree.root), STATE)
-                _require(os.R_OK | os.W_OK, STATE, tree.root, place.state)
+                _require(os.R_OK | os.W_OK, STATE, tree.root, directory.state)
         finally:
             tree.close()
 

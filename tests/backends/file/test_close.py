@@ -17,9 +17,9 @@ import pytest
 import distlock
 from distlock.backends.base import Ask
 from distlock.backends.file import FileBackend
-from distlock.backends.file.client import Client
+from distlock.backends.file.directory import Directory
 from distlock.backends.file.hints import Listener
-from distlock.backends.file.place import Place
+from distlock.backends.file.presence import Presence
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.protocol import Contender, ask
@@ -91,13 +91,13 @@ def reuse(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
             os.close(each)
 
 
-def client_of(contender: Contender) -> Client:
-    """Its client, connected."""
+def presence_of(contender: Contender) -> Presence:
+    """Its presence, connected."""
     contender.backend.locked("shop:basket")
     assert isinstance(contender.backend, FileBackend)
-    client = contender.backend._client
-    assert client is not None
-    return client
+    presence = contender.backend._presence
+    assert presence is not None
+    return presence
 
 
 def entries(directory: Path) -> int:
@@ -111,24 +111,24 @@ def test_a_request_that_a_close_overtook_writes_into_no_other_file(
     thread: Callable[..., Future[Any]],
     reuse: Callable[[int], Path],
 ) -> None:
-    client = client_of(one)
-    hold = Hold(client.line, "join")
+    presence = presence_of(one)
+    hold = Hold(presence.line, "join")
     answer = thread(one.backend.request, ask(key))
     hold.reached()
     one.backend.close()
-    precious = reuse(client.locks.descriptor)
+    precious = reuse(presence.locks.descriptor)
     hold.let_go()
     with pytest.raises(BackendUnavailable, match="closed"):
         answer.result(PATIENCE)
     assert precious.read_bytes() == b""
     assert entries(directory) == 0
-    assert not client.locks.intact()
+    assert not presence.locks.intact()
 
 
 def test_who_joined_the_line_of_a_closed_client_leaves_it_and_tells_the_next(
     one: Contender, two: Contender, key: str, thread: Callable[..., Future[Any]]
 ) -> None:
-    hold = Hold(client_of(one).line, "join", after=True)
+    hold = Hold(presence_of(one).line, "join", after=True)
     answer = thread(one.backend.request, ask(key))
     hold.reached()
     one.backend.close()
@@ -145,18 +145,18 @@ def test_who_joined_the_line_of_a_closed_client_leaves_it_and_tells_the_next(
 def test_the_descriptor_outlives_every_call_and_no_longer(
     one: Contender, key: str, directory: Path, thread: Callable[..., Future[Any]], name: str
 ) -> None:
-    client, mine = client_of(one), ask(key)
+    presence, mine = presence_of(one), ask(key)
     one.held(mine)
-    client.held.clear()
-    hold = Hold(client.line, "entries")
+    presence.held.clear()
+    hold = Hold(presence.line, "entries")
     answer = thread(CALLS[name], one.backend, mine)
     hold.reached()
     one.backend.close()
-    assert client.locks.intact()
+    assert presence.locks.intact()
     hold.let_go()
     with suppress(BackendUnavailable):
         assert answer.result(PATIENCE) is False
-    assert not client.locks.intact()
+    assert not presence.locks.intact()
     assert entries(directory) == 0
 
 
@@ -164,10 +164,10 @@ def test_the_descriptor_outlives_every_call_and_no_longer(
 def test_nobody_is_told_that_a_closed_client_holds(
     one: Contender, key: str, thread: Callable[..., Future[Any]], name: str
 ) -> None:
-    client, mine = client_of(one), ask(key)
+    presence, mine = presence_of(one), ask(key)
     one.held(mine)
-    client.held.clear()
-    hold = Hold(client.line, "entries", after=True)
+    presence.held.clear()
+    hold = Hold(presence.line, "entries", after=True)
     answer = thread(CALLS[name], one.backend, mine)
     hold.reached()
     one.backend.close()
@@ -182,15 +182,15 @@ def test_two_closes_at_once_give_back_once(
     one.held(ask("shop:product_2"))
     mine = ask(key)
     two.held(mine)
-    client = client_of(one)
-    hold = Hold(client.line, "leave")
-    first = thread(client.close)
+    presence = presence_of(one)
+    hold = Hold(presence.line, "leave")
+    first = thread(presence.close)
     hold.reached()
-    client.close()
+    presence.close()
     one.backend.close()
     hold.let_go()
     first.result(PATIENCE)
-    assert client_of(two).locks.intact()
+    assert presence_of(two).locks.intact()
     assert peer().do("request", key) == "Queued"
     assert two.backend.renew([mine]) == [True]
 
@@ -207,8 +207,8 @@ def test_a_deleted_directory_leaves_no_descriptor(one: Contender, key: str, dire
 def test_a_request_that_lost_its_directory_says_so(
     one: Contender, key: str, directory: Path, thread: Callable[..., Future[Any]]
 ) -> None:
-    client = client_of(one)
-    hold = Hold(client.line, "join", after=True)
+    presence = presence_of(one)
+    hold = Hold(presence.line, "join", after=True)
     answer = thread(one.backend.request, ask(key))
     hold.reached()
     shutil.rmtree(directory)
@@ -216,7 +216,7 @@ def test_a_request_that_lost_its_directory_says_so(
     hold.let_go()
     with pytest.raises(BackendUnavailable, match="deleted"):
         answer.result(PATIENCE)
-    assert not client.locks.intact()
+    assert not presence.locks.intact()
 
 
 def test_a_directory_that_cannot_be_made_again_is_told_each_time(
@@ -258,7 +258,7 @@ def test_clients_that_are_dropped_leave_nothing(one: Contender, url: str, direct
 class TestListener:
     @pytest.fixture
     def listener(self, url: str) -> Iterator[Listener]:
-        tree = Tree(Place(url))
+        tree = Tree(Directory(url))
         listener = Listener(tree, 1, RecordingSink())
         yield listener
         listener.close()

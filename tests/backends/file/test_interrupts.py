@@ -16,7 +16,7 @@ import pytest
 
 import distlock
 from distlock.backends.file import hints
-from distlock.backends.file.place import Place
+from distlock.backends.file.directory import Directory
 from distlock.backends.file.tree import Tree
 from distlock.testing.fixtures import engine_of
 from tests.backends.file.peer import Peer, Sink
@@ -112,7 +112,7 @@ def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_it
         started.append(thread)
         raise Interrupted
 
-    tree = Tree(Place(url))
+    tree = Tree(Directory(url))
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(threading.Thread, "start", interrupted_start)
     with pytest.raises(Interrupted):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.file import record_locks
+from distlock.backends.file.directory import Directory
 from distlock.backends.file.line import Line, Newcomer, proof_of
-from distlock.backends.file.place import Place
 from distlock.backends.file.record_locks import RecordLocks
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
@@ -29,20 +29,20 @@ def entries(directory: Path) -> int:
 
 
 @pytest.fixture
-def place(url: str) -> Place:
-    return Place(url)
+def lock_directory(url: str) -> Directory:
+    return Directory(url)
 
 
 @pytest.fixture
-def tree(place: Place) -> Iterator[Tree]:
-    tree = Tree(place)
+def tree(lock_directory: Directory) -> Iterator[Tree]:
+    tree = Tree(lock_directory)
     yield tree
     tree.close()
 
 
 @pytest.fixture
-def locks(place: Place, tree: Tree) -> Iterator[RecordLocks]:
-    locks = record_locks.attach(place, tree)
+def locks(lock_directory: Directory, tree: Tree) -> Iterator[RecordLocks]:
+    locks = record_locks.attach(lock_directory, tree)
     yield locks
     record_locks.detach(locks)
 
@@ -60,17 +60,17 @@ def take(line: Line, locks: RecordLocks, key: str, span: int = 1) -> int:
 
 
 def test_fences_grow_when_the_clock_is_set_back(
-    place: Place, tree: Tree, locks: RecordLocks, key: str
+    lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
-    first = take(Line(place, tree, locks, lambda: 1_000_000), locks, key, span=50)
-    second = take(Line(place, tree, locks, lambda: 5), locks, key)
+    first = take(Line(lock_directory, tree, locks, lambda: 1_000_000), locks, key, span=50)
+    second = take(Line(lock_directory, tree, locks, lambda: 5), locks, key)
     assert first == 1_000_000
     assert second == 1_000_050
 
 
-def test_fences_follow_the_clock(place: Place, tree: Tree, locks: RecordLocks, key: str) -> None:
-    take(Line(place, tree, locks, lambda: 1_000_000), locks, key)
-    assert take(Line(place, tree, locks, lambda: 2_000_000), locks, key) == 2_000_000
+def test_fences_follow_the_clock(lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str) -> None:
+    take(Line(lock_directory, tree, locks, lambda: 1_000_000), locks, key)
+    assert take(Line(lock_directory, tree, locks, lambda: 2_000_000), locks, key) == 2_000_000
 
 
 def test_fences_grow_over_a_restart_of_all_processes(peer: StartPeer, key: str) -> None:
@@ -214,9 +214,9 @@ def test_files_that_are_not_ours_are_left_alone(one: Contender, key: str, direct
 
 
 def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
-    place: Place, tree: Tree, locks: RecordLocks, key: str
+    lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
-    line = Line(place, tree, locks)
+    line = Line(lock_directory, tree, locks)
     spot = line.spot(key)
     newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True)
     with (
@@ -228,9 +228,9 @@ def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
 
 
 def test_a_writer_that_was_interrupted_where_no_exit_helps_is_passed_over(
-    place: Place, tree: Tree, locks: RecordLocks, key: str
+    lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
-    line = Line(place, tree, locks)
+    line = Line(lock_directory, tree, locks)
     spot = line.spot(key)
 
     def enter_and_never_leave() -> None:

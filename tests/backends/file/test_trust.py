@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.file import FileBackend
-from distlock.backends.file.place import FORMAT
+from distlock.backends.file.directory import FORMAT
 from distlock.errors import ConfigurationError
 from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import Peer

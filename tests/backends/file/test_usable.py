@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.file import FileBackend
-from distlock.backends.file.place import FORMAT
+from distlock.backends.file.directory import FORMAT
 from distlock.backends.file.usable import refuse_unusable
 from distlock.errors import LockError
 from distlock.testing.protocol import Contender, ask

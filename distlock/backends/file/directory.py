@@ -38,21 +38,21 @@ _PASSING = {
 }
 
 
-class Place:
+class Directory:
     """Paths below one lock directory: to be shown, and to see whether it is still the same."""
 
     def __init__(self, url: str) -> None:
-        self.directory = directory_of(url)
-        self.root = f"{self.directory}/{FORMAT}"
+        self.path = directory_of(url)
+        self.root = f"{self.path}/{FORMAT}"
         self.state = f"{self.root}/{STATE}"
         self.refuse_network()
 
     def refuse_network(self) -> None:
         """Raise `ConfigurationError` if other hosts can share the directory: locks there hold on one host."""
-        file_system = network_file_system_of(self.directory)
+        file_system = network_file_system_of(self.path)
         if file_system is not None:
             raise ConfigurationError(
-                f"The lock directory {self.directory} is on a network file system ({file_system}), "
+                f"The lock directory {self.path} is on a network file system ({file_system}), "
                 "where file locks exclude nobody on other hosts. "
                 "Name a local directory, or use a lock service for several hosts, for example redis://."
             )
@@ -74,20 +74,20 @@ class Place:
             other = _other_owner(path) if code in {errno.EACCES, errno.EPERM} else None
             remedy = (
                 "Name a local directory that every process of the application may write, or make it so: "
-                f"{make_it(self.directory)}"
+                f"{make_it(self.path)}"
             )
             if other is not None:
                 remedy = (
                     f"It belongs to {other}. Run every process that uses the locks as one user, or as "
                     "members of one group. While nothing uses them, give them to that user: "
-                    f"{give_it(self.directory)}"
+                    f"{give_it(self.path)}"
                 )
             return ConfigurationError(
-                f"The lock directory {self.directory} cannot be used: {path} {_HOPELESS[code]}. {remedy}"
+                f"The lock directory {self.path} cannot be used: {path} {_HOPELESS[code]}. {remedy}"
             )
         remedy = _PASSING.get(code, "Look at the directory and at its disk.")
         return BackendUnavailable(
-            f"The lock directory {self.directory} failed at {path}: {os.strerror(code)}. {remedy}"
+            f"The lock directory {self.path} failed at {path}: {os.strerror(code)}. {remedy}"
         )
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from distlock.backends import create
-from distlock.backends.file import FileBackend, mounts, place
+from distlock.backends.file import FileBackend, mounts
+from distlock.backends.file.directory import Directory
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import Peer
@@ -32,7 +33,7 @@ from tests.backends.file.peer import Peer
     ],
 )
 def test_an_absolute_directory_is_named_by_three_slashes(url: str, directory: str) -> None:
-    assert place.Place(url).directory == directory
+    assert Directory(url).path == directory
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_an_absolute_directory_is_named_by_three_slashes(url: str, directory: st
 )
 def test_what_names_no_absolute_directory_is_refused(url: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as caught:
-        place.Place(url)
+        Directory(url)
     assert "file:///" in str(caught.value)
 
 
@@ -86,7 +87,7 @@ def test_no_error_quotes_a_url(url: str) -> None:
 
 
 def test_a_name_that_is_no_unicode_can_be_written() -> None:
-    assert os.fsencode(place.Place("file:///var/lib/%ff").directory) == b"/var/lib/\xff"
+    assert os.fsencode(Directory("file:///var/lib/%ff").path) == b"/var/lib/\xff"
 
 
 @pytest.mark.parametrize("busy_timeout", [0, -1, 61, "2", True, float("nan"), None])

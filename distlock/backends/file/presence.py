@@ -1,4 +1,4 @@
-"""One client's standing in one directory: its contender, its places in lines, what it listens to."""
+"""A backend's presence in one directory: its contender, its entries in lines, what it listens to."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from contextlib import suppress
 from distlock.backends.base import Ask, Sink
 from distlock.backends.file import hints, record_locks
 from distlock.backends.file.debris import Sweeper
+from distlock.backends.file.directory import Directory
 from distlock.backends.file.line import Entry, Line, Newcomer, Spot, proof_of
-from distlock.backends.file.place import Place
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 
 
-class Client:
+class Presence:
     """A contender from its first use to its close. It makes the directory if it is missing.
 
-    Every call is counted from `begin` to `end`. A closed client keeps its descriptor until the last one has
+    Every call is counted from `begin` to `end`. A closed one keeps its descriptor until the last call has
     ended: under a call in the middle its number could become that of a stranger's file, to be locked and
     written.
     """
 
-    def __init__(self, place: Place, sink: Sink | None) -> None:
+    def __init__(self, directory: Directory, sink: Sink | None) -> None:
         # Before anything is made there, and once more where the directory has come to be.
-        place.refuse_network()
-        self._tree = Tree(place)
+        directory.refuse_network()
+        self._tree = Tree(directory)
         try:
-            self.locks = record_locks.attach(place, self._tree)
+            self.locks = record_locks.attach(directory, self._tree)
             try:
                 self.contender = self.locks.enter()
             except BaseException:
@@ -39,13 +39,13 @@ class Client:
         except BaseException:
             self._tree.close()
             raise
-        self.line = Line(place, self._tree, self.locks)
+        self.line = Line(directory, self._tree, self.locks)
         #: Our entries by token, and those of them that we know to be first.
         self.entries: dict[str, Entry] = {}
         self.held: dict[str, Entry] = {}
         #: The first number of each hold.
         self._numbers: dict[str, int] = {}
-        self._place = place
+        self._directory = directory
         self._sink = sink
         self._listener: hints.Listener | None = None
         self._lock = threading.Lock()
@@ -60,14 +60,14 @@ class Client:
         self._sweeper.begin()
 
     def begin(self) -> bool:
-        """Start a call, which `end` has to follow. False if the client was closed."""
+        """Start a call, which `end` has to follow. False if it was closed."""
         with self._lock:
             if self._closed is None:
                 self._calls += 1
             return self._closed is None
 
     def end(self) -> None:
-        """End a call. The last one of a closed client gives everything back."""
+        """End a call. The last one after the close gives everything back."""
         with self._lock:
             self._calls -= 1
             last = self._closed is not None and not self._calls
@@ -213,7 +213,7 @@ class Client:
 
     def desert(self) -> None:
         """Leave a directory that was deleted."""
-        directory = self._place.directory
+        directory = self._directory.path
         self._close(
             f"The lock directory {directory} was deleted or replaced while this call was under way.",
             deserted=True,
