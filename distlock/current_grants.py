@@ -78,10 +78,17 @@ _asked_for: WeakSet[Grant] = WeakSet()
 
 
 def current_grant() -> Grant:
-    """The grant of the innermost guard around the running code: the decorator's, or the rule's.
+    """The `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
 
-    A guard whose names were all held already has no grant of its own: it is the outer one's. Raises `NotHeld`
-    where no guard is around the code, and in threads and tasks that the guarded code started.
+    It takes no arguments. A guard whose names were all held already has no grant of its own: it is the outer
+    one's. Raises `NotHeld` where no guard is around the code, and in threads and tasks that the guarded code
+    started.
+
+    Example::
+
+        @distributed_lock("product_<id>")
+        def reduce_stock(request, id):
+            distlock.current_grant().check()
     """
     mine = current_grants()
     if not mine:

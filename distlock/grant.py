@@ -26,7 +26,17 @@ class Fence(NamedTuple):
 
 
 class Grant(ABC):
-    """The lock is yours until you release it or it is `lost`."""
+    """One successful acquisition: the lock is yours until you release it, or until it is `lost`.
+
+    What ``with locks.lock(...)`` gives, `Lock.acquire` returns, and `distlock.current_grant` finds in a view.
+
+    Example::
+
+        with locks.lock("product_1") as grant:
+            grant.check()               # raises LockLost if it is yours no more
+            grant.remaining()           # seconds that it is yours for certain
+            print(grant.fence.number)   # larger than that of every earlier grant of the name
+    """
 
     __slots__ = ("__weakref__", "timeout")
 

@@ -50,17 +50,42 @@ class Locks:
     def lock(
         self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
     ) -> Lock:
-        """A lock of *names*: all of them or none, in one order for everybody.
+        """A lock of *names*: all of them or none, in one order for everybody. Cheap; nothing is asked yet.
 
-        *timeout*: the longest wait, seconds (None: the client's; -1: no limit). *ttl*: lifetime without
-        renewal, seconds (None: the client's). Raises `InvalidName`. Asks nobody before it is acquired.
+        *names*: one or several, each text of 1 to 255 characters.
+        *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit. None: the
+        client's.
+        *ttl*: how long the lock lives without renewal, seconds, more than 0. None: the client's.
+
+        Returns a `Lock`, for ``with``, ``async with``, or its `acquire`. Raises `InvalidName`; TypeError
+        without a name or with an unknown argument; `ConfigurationError` for a *ttl*, and ValueError or
+        OverflowError for a *timeout*, that can't be.
+
+        The ``with`` gives a `Grant`. It raises `LockTimeout` if the lock stays taken; `TooManyWaiters` if it
+        would most likely be waited for in vain; `BackendUnavailable`; `ConfigurationError` inside a ``with``
+        on the same name, which would wait for itself; and at its end `LostInside` if the lock was lost.
+
+        Example::
+
+            with locks.lock("product_1", "product_2", timeout=2) as grant:
+                grant.check()
         """
         return Lock(self, *self._checked("lock", names, timeout, ttl, unknown))
 
     def rlock(
         self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
     ) -> RLock:
-        """A re-entrant lock of *names*; its owner is the running thread or task. Arguments as for `lock`."""
+        """A re-entrant lock of *names*: its owner, the running thread or task, may take it again.
+
+        *names*, *timeout*, *ttl*, and the errors: as for `lock`. `RLock` says what counts as the owner.
+        Only its owner may release it; another one gets `NotHeld`.
+
+        Example::
+
+            with locks.rlock("product_1"):
+                with locks.rlock("product_1", "product_2") as grant:
+                    grant.check()
+        """
         return RLock(self, *self._checked("rlock", names, timeout, ttl, unknown))
 
     def is_place_of(self, other: Locks) -> bool:
@@ -154,19 +179,33 @@ def connect(
     on_lifted: OnLifted | None = None,
     **options: Any,
 ) -> Locks:
-    """Make a client of the lock service at *url*. Connects to nothing before the first lock is acquired.
+    """Make a client of the lock service at *url*. Nothing is connected before the first lock is acquired.
 
-    *backend*: a scheme or a dotted path, where the URL does not say it. *prefix*: what stands before every
-    name, so that two shops may share a service. *ttl*: lifetime of a lock without renewal, seconds; it is
-    renewed every third of that. *timeout*: the longest wait, seconds. *max_hold*: seconds after which a
-    holder counts as hung and is not renewed any more. *max_waiters*, *max_waiters_total*: how many callers of
-    this process may wait, for one name and in all (None: no limit). A caller that would most likely wait in
-    vain is refused in any case. *era*: raise it when the same names move to another lock
-    service. *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its
-    own; renewals don't wait for it. *on_lifted*: called with the grant and its former fence when that had
-    fallen behind a database. *options*: the backend's.
+    One client serves a whole process: threads, tasks and forked children share it.
 
-    Raises `ConfigurationError`.
+    *url*: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, ``unix:///path/redis.sock``;
+    ``zookeeper://[user:password@]host[:port][,host…][/path]``; ``file:///directory`` for the processes of
+    one host; ``memory://name`` for one process, in tests.
+    *backend*: a scheme, or the dotted path of a class, such as ``shop.locks.MyBackend``; None: as *url* says.
+    *prefix*: stands before every name, so that two shops may share a lock service; at most 64 characters.
+    *ttl*: how long a lock lives without renewal, seconds, more than 0. It is renewed every third of that.
+    *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit.
+    *max_hold*: after so many seconds a holder counts as hung, and is not renewed any more; more than 0.
+    *max_waiters*, *max_waiters_total*: how many callers of this process may wait, for one name and in all,
+    1 or more. None: no fixed limit. A caller that would most likely wait in vain is refused in any case.
+    *era*: 1 or more. Raise it when the same names move to another lock service.
+    *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its own.
+    *on_lifted*: called with the grant and its former fence when that had fallen behind a database.
+    *options*: those of the backend, such as ``io_timeout=2.0`` seconds. Its page in ``docs/`` lists them.
+
+    Returns a `Locks`. Raises `ConfigurationError` for a URL, a number or an option that can't work, and for
+    an extra that is not installed; TypeError for the words of other libraries, with the word to write.
+
+    Example::
+
+        locks = distlock.connect("memory://shop", prefix="shop", ttl=10, timeout=5)
+        with locks.lock("product_1") as grant:
+            print(grant.fence)
     """
     check_seconds("ttl", ttl)
     check_seconds("max_hold", max_hold)
