@@ -24,7 +24,7 @@ POLL = 1.0
 @dataclass
 class Entry:
     ask: Ask
-    client: MemoryBackend
+    backend: MemoryBackend
     seen: float
 
 
@@ -48,7 +48,7 @@ class MemoryService:
         self.records: dict[str, Record] = {}
         self.last_number = 0
 
-    def request(self, ask: Ask, client: MemoryBackend) -> Held | Queued | Busy:
+    def request(self, ask: Ask, backend: MemoryBackend) -> Held | Queued | Busy:
         with self.mutex:
             now = self.now()
             record = self._current(ask.key)
@@ -56,7 +56,7 @@ class MemoryService:
             if mine is not None:
                 mine.seen = now
             if record.owner is None and not record.queue:
-                self._own(record, Entry(ask, client, now), now, ask.ttl, acknowledged=True)
+                self._own(record, Entry(ask, backend, now), now, ask.ttl, acknowledged=True)
             if record.owner is not None and record.owner.ask.token == ask.token:
                 if not record.acknowledged:
                     record.acknowledged = True
@@ -65,7 +65,7 @@ class MemoryService:
             if not ask.wait:
                 return Busy()
             if mine is None:
-                record.queue.append(Entry(ask, client, now))
+                record.queue.append(Entry(ask, backend, now))
             # Behind a hand-over that nobody acknowledges, it is worth being back when its window ends.
             return Queued(min(POLL, max(0.0, record.ends - now) + 0.01))
 
@@ -117,11 +117,11 @@ class MemoryService:
             self._tidy(key, record)
             return held
 
-    def leave(self, client: MemoryBackend) -> None:
-        """The client closed: it waits for nothing any more."""
+    def leave(self, backend: MemoryBackend) -> None:
+        """The backend was closed: it waits for nothing any more."""
         with self.mutex:
             for key, record in list(self.records.items()):
-                record.queue = [entry for entry in record.queue if entry.client is not client]
+                record.queue = [entry for entry in record.queue if entry.backend is not backend]
                 self._tidy(key, record)
 
     def _current(self, key: str) -> Record:
@@ -139,7 +139,7 @@ class MemoryService:
             entry = record.queue.pop(0)
             if now - entry.seen <= 3 * POLL:
                 self._own(record, entry, now, WINDOW, acknowledged=False)
-                entry.client.hint(entry.ask.key)
+                entry.backend.hint(entry.ask.key)
                 return
 
     def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
@@ -159,7 +159,7 @@ _services_mutex = threading.RLock()
 
 
 class MemoryBackend:
-    """A client of the service that its URL names."""
+    """One process's side of the service that its URL names."""
 
     capabilities = Capabilities(
         several_processes=False, several_hosts=False, lease=True, survives_restart=False, fair=True

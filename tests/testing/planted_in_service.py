@@ -26,8 +26,8 @@ def planted(service_class: type[MemoryService]) -> type[Planted]:
 
 @planted
 class EverybodyHolds(MemoryService):
-    def request(self, ask: Ask, client: MemoryBackend) -> Any:
-        super().request(ask, client)
+    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
+        super().request(ask, backend)
         self.last_number += 1
         return Held(self.last_number, ask.ttl)
 
@@ -54,14 +54,14 @@ class NewcomersBarge(MemoryService):
 
     def _hand_over(self, record: Record) -> None:
         for entry in record.queue:
-            entry.client.hint(entry.ask.key)
+            entry.backend.hint(entry.ask.key)
 
-    def request(self, ask: Ask, client: MemoryBackend) -> Any:
+    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
         record = self._current(ask.key)
         if record.owner is None:
             record.queue = [entry for entry in record.queue if entry.ask.token != ask.token]
-            self._own(record, Entry(ask, client, self.now()), self.now(), ask.ttl, acknowledged=True)
-        return super().request(ask, client)
+            self._own(record, Entry(ask, backend, self.now()), self.now(), ask.ttl, acknowledged=True)
+        return super().request(ask, backend)
 
 
 @planted
@@ -75,25 +75,25 @@ class LastComeFirstServed(MemoryService):
 class NobodyIsHinted(MemoryService):
     def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
         super()._own(record, entry, now, ttl, acknowledged)
-        entry.client = MemoryBackend("memory://nobody")
+        entry.backend = MemoryBackend("memory://nobody")
 
 
 @planted
 class EveryPollQueues(MemoryService):
-    def request(self, ask: Ask, client: MemoryBackend) -> Any:
-        answer = super().request(ask, client)
+    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
+        answer = super().request(ask, backend)
         if isinstance(answer, Queued):
-            self.records[ask.key].queue.append(Entry(ask, client, self.now()))
+            self.records[ask.key].queue.append(Entry(ask, backend, self.now()))
         return answer
 
 
 @planted
 class TryingQueues(MemoryService):
-    def request(self, ask: Ask, client: MemoryBackend) -> Any:
+    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
         record = self._current(ask.key)
         if not ask.wait and record.owner is not None:
-            record.queue.append(Entry(ask, client, self.now()))
-        return super().request(ask, client)
+            record.queue.append(Entry(ask, backend, self.now()))
+        return super().request(ask, backend)
 
 
 @planted
@@ -129,8 +129,8 @@ class FencesForgetTheBlock(MemoryService):
 
 @planted
 class EveryPollHasANewFence(MemoryService):
-    def request(self, ask: Ask, client: MemoryBackend) -> Any:
-        answer = super().request(ask, client)
+    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
+        answer = super().request(ask, backend)
         if isinstance(answer, Held):
             self.last_number += 1
             return Held(self.last_number, answer.ttl)

@@ -44,7 +44,7 @@ class FileBackend:
         self._sink: Sink | None = None
         self._presence: Presence | None = None
         self._finalizer: weakref.finalize[[Presence], FileBackend] | None = None
-        self._lock = threading.Lock()
+        self._mutex = threading.Lock()
         _backends.add(self)
 
     def open(self, sink: Sink) -> None:
@@ -122,14 +122,14 @@ class FileBackend:
             return presence.locked(key, self._patience)
 
     def close(self) -> None:
-        with self._lock:
+        with self._mutex:
             presence, self._presence = self._presence, None
         if presence is not None:
             self._kept(None)
             presence.close()
 
     def after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._mutex = threading.Lock()
         presence, self._presence = self._presence, None
         self._kept(None)
         if presence is not None:
@@ -158,7 +158,7 @@ class FileBackend:
             if presence.current():
                 return presence
             presence.end()
-        with self._lock:
+        with self._mutex:
             presence = self._presence
             if presence is not None and not presence.current():
                 # Our entries went with the directory, and others may have begun anew.

@@ -46,7 +46,7 @@ class Listener:
         self._sink = sink
         self._tree = tree
         self._name = name_of(contender)
-        self._lock = threading.Lock()
+        self._mutex = threading.Lock()
         self._keys: dict[str, str] = {}
         self._watched: dict[int, int] = {}
         self._closing = False
@@ -82,11 +82,11 @@ class Listener:
 
     def expect(self, proof: str, key: str) -> None:
         """From now on a hint for the entry *proof* is a hint for *key*."""
-        with self._lock:
+        with self._mutex:
             self._keys[proof] = key
 
     def forget(self, proof: str) -> None:
-        with self._lock:
+        with self._mutex:
             self._keys.pop(proof, None)
 
     def watch(self, contender: int, find: Callable[[int], int | None]) -> bool:
@@ -95,7 +95,7 @@ class Listener:
         *find* tells the process of a living contender. It is asked again once the process is held by a
         descriptor, because until then another may have been born with its number.
         """
-        with self._lock:
+        with self._mutex:
             if self._closing:
                 return False
             if contender in self._watched:
@@ -118,7 +118,7 @@ class Listener:
         return True
 
     def close(self) -> None:
-        with self._lock:
+        with self._mutex:
             if self._closing:
                 return
             self._closing = True
@@ -140,7 +140,7 @@ class Listener:
         except BaseException as error:
             if self._thread.ident is not None or not isinstance(error, RuntimeError):
                 # Interrupted: the thread may run, and closes what it reads.
-                with self._lock:
+                with self._mutex:
                     self._closing = self._orphan = True
                     self._poke()
                 raise
@@ -164,7 +164,7 @@ class Listener:
         while not self._closing:
             poll = select.poll()
             poll.register(self._fifo, select.POLLIN)
-            with self._lock:
+            with self._mutex:
                 contenders = {descriptor: contender for contender, descriptor in self._watched.items()}
             for descriptor in contenders:
                 poll.register(descriptor, select.POLLIN)
@@ -174,7 +174,7 @@ class Listener:
                 self._hear()
             if dead:
                 self._mourn(dead)
-        with self._lock:
+        with self._mutex:
             if self._orphan:
                 os.close(self._fifo)
 
@@ -184,7 +184,7 @@ class Listener:
             heard = os.read(self._fifo, 1 << 20)
         except BlockingIOError:
             return
-        with self._lock:
+        with self._mutex:
             keys = {self._keys.get(line) for line in heard.decode("ascii", "replace").split("\n") if line}
         for key in keys:
             if key is not None:
@@ -193,7 +193,7 @@ class Listener:
             self._sink.doubt()
 
     def _mourn(self, dead: list[int]) -> None:
-        with self._lock:
+        with self._mutex:
             for contender in dead:
                 # A sink that closed us from this thread has closed it already.
                 if (descriptor := self._watched.pop(contender, None)) is not None:

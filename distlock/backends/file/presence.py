@@ -48,7 +48,7 @@ class Presence:
         self._directory = directory
         self._sink = sink
         self._listener: hints.Listener | None = None
-        self._lock = threading.Lock()
+        self._mutex = threading.Lock()
         self._calls = 0
         #: Why it was closed; None while it is open.
         self._closed: str | None = None
@@ -61,14 +61,14 @@ class Presence:
 
     def begin(self) -> bool:
         """Start a call, which `end` has to follow. False if it was closed."""
-        with self._lock:
+        with self._mutex:
             if self._closed is None:
                 self._calls += 1
             return self._closed is None
 
     def end(self) -> None:
         """End a call. The last one after the close gives everything back."""
-        with self._lock:
+        with self._mutex:
             self._calls -= 1
             last = self._closed is not None and not self._calls
         if last:
@@ -151,7 +151,7 @@ class Presence:
 
     def await_turn(self, key: str, mine: Entry, before: Sequence[Entry]) -> bool:
         """Listen for the release and the death of everybody *before* us. False if some death goes unheard."""
-        with self._lock:
+        with self._mutex:
             if self._listener is not None and not self._listener.reachable():
                 self._listener.close()
                 self._listener = None
@@ -221,13 +221,13 @@ class Presence:
 
     def abandon(self) -> None:
         """In a forked child: what is our parent's stays our parent's."""
-        self._lock = threading.Lock()
+        self._mutex = threading.Lock()
         if self._listener is not None:
             self._listener.abandon()
         self._tree.close()
 
     def _close(self, reason: str, *, deserted: bool) -> None:
-        with self._lock:
+        with self._mutex:
             if self._closed is not None:
                 return
             self._closed, self._deserted = reason, deserted

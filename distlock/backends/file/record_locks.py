@@ -144,12 +144,12 @@ class RecordLocks:
 
 
 _attached: dict[tuple[int, int], RecordLocks] = {}
-_guard = threading.Lock()
+_mutex = threading.Lock()
 
 
 def attach(directory: Directory, tree: Tree) -> RecordLocks:
     """This process's locks on the state file of *directory*, which is made if it is missing."""
-    with _guard:
+    with _mutex:
         try:
             # Look before opening: a second descriptor could never be closed again.
             status = os.stat(STATE, dir_fd=tree.root, follow_symlinks=False)
@@ -168,7 +168,7 @@ def attach(directory: Directory, tree: Tree) -> RecordLocks:
 
 def detach(locks: RecordLocks) -> None:
     """The last user in the process closes the file."""
-    with _guard:
+    with _mutex:
         locks.users -= 1
         if locks.users > 0:
             return
@@ -199,8 +199,8 @@ def _open(tree: Tree) -> int:
 
 
 def _forget_after_fork() -> None:
-    global _guard
-    _guard = threading.Lock()
+    global _mutex
+    _mutex = threading.Lock()
     for locks in _attached.values():
         locks.forget()
 

@@ -45,7 +45,7 @@ class Listener:
         self._io_timeout = io_timeout
         self._channel = channel
         self._sink = sink
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
         self._closing = Flag()
         self._tried = Flag()
         self._thread: threading.Thread | None = None
@@ -58,7 +58,7 @@ class Listener:
 
     def start(self, deadline: float) -> None:
         """Begin to listen, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
-        with self._guard:
+        with self._mutex:
             if not self._closing.is_set() and self._thread is None:
                 thread = threading.Thread(
                     target=call, args=(self._run,), name="distlock-redis-listener", daemon=True
@@ -72,7 +72,7 @@ class Listener:
 
     def close(self, timeout: float) -> None:
         """End the thread and its connection."""
-        with self._guard:
+        with self._mutex:
             self._closing.set()
             self._tried.set()
             if self._connection is not None:
@@ -111,7 +111,7 @@ class Listener:
 
     def _subscribe(self) -> Connection:
         connection = self._make()
-        with self._guard:
+        with self._mutex:
             if self._closing.is_set():
                 raise OSError("closed")
             self._connection = connection
@@ -149,7 +149,7 @@ class Listener:
             self._tried.set()
 
     def _drop(self) -> None:
-        with self._guard:
+        with self._mutex:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.disconnect()

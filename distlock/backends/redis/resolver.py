@@ -19,7 +19,7 @@ class Resolver:
     def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
         self._looking: Future[Places] | None = None
 
     def resolve(self, deadline: float) -> Places:
@@ -28,7 +28,7 @@ class Resolver:
             return self._look_up(socket.AI_NUMERICHOST)
         except OSError:
             pass  # It is a name.
-        with self._guard:
+        with self._mutex:
             looking = self._looking
             if looking is None:
                 looking = Future()
@@ -48,7 +48,7 @@ class Resolver:
             failure: Exception | None = error
         else:
             failure = None
-        with self._guard:
+        with self._mutex:
             self._looking = None
         if failure is None:
             looking.set_result(found)

@@ -28,7 +28,7 @@ _BATCH = 500
 _MOST_SESSIONS = 8
 #: What a thousand transactions come to, in numbers of fences.
 _SOON = 1000 << SPAN_BITS
-#: For a client that asks whether something is locked before it has locked anything, seconds.
+#: For a backend that is asked whether something is locked before it has locked anything, seconds.
 _ANY_TTL = 10.0
 
 
@@ -48,11 +48,11 @@ class ZooKeeperBackend:
         self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
         self._address = Address(url)
         self._lines = _Lines()
-        # The last chance of a client that is dropped without a word. At exit there is the process's end.
+        # The last chance of a backend that is dropped without a word. At exit there is the process's end.
         weakref.finalize(self, self._lines.leave_alone).atexit = False
         #: Until the next session: what we had ended with the last, or is about to.
         self._closed = False
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<ZooKeeperBackend {self._address.shown}>"
@@ -64,7 +64,7 @@ class ZooKeeperBackend:
         self._begin()
 
     def close(self) -> None:
-        with self._guard:
+        with self._mutex:
             lines = list(self._lines.values())
             self._lines.clear()
             self._closed = True
@@ -73,14 +73,14 @@ class ZooKeeperBackend:
 
     def after_fork(self) -> None:
         for line, _ in self._lines.values():
-            line.session.client.forget()
+            line.session.wire.forget()
         self._begin()
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         return self._line(ask.ttl).request(ask, self._deadline(deadline))
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        # A client that is closed would open a session for it, and nobody would close that one.
+        # Closed, it would open a session for it, and nobody would close that one.
         return not self._closed and self._line(ask.ttl).cancel(ask, self._deadline(deadline))
 
     def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
@@ -107,9 +107,9 @@ class ZooKeeperBackend:
         # A number is that of the ensemble's transaction that made the node. Nobody can tell it to skip
         # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
         line = self._line(ask.ttl)
-        if self.renew([ask]) != [True] or (place := line.current(ask.token)) is None:
+        if self.renew([ask]) != [True] or (node := line.current(ask.token)) is None:
             return None
-        if number < place.hold().number + _SOON:
+        if number < node.hold().number + _SOON:
             raise BackendUnavailable("ZooKeeper's transactions are above that number in a moment: ask again.")
         raise ConfigurationError(
             f"A database has seen the fence {number}, and ZooKeeper at {self._address.shown} is not as far: "
@@ -123,7 +123,7 @@ class ZooKeeperBackend:
 
     def _begin(self) -> None:
         """Start from nothing: no sessions, no threads."""
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
         self._lines.clear()
 
     def _renewed_by(self) -> Deadline:
@@ -138,7 +138,7 @@ class ZooKeeperBackend:
         found = self._lines.get(ttl)
         if found is not None and not found[0].session.dead:
             return found[0]
-        with self._guard:
+        with self._mutex:
             found = self._lines.get(ttl)
             if found is not None and found[0].session.dead:
                 del self._lines[ttl]

@@ -75,9 +75,9 @@ class Janitor:
 
 def _end(line: Line) -> None:
     """Leave nothing behind."""
-    for place in list(line.places.values()):
-        line.session.send(Delete(place.path, -1))
-        line.parents.put(place.parent)
+    for node in list(line.nodes.values()):
+        line.session.send(Delete(node.path, -1))
+        line.parents.put(node.parent)
     for path in line.parents.clear():
         line.session.send(Delete(path, -1))
     line.session.close()

@@ -2,7 +2,7 @@
 
 The node that is first has the lock. A contender with no node before its own when it was made need not say so.
 The others acknowledge that they are first by writing to their node. Until then those behind may send it away
-(`distlock.backends.zookeeper.stalled`).
+(`distlock.backends.zookeeper.head`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from kazoo.protocol.serialization import Delete, Exists, GetChildren, SetData
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.backends.zookeeper.deadline import Deadline
-from distlock.backends.zookeeper.entry import Entry
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.foreign import foreign, look_at
-from distlock.backends.zookeeper.nodes import contender_prefix, in_line, lock_path
+from distlock.backends.zookeeper.head import foreign, look_at, send_away
+from distlock.backends.zookeeper.joining import Joining
+from distlock.backends.zookeeper.nodes import POLL, Node, contender_prefix, in_line, lock_path
 from distlock.backends.zookeeper.parents import Parents
-from distlock.backends.zookeeper.place import POLL, Place
 from distlock.backends.zookeeper.session import Session
-from distlock.backends.zookeeper.stalled import send_away
 from distlock.backends.zookeeper.strays import Strays
 from distlock.backends.zookeeper.watcher import Watcher
 
@@ -38,13 +36,13 @@ class Line:
         self.strays = Strays(session, base)
         self.parents = Parents()
         #: By token.
-        self.places: dict[str, Place] = {}
-        self._waiting: dict[str, Place] = {}
-        self._guard = threading.Lock()
+        self.nodes: dict[str, Node] = {}
+        self._waiting: dict[str, Node] = {}
+        self._mutex = threading.Lock()
         self._base = base
         self._ack_window = ack_window
         self._hint = hint
-        self._entry = Entry(session, base, self.strays, self.parents)
+        self._joining = Joining(session, base, self.strays, self.parents)
 
     # -- what the engine asks for ----------------------------------------------------------------
 
@@ -62,75 +60,75 @@ class Line:
                 return answer
 
     def cancel(self, ask: Ask, deadline: Deadline) -> bool:
-        place = self.current(ask.token)
-        if place is None:
+        node = self.current(ask.token)
+        if node is None:
             for path in self.strays.find(ask.token, ask.key, deadline):
                 self._delete(path, ask, deadline)
             self.strays.claim(ask.token)
             return False
-        if place.held:
+        if node.held:
             return True
-        names = self._names(place.parent, deadline)
-        if names[:1] == [place.name] and self._take(place, deadline):
-            place.held = True
+        names = self._names(node.parent, deadline)
+        if names[:1] == [node.name] and self._take(node, deadline):
+            node.held = True
             return True
-        self._leave(place, deadline)
+        self._leave(node, deadline)
         return False
 
     def renew(self, asks: Sequence[Ask], deadline: Deadline) -> list[bool]:
         began = clock.now()
         answers, looks = [False] * len(asks), []
         for number, ask in enumerate(asks):
-            if (place := self.current(ask.token)) is not None:
-                looks.append((number, place))
-            elif ask.token not in self.places:
+            if (node := self.current(ask.token)) is not None:
+                looks.append((number, node))
+            elif ask.token not in self.nodes:
                 answers[number] = self._is_first(ask, deadline)
         if not looks:
             return answers
-        requests = [self.session.client.barrier(self._base)]
-        requests += [Exists(place.path, None) for _, place in looks]
-        for (number, place), stat in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
+        requests = [self.session.wire.barrier(self._base)]
+        requests += [Exists(node.path, None) for _, node in looks]
+        for (number, node), stat in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
             if isinstance(stat, KazooException):
                 raise unavailable(self.session.address, stat)
-            if stat is None or stat.czxid != place.czxid:
-                self._drop(place)
+            if stat is None or stat.czxid != node.czxid:
+                self._drop(node)
             else:
-                answers[number] = self._keep(place, began)
+                answers[number] = self._keep(node, began)
         return answers
 
     def release(self, ask: Ask, deadline: Deadline) -> bool:
-        place = self.current(ask.token)
-        return place is not None and self._leave(place, deadline) and place.held
+        node = self.current(ask.token)
+        return node is not None and self._leave(node, deadline) and node.held
 
     def locked(self, key: str, deadline: Deadline) -> bool:
         return bool(self._names(lock_path(self._base, key), deadline))
 
     # -- for the janitor -------------------------------------------------------------------------
 
-    def current(self, token: str) -> Place | None:
-        """The place of *token*, if it is one still."""
-        place = self.places.get(token)
-        if place is None or place.owner != self.session.id or place.lapsed(clock.now()):
+    def current(self, token: str) -> Node | None:
+        """The node of *token*, if it stands in line still."""
+        node = self.nodes.get(token)
+        if node is None or node.owner != self.session.id or node.lapsed(clock.now()):
             return None
-        return place
+        return node
 
     def give_up(self) -> None:
-        """Give up the places that are none any more. Their nodes, if our session has any, are strays."""
-        for place in list(self.places.values()):
-            with self._guard:
-                if self.current(place.ask.token) is place:
+        """Give up the nodes that stand in no line any more. What our session has of them are strays."""
+        for node in list(self.nodes.values()):
+            with self._mutex:
+                if self.current(node.ask.token) is node:
                     continue
-                if place.owner == self.session.id:
-                    self.strays.add(place.ask.token, place.ask.key, new=not place.held)
-                self._drop(place)
+                if node.owner == self.session.id:
+                    self.strays.add(node.ask.token, node.ask.key, new=not node.held)
+                self._drop(node)
 
     # -- kazoo's thread --------------------------------------------------------------------------
 
     def moved(self, key: str, path: str) -> None:
         """A node that we watch is gone."""
-        place = self._waiting.get(key)
-        if place is not None and place.watched == (self.session.connections, path):
-            place.called = True
+        node = self._waiting.get(key)
+        if node is not None and node.watched == (self.session.connections, path):
+            node.called = True
         self._hint(key)
 
     # -- how it is done --------------------------------------------------------------------------
@@ -138,97 +136,97 @@ class Line:
     def _request(self, ask: Ask, deadline: Deadline) -> Held | Queued | Busy | None:
         """One attempt; None if the line has moved meanwhile."""
         began = clock.now()
-        place = self.current(ask.token)
-        if place is None:
-            if ask.token in self.places:
+        node = self.current(ask.token)
+        if node is None:
+            if ask.token in self.nodes:
                 self.give_up()
-            place, alone = self._entry.enter(ask, began, deadline)
-            self.places[ask.token] = place
+            node, alone = self._joining.join(ask, began, deadline)
+            self.nodes[ask.token] = node
         else:
             alone = False
-        taken = alone or place.held
+        taken = alone or node.held
         if alone:
-            names = [place.name]
-        elif place.called:
+            names = [node.name]
+        elif node.called:
             # Most likely we are first; certainly, where only one was before us.
-            names, taken = self._take(place, deadline, look=not place.second), True
+            names, taken = self._take(node, deadline, look=not node.second), True
         else:
-            names = self._names(place.parent, deadline, fresh=place.held)
-        if place.name not in names or not self._keep(place, began):
-            self._drop(place)
+            names = self._names(node.parent, deadline, fresh=node.held)
+        if node.name not in names or not self._keep(node, began):
+            self._drop(node)
             return None
-        before = names[: names.index(place.name)]
+        before = names[: names.index(node.name)]
         if before:
             if ask.wait:
-                return self._wait(place, before, deadline)
-            (head,) = self.session.ask([look_at(place, before[0])], deadline)
-            self._recognise(place, before[0], head, deadline)
-            self._leave(place, deadline)
+                return self._wait(node, before, deadline)
+            (head,) = self.session.ask([look_at(node, before[0])], deadline)
+            self._recognise(node, before[0], head, deadline)
+            self._leave(node, deadline)
             return Busy()
-        if not taken and not self._take(place, deadline):
-            self._drop(place)
+        if not taken and not self._take(node, deadline):
+            self._drop(node)
             return None
-        self._unqueue(place)
-        return place.hold() if self._keep(place, began) else None
+        self._unqueue(node)
+        return node.hold() if self._keep(node, began) else None
 
-    def _wait(self, place: Place, before: list[str], deadline: Deadline) -> Queued | None:
-        place.called = False
-        place.first = place.first or before[0]
+    def _wait(self, node: Node, before: list[str], deadline: Deadline) -> Queued | None:
+        node.called = False
+        node.first = node.first or before[0]
         pause = None
-        if before[0] != place.first:
-            pause = send_away(self.session, place, before[0], self._ack_window, deadline)
+        if before[0] != node.first:
+            pause = send_away(self.session, node, before[0], self._ack_window, deadline)
             if pause == 0.0:
                 return None
-        watch = (self.session.connections, f"{place.parent}/{before[-1]}")
-        requests = [look_at(place, before[0])]
-        if place.watched != watch:
-            place.watched, place.second = watch, len(before) == 1
-            self._waiting[place.ask.key] = place
+        watch = (self.session.connections, f"{node.parent}/{before[-1]}")
+        requests = [look_at(node, before[0])]
+        if node.watched != watch:
+            node.watched, node.second = watch, len(before) == 1
+            self._waiting[node.ask.key] = node
             # It has no children and never will. Of all watches this is the one that acknowledging does not
             # wake, and that is not left behind where the node is gone already.
-            requests.append(GetChildren(watch[1], Watcher(self, place.ask.key)))
+            requests.append(GetChildren(watch[1], Watcher(self.moved, node.ask.key)))
         head, *answers = self.session.exchange(requests, deadline)
-        self._recognise(place, before[0], head, deadline)
+        self._recognise(node, before[0], head, deadline)
         for answer in answers:
             if isinstance(answer, NoNodeError):
-                place.watched = (0, "")
+                node.watched = (0, "")
                 return None
             self._checked(answer)
         if pause is None:
             pause = POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
         return Queued(pause)
 
-    def _recognise(self, place: Place, head: str, stat: Any, deadline: Deadline) -> None:
+    def _recognise(self, node: Node, head: str, stat: Any, deadline: Deadline) -> None:
         """Leave the line, and say so, if *head* is nobody's: it would be waited for in vain."""
-        if (found := foreign(self.session.address, place, head, stat)) is not None:
-            self._leave(place, deadline)
+        if (found := foreign(self.session.address, node, head, stat)) is not None:
+            self._leave(node, deadline)
             raise found
 
     def _names(self, parent: str, deadline: Deadline, fresh: bool = False) -> list[str]:
         """The nodes in line, the first one first."""
         requests = [GetChildren(parent, None)]
         if fresh:
-            requests.insert(0, self.session.client.barrier(self._base))
+            requests.insert(0, self.session.wire.barrier(self._base))
         listed = self.session.ask(requests, deadline)[-1]
         return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
 
-    def _take(self, place: Place, deadline: Deadline, look: bool = False) -> list[str]:
+    def _take(self, node: Node, deadline: Deadline, look: bool = False) -> list[str]:
         """Acknowledge, and read the line if we are to *look*. Nobody, if we were sent away.
 
         If we turn out not to be first we have acknowledged too early. That costs nothing.
         """
-        requests = [SetData(place.path, b"held", -1)]
+        requests = [SetData(node.path, b"held", -1)]
         if look:
-            requests.insert(0, GetChildren(place.parent, None))
+            requests.insert(0, GetChildren(node.parent, None))
         *seen, answer = self.session.ask(requests, deadline)
         if isinstance(answer, NoNodeError):
             return []
         self._checked(answer)
-        return in_line(self._checked(seen[0])) if look else [place.name]
+        return in_line(self._checked(seen[0])) if look else [node.name]
 
-    def _leave(self, place: Place, deadline: Deadline) -> bool:
-        self._drop(place)
-        return self._delete(place.path, place.ask, deadline, place.owner)
+    def _leave(self, node: Node, deadline: Deadline) -> bool:
+        self._drop(node)
+        return self._delete(node.path, node.ask, deadline, node.owner)
 
     def _delete(self, path: str, ask: Ask, deadline: Deadline, owner: int | None = None) -> bool:
         """Delete a node of *ask*. False if it was gone already."""
@@ -260,12 +258,12 @@ class Line:
         for path in self.parents.spare():
             self.session.send(Delete(path, -1))
 
-    def _keep(self, place: Place, began: float) -> bool:
+    def _keep(self, node: Node, began: float) -> bool:
         """Somebody cares for it, as of *began*. False if it was given up meanwhile."""
-        with self._guard:
-            if self.current(place.ask.token) is not place:
+        with self._mutex:
+            if self.current(node.ask.token) is not node:
                 return False
-            place.seen = began
+            node.seen = began
             return True
 
     def _is_first(self, ask: Ask, deadline: Deadline) -> bool:
@@ -275,18 +273,18 @@ class Line:
         if not names or not names[0].startswith(contender_prefix(ask.token)):
             return False
         (stat,) = self.session.ask([Exists(f"{parent}/{names[0]}", None)], deadline)
-        # What our own session has and is no place was given up, and is about to be deleted.
+        # What our own session has and we don't know was given up, and is about to be deleted.
         return self._checked(stat) is not None and stat.ephemeralOwner != self.session.id
 
-    def _drop(self, place: Place) -> None:
-        self._unqueue(place)
-        self.places.pop(place.ask.token, None)
+    def _drop(self, node: Node) -> None:
+        self._unqueue(node)
+        self.nodes.pop(node.ask.token, None)
 
-    def _unqueue(self, place: Place) -> None:
-        place.called = False
+    def _unqueue(self, node: Node) -> None:
+        node.called = False
         # What is given up late may not take its successor along.
-        if self._waiting.get(place.ask.key) is place:
-            self._waiting.pop(place.ask.key, None)
+        if self._waiting.get(node.ask.key) is node:
+            self._waiting.pop(node.ask.key, None)
 
     def _checked(self, answer: Any) -> Any:
         if isinstance(answer, KazooException):

@@ -1,4 +1,4 @@
-"""What the nodes of a lock are called, in which order they stand, and which numbers they are worth.
+"""The nodes of a lock: what they are called, how they are ordered and numbered, what is known of ours.
 
 A lock is a container node, and each of its contenders an ephemeral sequential child of it. The children are
 named as Curator's ``InterProcessMutex`` names its own, ``_c_<who>-lock-<number>``, because Curator orders
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
+from distlock.backends.base import Ask, Held
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.names import encode
 
@@ -26,6 +28,9 @@ _LAST_SEQUENCE = 2**31 - 2**10
 _CONTENDER = re.compile(r".*lock-(\d{10})", re.DOTALL)
 #: Curator writes its random part with dashes.
 _OURS = re.compile(r"_c_[0-9a-f]{32}-lock-\d{10}")
+
+#: The net under a lost hint, seconds. Watches are reliable, but one before us may hang.
+POLL = 1.0
 
 
 @lru_cache(maxsize=4096)
@@ -81,3 +86,43 @@ def first_number_of(czxid: int, span: int) -> int:
             "of a leader the fences have come to an end. Move the locks to a new ensemble, and raise era."
         )
     return number
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One of ours, in the line for one lock."""
+
+    ask: Ask
+    #: The lock's node, and the name of ours below it.
+    parent: str
+    name: str
+    #: The session that it lives and dies with.
+    owner: int
+    #: The transaction that made it.
+    czxid: int
+    #: When the engine last asked for it, or renewed it.
+    seen: float
+    #: It is the first, and nobody may send it away any more.
+    held: bool = False
+    #: The node that was first when we came.
+    first: str = ""
+    #: The connection and the node that we watch; whether nobody else was before us; whether it is gone.
+    watched: tuple[int, str] = (0, "")
+    second: bool = False
+    called: bool = False
+    #: The node that seems to hang at the head of the line, and since when.
+    suspect: str = ""
+    suspect_since: float = 0.0
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent}/{self.name}"
+
+    def lapsed(self, now: float) -> bool:
+        """Nobody here has cared for it for so long that it has to go, although our session lives on."""
+        life = self.ask.ttl if self.held else max(self.ask.ttl, 4 * POLL)
+        return now > self.seen + life
+
+    def hold(self) -> Held:
+        self.held = True
+        return Held(first_number_of(self.czxid, self.ask.span), self.ask.ttl)

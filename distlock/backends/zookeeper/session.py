@@ -17,7 +17,7 @@ from distlock import clock
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
-from distlock.backends.zookeeper.wire import Client
+from distlock.backends.zookeeper.wire import Wire
 from distlock.errors import ConfigurationError
 from distlock.reentrance import call
 
@@ -42,11 +42,11 @@ class Session:
         self.ttl = ttl
         self.io_timeout = io_timeout
         self._doubt = doubt
-        self.client = Client(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
-        self.client.add_listener(self._heard)
+        self.wire = Wire(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
+        self.wire.add_listener(self._heard)
         #: How often it has connected. Watches end with a connection.
         self.connections = 0
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
         self._started = False
         self._closing = False
         self._away_since = math.inf
@@ -54,11 +54,11 @@ class Session:
     @property
     def id(self) -> int | None:
         """What the server calls it; None when it has ended and there is no new one yet."""
-        return self.client.session_id
+        return self.wire.session_id
 
     @property
     def connected(self) -> bool:
-        return bool(self.client.connected)
+        return bool(self.wire.connected)
 
     @property
     def dead(self) -> bool:
@@ -67,9 +67,9 @@ class Session:
         A server that lost its data does not let clients in that have seen more than it knows. It tells them
         nothing more.
         """
-        if self.client.client_state == KeeperState.AUTH_FAILED:
+        if self.wire.client_state == KeeperState.AUTH_FAILED:
             return True
-        return clock.now() - self._away_since > 2 * max(self.client.session_timeout, self.ttl)
+        return clock.now() - self._away_since > 2 * max(self.wire.session_timeout, self.ttl)
 
     def exchange(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
         """Send *requests* in one go and return their answers; what the server refused is a `KazooException`.
@@ -79,7 +79,7 @@ class Session:
         """
         self.connect(deadline)
         began = clock.now()
-        results = [self.client.submit(request) for request in requests]
+        results = [self.wire.submit(request) for request in requests]
         answers: list[Any] = []
         try:
             # They come in order. Waiting for the last first is being woken once.
@@ -112,7 +112,7 @@ class Session:
     def send(self, request: Any) -> None:
         """Send what nobody waits for, if there is a connection."""
         if self.connected:
-            self.client.submit(request)
+            self.wire.submit(request)
 
     def touch(self) -> None:
         """Be heard of: the session is counted from the last time that its leader was told of us."""
@@ -120,7 +120,7 @@ class Session:
 
     def close(self) -> None:
         """End the session, and with it all its nodes at once. Bounded in time."""
-        with self._guard:
+        with self._mutex:
             self._closing = True
             if not self._started:
                 return
@@ -131,38 +131,38 @@ class Session:
             stopper.start()
         except RuntimeError:
             # Without a thread it can't say goodbye and be bounded in time: the server finds out.
-            self.client.cut()
+            self.wire.cut()
             self._stop()
             return
         stopper.join(self.io_timeout)
         if stopper.is_alive():
-            self.client.cut()
+            self.wire.cut()
             stopper.join(self.io_timeout)
         if stopper.is_alive():
             logger.warning("The session with ZooKeeper at %s is still being closed.", self.address.shown)
 
     def _stop(self) -> None:
         try:
-            self.client.stop()
-            self.client.close()
+            self.wire.stop()
+            self.wire.close()
         except Exception:
             logger.exception("The session with ZooKeeper at %s was not closed well", self.address.shown)
 
     def connect(self, deadline: Deadline) -> None:
         """Wait until there is a connection. Raises `BackendUnavailable` when there is none at *deadline*."""
-        if not self.client.connected:
+        if not self.wire.connected:
             began = clock.now()
-            with self._guard:
+            with self._mutex:
                 if not self._started and not self._closing:
                     self._begin()
-            if self.client.client_state == KeeperState.AUTH_FAILED:
+            if self.wire.client_state == KeeperState.AUTH_FAILED:
                 raise unavailable(self.address, AuthFailedError("the server refused the login"))
-            if not self.client.wait(max(0.0, deadline - clock.now())) and not self.client.wait(
+            if not self.wire.wait(max(0.0, deadline - clock.now())) and not self.wire.wait(
                 max(0.0, deadline.extended() - clock.now())
             ):
-                raise no_session(self.address, clock.now() - began, self.client.memo.last)
+                raise no_session(self.address, clock.now() - began, self.wire.memo.last)
         # Milliseconds are cut off on the way.
-        if (granted := self.client.session_timeout) < _SLACK * self.ttl - 0.002:
+        if (granted := self.wire.session_timeout) < _SLACK * self.ttl - 0.002:
             raise ConfigurationError(
                 f"ZooKeeper at {self.address.shown} grants sessions of at most {granted:g} s, which is less "
                 f"than {_SLACK:g} times ttl={self.ttl:g}. Take a smaller ttl, or raise maxSessionTimeout on "
@@ -172,7 +172,7 @@ class Session:
     def _begin(self) -> None:
         self._away_since = clock.now()
         try:
-            self.client.begin()
+            self.wire.begin()
         except RuntimeError as error:
             raise no_thread(self.address, error) from error
         except OSError as error:
@@ -196,7 +196,7 @@ class Session:
             self._doubt()
 
     def _compare(self) -> None:
-        granted, wanted = self.client.session_timeout, max(_SHORTEST, _SLACK * self.ttl)
+        granted, wanted = self.wire.session_timeout, max(_SHORTEST, _SLACK * self.ttl)
         if granted > 1.5 * wanted:
             logger.warning(
                 "ZooKeeper at %s grants sessions of %g s at least: a process that crashes keeps its locks "

@@ -21,7 +21,7 @@ class Strays:
     def __init__(self, session: Session, base: str) -> None:
         self._session = session
         self._base = base
-        #: Token -> key, and whether its node was never given out as a place.
+        #: Token -> key, and whether nobody was told of its node.
         self._tokens: dict[str, tuple[str, bool]] = {}
         #: Nodes that were found and that nobody may claim any more, until they are known to be gone.
         self._doomed: set[str] = set()
@@ -41,7 +41,7 @@ class Strays:
     def find(self, token: str, key: str, deadline: Deadline) -> list[str]:
         """The paths of the nodes of *token*. What was sent before has been done by then, or never will be."""
         parent = lock_path(self._base, key)
-        barrier = self._session.client.barrier(self._base)
+        barrier = self._session.wire.barrier(self._base)
         _, listed = self._session.ask([barrier, GetChildren(parent, None)], deadline)
         if isinstance(listed, NoNodeError):
             return []

@@ -153,7 +153,7 @@ class _Memo:
         logger.error(message, *args, exc_info=sys.exc_info())
 
 
-class Client(KazooClient):  # type: ignore[misc]
+class Wire(KazooClient):  # type: ignore[misc]
     """One session. `submit` sends what kazoo would send, without the thread hops of its own methods."""
 
     def __init__(self, address: Address, session_timeout: float, io_timeout: float) -> None:

@@ -57,7 +57,7 @@ class Contender(ZooKeeperBackend):
 
     def expire(self, server_hosts: str, ttl: float = LONG) -> None:
         """Have the server end our session, as if we had not been heard of for too long."""
-        client = self.line(ttl).session.client
+        client = self.line(ttl).session.wire
         twin = KazooClient(server_hosts, client_id=client.client_id)
         twin.start()
         twin.stop()

@@ -46,9 +46,9 @@ def test_who_asks_again_does_not_watch_again(
         two.queue(mine)
         two.queue(mine)
         assert two.cancel(mine) is False
-    client = two.line().session.client
+    client = two.line().session.wire
     assert sum(map(len, client._child_watchers.values())) == 1
-    assert zookeeper_server.children(key) == [one.line().places[first.token].name]
+    assert zookeeper_server.children(key) == [one.line().nodes[first.token].name]
 
 
 def test_who_is_second_takes_a_released_lock_without_looking(
@@ -60,10 +60,10 @@ def test_who_is_second_takes_a_released_lock_without_looking(
     two.queue(second)
     one.release(first)
     assert two.sink.wait_for_hint(key)
-    place = two.line().places[second.token]
-    assert place.called
+    node = two.line().nodes[second.token]
+    assert node.called
     two.hold(second)
-    assert zookeeper_server.admin.get(place.path)[0] == b"held"
+    assert zookeeper_server.admin.get(node.path)[0] == b"held"
 
 
 def test_who_does_not_take_it_is_sent_away_and_learns_of_it(
@@ -132,7 +132,7 @@ def test_a_renewal_of_a_node_that_somebody_deleted_says_so(
     one, first, second = contender(zookeeper_server.url), ask(), ask()
     one.hold(first)
     one.hold(second)
-    zookeeper_server.admin.delete(one.line().places[first.token].path)
+    zookeeper_server.admin.delete(one.line().nodes[first.token].path)
     assert one.renew([first, second]) == [False, True]
     assert one.release(first) is False
 
@@ -181,7 +181,7 @@ def test_a_lock_whose_node_was_removed_is_made_again(
     for _ in range(3):
         mine = ask(key)
         one.hold(mine)
-        path = one.line().places[mine.token].parent
+        path = one.line().nodes[mine.token].parent
         assert one.release(mine)
         zookeeper_server.admin.delete(path)
 

@@ -36,7 +36,7 @@ def test_curator_sees_the_same_order(zookeeper_server: ZooKeeperServer, contende
         else:
             mine = ask(key)
             one.request(mine)
-            entered.append(one.line().places[mine.token].name)
+            entered.append(one.line().nodes[mine.token].name)
     names = zookeeper_server.admin.get_children(parent)
     assert curators_order(names) == in_line(names) == entered
     for name in names:
@@ -99,7 +99,7 @@ def test_a_fence_is_the_transaction_that_made_the_node(
 ) -> None:
     one, mine = contender(zookeeper_server.url), ask()
     held = one.hold(mine)
-    stat = zookeeper_server.admin.exists(one.line().places[mine.token].path)
+    stat = zookeeper_server.admin.exists(one.line().nodes[mine.token].path)
     assert held.number == stat.czxid << nodes.SPAN_BITS
 
 

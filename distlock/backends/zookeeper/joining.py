@@ -18,22 +18,21 @@ from distlock import clock
 from distlock.backends.base import Ask
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.nodes import check_sequence, contender_prefix, lock_path
+from distlock.backends.zookeeper.nodes import Node, check_sequence, contender_prefix, lock_path
 from distlock.backends.zookeeper.parents import Parents
-from distlock.backends.zookeeper.place import Place
 from distlock.backends.zookeeper.session import Session
 from distlock.backends.zookeeper.strays import Strays
 
 
-class Entry:
+class Joining:
     def __init__(self, session: Session, base: str, strays: Strays, parents: Parents) -> None:
         self._session = session
         self._base = base
         self._strays = strays
         self._parents = parents
 
-    def enter(self, ask: Ask, began: float, deadline: Deadline) -> tuple[Place, bool]:
-        """A place at the end of the line, and whether nobody was before it."""
+    def join(self, ask: Ask, began: float, deadline: Deadline) -> tuple[Node, bool]:
+        """A node at the end of the line, and whether nobody was before it."""
         stray = self._strays.claim(ask.token)
         if stray is not None and (found := self._find_again(ask, stray, began, deadline)) is not None:
             return found, False
@@ -41,10 +40,10 @@ class Entry:
         there = self._parents.take(parent)
         while True:
             self._session.connect(deadline)
-            client, owner = self._session.client, self._session.id
-            requests = [client.contender(parent, contender_prefix(ask.token))]
+            wire, owner = self._session.wire, self._session.id
+            requests = [wire.contender(parent, contender_prefix(ask.token))]
             if not there:
-                requests.insert(0, client.container(parent))
+                requests.insert(0, wire.container(parent))
             try:
                 *made, answer = self._session.exchange(requests, deadline)
             except BaseException:
@@ -71,9 +70,9 @@ class Entry:
             raise Broken(f"The session with ZooKeeper at {self._session.address.shown} ended.")
         path, stat = answer
         # Both were one transaction: it counted the children, and its number is the node's.
-        return self._placed(ask, path, owner, stat.mzxid, began), stat.numChildren == 1
+        return self._found(ask, path, owner, stat.mzxid, began), stat.numChildren == 1
 
-    def _find_again(self, ask: Ask, new: bool, began: float, deadline: Deadline) -> Place | None:
+    def _find_again(self, ask: Ask, new: bool, began: float, deadline: Deadline) -> Node | None:
         """The node that an earlier attempt has made although we never heard of it; others of ours go."""
         try:
             for path in self._strays.find(ask.token, ask.key, deadline):
@@ -81,7 +80,7 @@ class Entry:
                 if isinstance(stat, KazooException):
                     raise unavailable(self._session.address, stat)
                 if new and stat is not None and stat.ephemeralOwner == self._session.id:
-                    return self._placed(ask, path, stat.ephemeralOwner, stat.czxid, began)
+                    return self._found(ask, path, stat.ephemeralOwner, stat.czxid, began)
                 # It was lost before, or dies with a session that is not ours any more.
                 self._session.ask([Delete(path, -1)], deadline)
         except BaseException:
@@ -89,10 +88,10 @@ class Entry:
             raise
         return None
 
-    def _placed(self, ask: Ask, path: str, owner: int, czxid: int, began: float) -> Place:
+    def _found(self, ask: Ask, path: str, owner: int, czxid: int, began: float) -> Node:
         parent, _, name = path.rpartition("/")
         check_sequence(name)
-        return Place(ask, parent, name, owner, czxid, began)
+        return Node(ask, parent, name, owner, czxid, began)
 
     def _make_base(self, deadline: Deadline) -> None:
         """Make the nodes from the root down to the folder of the locks, those that are missing."""
@@ -103,7 +102,7 @@ class Entry:
             paths, self._session.ask([Exists(path, None) for path in paths], deadline), strict=True
         ):
             if stat is None:
-                (answer,) = self._session.ask([Create2(path, b"", self._session.client.acl, 0)], deadline)
+                (answer,) = self._session.ask([Create2(path, b"", self._session.wire.acl, 0)], deadline)
                 stat = answer
             if isinstance(stat, KazooException) and not isinstance(stat, NodeExistsError):
                 raise unavailable(self._session.address, stat)
