@@ -43,7 +43,7 @@ def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
         contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
     except ConfigurationError as error:
         found.append(Error(str(error), id="distlock.E004"))
-    return found or list(_check_aliases(setting))
+    return found or list(_check_backends(setting))
 
 
 @register("distlock", deploy=True)
@@ -143,9 +143,9 @@ def _check_placement(route: Route) -> Iterator[CheckMessage]:
         yield Caution(problem, hint=hint, id="distlock.W004")
 
 
-def _check_aliases(setting: object) -> Iterator[CheckMessage]:
+def _check_backends(setting: object) -> Iterator[CheckMessage]:
     for alias, one in read(setting).items():
-        yield from _check_alias(one)
+        yield from _check_backend(one)
         if one.scheme in {"memory", "dummy"} and not settings.DEBUG:
             yield Caution(
                 f"DISTLOCK[{alias!r}] uses the {one.scheme} backend, which keeps no other process out.",
@@ -154,7 +154,7 @@ def _check_aliases(setting: object) -> Iterator[CheckMessage]:
             )
 
 
-def _check_alias(one: AliasSettings) -> Iterator[CheckMessage]:
+def _check_backend(one: AliasSettings) -> Iterator[CheckMessage]:
     try:
         make_client(one).close()
     except ConfigurationError as error:
