@@ -10,7 +10,7 @@ from flask.cli import AppGroup
 
 from distlock.errors import LockError
 from distlock.fence.prune import DAYS, told
-from flask_distlock.sql.sessions import DEFAULT_BIND
+from flask_distlock.sql.binds import DEFAULT_BIND, engine_of, shown
 
 commands = AppGroup("distlock", help="Look after what distlock keeps in the database.")
 
@@ -25,13 +25,9 @@ _bind = click.option(
 def create_table(bind: str) -> None:
     """Make the table of the fence, unless it is there."""
     engine = _engine_of(bind)
-    from sqlalchemy import MetaData
+    from flask_distlock.sql import fence_row
 
-    from flask_distlock.fence import fence_table
-
-    table = fence_table(MetaData())
-    table.create(engine, checkfirst=True)
-    click.echo(f"The table {table.name} is there.")
+    click.echo(f"The table {fence_row.create_table(engine)} is there.")
 
 
 @commands.command("prune")
@@ -63,8 +59,7 @@ def _engine_of(bind: str) -> Any:
         raise click.ClickException(
             f"The app {current_app.name!r} has no Flask-SQLAlchemy: write 'db.init_app(app)'."
         )
-    engine = db.engines.get(None if bind == DEFAULT_BIND else bind)
+    engine = engine_of(db.engines, bind)
     if engine is None:
-        known = ", ".join(repr(key or DEFAULT_BIND) for key in db.engines) or "none"
-        raise click.ClickException(f"There is no bind {bind!r}: the app has {known}.")
+        raise click.ClickException(f"There is no bind {bind!r}: the app has {shown(db.engines)}.")
     return engine

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack, cast
 
@@ -13,9 +11,9 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, Told, Words, explaining
 from distlock.web.decorator_line import told_here
 from distlock.web.names.templates import NameSource
-from flask_distlock.guarding.guarded_call import acall, call
+from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import remember, remember_class
-from flask_distlock.guarding.views import is_as_view
+from flask_distlock.private import is_made_by_as_view
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,29 +40,11 @@ def distributed_lock(*names: NameSource, **words: Unpack[Words]) -> Callable[[F]
             return _decorate_class(target, told)
         remember(target)
         guarded = Guarded(target, told)
-        if is_as_view(target):
+        if is_made_by_as_view(target):
             guarded.where = f"{target.__module__}.{target.__name__}"
         return wrap(target, guarded)
 
     return cast(Callable[[F], F], explaining(told, decorate))
-
-
-def wrap(function: Callable[..., Any], guarded: Guarded) -> Callable[..., Any]:
-    """What stands in the place of *function* and calls it as *guarded* says."""
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return await acall(guarded, args, kwargs)
-
-    else:
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return call(guarded, args, kwargs)
-
-    guarded.mark(wrapper)
-    return wrapper
 
 
 def _decorate_class(cls: type[Any], told: Told) -> type[Any]:

@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException, default_exceptions
 
 from distlock.errors import LockError
 from distlock.web.answers import ANSWERED, Answer, answered, render
+from flask_distlock.private import error_handlers_of, is_of_smorest
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -104,12 +105,11 @@ def exception_for(
 
 def answer_lock_errors(app: Flask) -> None:
     """Let lock errors that leave a view be answered, where the site has no handler for them."""
-    handlers = app.error_handler_spec[None][None]
+    handlers = error_handlers_of(app)
     for error in ANSWERED:
         if not any(issubclass(base, LockError) and base in handlers for base in error.__mro__):
             handlers[error] = _answer
-    library = getattr(handlers.get(HTTPException), "__module__", "").partition(".")[0]
-    if library == "flask_smorest":
+    if is_of_smorest(handlers.get(HTTPException)):
         # It says the status where our code stands. A handler of the site's own is asked as for any error.
         handlers.setdefault(LockAnswer, lambda error: error)
 

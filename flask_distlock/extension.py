@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from flask import Flask, current_app, request
@@ -28,18 +29,18 @@ from distlock.web.terms import fence_for
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
-from flask_distlock.guarding.bridge import pass_on
 from flask_distlock.guarding.inherited import lock_own_views, with_inherited
 from flask_distlock.guarding.observers import SERVER_TIMING, add_server_timing
 from flask_distlock.guarding.placement import check_placement
 from flask_distlock.guarding.request import UserKey
-from flask_distlock.guarding.request_end import enclose
 from flask_distlock.guarding.rules import RULES, refuse_replaced, with_rules
 from flask_distlock.guarding.state import KEY, State, current_state
+from flask_distlock.guarding.whole_request import enclose
+from flask_distlock.private import run_first, views_of
 from flask_distlock.signals import fence_lifted, lock_lost, send
+from flask_distlock.sql.binds import bind_of
 from flask_distlock.sql.blocks import BLOCK, SessionClient
 from flask_distlock.sql.rows import RowClient
-from flask_distlock.sql.sessions import bind_of
 
 logger = logging.getLogger("distlock")
 
@@ -74,11 +75,10 @@ class DistLock:
             read(app.config["DISTLOCK"])
         state = State(Clients(lambda: _read(app), lambda settings: _make(app, settings)), self._user)
         app.extensions[KEY] = state
-        state.sessions.look_out(app)
-        pass_on(app)
+        state.session.look_out(app)
         enclose(app)
         # First of all: an earlier hook might answer, and the mistake would go unseen.
-        app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check_once(app, state))
+        run_first(app, partial(_check_once, app, state))
         app.after_request(add_server_timing)
         app.cli.add_command(commands)
 
@@ -100,12 +100,12 @@ class DistLock:
         """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""
         state = current_state()
         client, settings = state.clients[alias], state.clients.settings(alias)
-        state.sessions.watch(current_app)
+        state.session.watch(current_app)
         if settings.scheme == "database":
             # The block is a transaction, and its end is that of the row's lock.
-            transactions = state.sessions.transactions(BLOCK, is_view=False, outlives=False)
+            transactions = state.session.transactions(BLOCK, is_view=False, outlives=False)
             return RowClient(client, transactions, bind_of(settings.fence))
-        return SessionClient(client, state.sessions)
+        return SessionClient(client, state.session)
 
     def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:
         """A lock of the default alias; see `distlock.Locks.lock`."""
@@ -162,7 +162,8 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
 
 def _check_once(app: Flask, state: State) -> None:
     if state.checked:
-        refuse_replaced(app, state.ruled, request.endpoint)
+        if state.ruled:
+            refuse_replaced(app, state.ruled, request.endpoint)
         return
     with state.mutex:
         if not state.checked:
@@ -173,8 +174,9 @@ def _check_once(app: Flask, state: State) -> None:
                 # A site that handles all errors would make an everyday answer of it.
                 logger.critical("%s answers no request: %s", app.name, error)
                 raise
-            state.ruled = {name: view for name, view in views.items() if view is not app.view_functions[name]}
-            app.view_functions.update(views)
+            served = views_of(app)
+            state.ruled = {name: view for name, view in views.items() if view is not served[name]}
+            served.update(views)
             answer_lock_errors(app)
-            state.sessions.watch(app)
+            state.session.watch(app)
             state.checked = True

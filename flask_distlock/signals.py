@@ -54,7 +54,11 @@ fence_lifted = LockSignal("fence-lifted")
 
 def heard(app: Flask) -> bool:
     """Whether anybody listens to the guards of *app*."""
-    return any(signal.has_receivers_for(app) for signal in (lock_acquired, lock_refused, lock_released))
+    return (
+        lock_acquired.has_receivers_for(app)
+        or lock_refused.has_receivers_for(app)
+        or lock_released.has_receivers_for(app)
+    )
 
 
 def send(signal: NamedSignal, app: Flask, **what: Any) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from flask import current_app, has_request_context, request
 from flask.views import View
@@ -23,22 +24,42 @@ from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.observers import observer_for
 from flask_distlock.guarding.request import FlaskRequest
 from flask_distlock.guarding.required import passed
-from flask_distlock.guarding.state import State, current_state
+from flask_distlock.guarding.session import GuardTransactions
+from flask_distlock.guarding.state import current_state
 from flask_distlock.guarding.status import status_of
 from flask_distlock.guarding.views import locked_as_view
-from flask_distlock.sql.sessions import SessionTransactions, bind_of
+from flask_distlock.sql.binds import bind_of
 
-R = TypeVar("R")
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+def wrap(function: Callable[..., Any], guarded: Guarded) -> Callable[..., Any]:
+    """What stands in the place of *function* and calls it as *guarded* says."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return await acall(guarded, args, kwargs)
+
+    else:
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return call(guarded, args, kwargs)
+
+    guarded.mark(wrapper)
+    return wrapper
 
 
 @dataclass(slots=True)
-class Ask:
-    """What one call asks for."""
+class GuardedCall:
+    """What one call asks for, and what becomes of it."""
 
     guarded: Guarded
     client: Locks
     names: Sequence[str]
-    transactions: SessionTransactions
+    transactions: GuardTransactions
     fence: str | None
     standby: Locks | None
     observer: Observer | None
@@ -63,109 +84,115 @@ class Ask:
             raise error
         self.raised = self.finish(error)
 
-    def end(self, result: R) -> R:
-        """*result*, which was raised or returned, once the lock is let go or kept."""
-        if self.raised is not None:
-            raise self.raised
-        return result
 
-
-def call(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """Call the function of *guarded* under its lock."""
-    with _asking(guarded, args, kwargs) as ask:
-        if ask is None:
-            return guarded.function(*args, **kwargs)
+    locked = locked_as_view(guarded, args)
+    if locked is False or (locked and not _wanted(guarded, kwargs)):
+        return guarded.function(*args, **kwargs)
+    try:
+        this = _begun(guarded, args, kwargs, is_view=locked is not None)
 
         def body() -> Any:
             passed(guarded)
             try:
-                return ask.finish(guarded.function(*args, **kwargs))
+                return this.finish(guarded.function(*args, **kwargs))
             except HTTPException as error:
-                return ask.finish_raised(error)
+                return this.finish_raised(error)
 
         result = guard.run(
-            ask.client,
-            ask.names,
+            this.client,
+            this.names,
             body,
-            ask.transactions,
+            this.transactions,
             timeout=guarded.told.timeout,
             ttl=guarded.told.ttl,
-            fence=ask.fence,
-            standby=ask.standby,
-            observer=ask.observer,
-            keep=ask.transactions.keep,
+            fence=this.fence,
+            standby=this.standby,
+            observer=this.observer,
+            keep=this.transactions.keep,
         )
-        return ask.end(result)
+    except LockError as error:
+        if locked is None or (answer := _answer_to(error, guarded)) is None:
+            raise
+        raise answer from error
+    if this.raised is not None:
+        raise this.raised
+    return result
 
 
-async def acall(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """`call`, for an async function."""
-    with _asking(guarded, args, kwargs) as ask:
-        if ask is None:
-            return await guarded.function(*args, **kwargs)
+    locked = locked_as_view(guarded, args)
+    if locked is False or (locked and not _wanted(guarded, kwargs)):
+        return await guarded.function(*args, **kwargs)
+    try:
+        this = _begun(guarded, args, kwargs, is_view=locked is not None)
 
         async def body() -> Any:
             passed(guarded)
             try:
-                return ask.finish(await guarded.function(*args, **kwargs))
+                return this.finish(await guarded.function(*args, **kwargs))
             except HTTPException as error:
-                return ask.finish_raised(error)
+                return this.finish_raised(error)
 
         result = await guard.arun(
-            ask.client,
-            ask.names,
+            this.client,
+            this.names,
             body,
-            ask.transactions,
+            this.transactions,
             timeout=guarded.told.timeout,
             ttl=guarded.told.ttl,
-            fence=ask.fence,
-            standby=ask.standby,
-            observer=ask.observer,
-            keep=ask.transactions.keep,
+            fence=this.fence,
+            standby=this.standby,
+            observer=this.observer,
+            keep=this.transactions.keep,
         )
-        return ask.end(result)
+    except LockError as error:
+        if locked is None or (answer := _answer_to(error, guarded)) is None:
+            raise
+        raise answer from error
+    if this.raised is not None:
+        raise this.raised
+    return result
 
 
-@contextmanager
-def _asking(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Ask | None]:
-    """What this call asks for; None: it is not locked. Out of a view, lock errors come as its answer."""
-    locked = locked_as_view(guarded, args)
-    if locked is None:
-        yield _plain(guarded, args, kwargs)
-    elif not locked or not _wanted(guarded, kwargs):
-        yield None
-    else:
-        try:
-            yield _view(guarded, args, kwargs)
-        except LockError as error:
-            exception = exception_for(error, guarded.where, guarded.told.responds)
-            if exception is None:
-                raise
-            raise exception from error
-
-
-def _wanted(guarded: Guarded, kwargs: dict[str, Any]) -> bool:
+def _wanted(guarded: Guarded, kwargs: Kwargs) -> bool:
     return guarded.when is None or bool(guarded.when(request, **kwargs))
 
 
-def _view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ask:
-    state = current_state()
-    names = guarded.names.of_call(
-        args,
-        kwargs,
-        state.clients.settings(guarded.told.alias).max_names,
-        request=FlaskRequest(request, state.user),
-        first=(request,),
-        is_method=bool(args) and isinstance(args[0], View),
+def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> GuardedCall:
+    if not is_view:
+        guarded.refuse_methods()
+    state, told = current_state(), guarded.told
+    settings = state.clients.settings(told.alias)
+    if is_view:
+        names = guarded.names.of_call(
+            args,
+            kwargs,
+            settings.max_names,
+            request=FlaskRequest(request, state.user),
+            first=(request,),
+            is_method=bool(args) and isinstance(args[0], View),
+        )
+    else:
+        names = _names_of_function(guarded, args, kwargs, settings.max_names)
+    client = state.clients[told.alias]
+    state.session.watch(current_app)
+    return GuardedCall(
+        guarded,
+        client,
+        names,
+        state.session.transactions(guarded.where, is_view),
+        bind_of(fence_for(settings, told)),
+        state.clients.standby(told.alias),
+        observer_for(guarded),
     )
-    return _ask(state, guarded, names, is_view=True)
 
 
-def _plain(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ask:
-    guarded.refuse_methods()
-    state = current_state()
+def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: int) -> list[str]:
     try:
-        names = guarded.names.of_call(args, kwargs, state.clients.settings(guarded.told.alias).max_names)
+        return guarded.names.of_call(args, kwargs, maximum)
     except TypeError as error:
         if has_request_context():
             error.add_note(
@@ -173,17 +200,10 @@ def _plain(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
                 f"{HIDDEN}"
             )
         raise
-    return _ask(state, guarded, names, is_view=False)
 
 
-def _ask(state: State, guarded: Guarded, names: Sequence[str], is_view: bool) -> Ask:
-    client = state.clients[guarded.told.alias]
-    state.sessions.watch(current_app)
-    transactions = state.sessions.transactions(guarded.where, is_view)
-    told = guarded.told
-    bind = bind_of(fence_for(state.clients.settings(told.alias), told))
-    standby = state.clients.standby(told.alias)
-    return Ask(guarded, client, names, transactions, bind, standby, observer_for(guarded))
+def _answer_to(error: LockError, guarded: Guarded) -> HTTPException | None:
+    return exception_for(error, guarded.where, guarded.told.responds)
 
 
 def _streams(result: Any) -> bool:

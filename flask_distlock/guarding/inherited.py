@@ -19,12 +19,13 @@ from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, guards_of, told_of
-from flask_distlock.decorators import wrap
-from flask_distlock.guarding.placement import arguments_are_known, check_arguments, served
+from flask_distlock.guarding.guarded_call import wrap
+from flask_distlock.guarding.placement import check_arguments, served
 from flask_distlock.guarding.required import expecting
 from flask_distlock.guarding.state import current_state
 from flask_distlock.guarding.status import status_of
 from flask_distlock.guarding.views import class_of, guards_at, inherited_at
+from flask_distlock.private import has_own_as_view, may_change_arguments
 
 Views = dict[str, Callable[..., Any]]
 
@@ -40,9 +41,7 @@ def with_inherited(app: Flask, views: Mapping[str, Callable[..., Any]]) -> Views
 def lock_own_views() -> None:
     """Let the ``decorators`` of classes that make their views by themselves lock these, too."""
     for cls in _below(View):
-        if cls.as_view.__func__ is View.as_view.__func__:  # type: ignore[attr-defined]
-            continue
-        for told in filter(None, map(told_of, cls.decorators)):
+        for told in filter(None, map(told_of, cls.decorators if has_own_as_view(cls) else ())):
             if all(one.told is not told for one in guards_of(cls.dispatch_request)):
                 guarded = Guarded(cls.dispatch_request, told)
                 guarded.where = f"{cls.__module__}.{cls.__qualname__}"
@@ -70,7 +69,7 @@ def _locked(app: Flask, endpoint: str, view: Callable[..., Any], routes: list[Ro
     for (name, base), these in found.items():
         where = f"{cls.__module__}.{cls.__qualname__}.{name}()"
         around = _around(view, base, frozenset(these), where)
-        if arguments_are_known(app, endpoint) and all(_says(route, around) for route in routes):
+        if not may_change_arguments(app, endpoint) and all(_says(route, around) for route in routes):
             view = wrap(around.function, around)
         else:
             view = _expecting(view, base, frozenset(these), where)
@@ -125,9 +124,8 @@ def _expecting(
                     expected.refuse()
                 return result
             finally:
-                session = current_state().sessions.current()
-                if session is not None and not expected.passed:
+                if not expected.passed:
                     # A hook would commit it.
-                    session.rollback()
+                    current_state().session.roll_back()
 
     return wrapper

@@ -18,28 +18,28 @@ _STOPWATCHES = "_distlock_stopwatches"
 
 
 def observer_for(guarded: Guarded) -> Observer | None:
-    """The observer of this call of *guarded*; None if there is none."""
-    return together(_signals(guarded), _stopwatch())
+    """What observes this call of *guarded*; None if nothing does."""
+    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+    timed, listened = app.config.get(SERVER_TIMING) and has_request_context(), heard(app)
+    if not timed and not listened:
+        return None
+    return together(_signals(app, guarded) if listened else None, _stopwatch() if timed else None)
 
 
 def add_server_timing(response: Response) -> Response:
     """Let *response* say how long the guards of its request waited for their locks, and held them."""
     # Popped: an app context that a script has pushed serves many requests.
-    add_header(g.pop(_STOPWATCHES, ()), response.headers)
+    if stopwatches := g.pop(_STOPWATCHES, ()):
+        add_header(stopwatches, response.headers)
     return response
 
 
-def _signals(guarded: Guarded) -> Observer | None:
-    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
-    if not heard(app):
-        return None
+def _signals(app: Flask, guarded: Guarded) -> Observer:
     sends = (partial(send, signal, app) for signal in (lock_acquired, lock_refused, lock_released))
     return Signals(*sends, where=guarded.where, alias=guarded.told.alias)
 
 
-def _stopwatch() -> Stopwatch | None:
-    if not (has_request_context() and current_app.config.get(SERVER_TIMING)):
-        return None
+def _stopwatch() -> Stopwatch:
     stopwatch = Stopwatch()
     g.setdefault(_STOPWATCHES, []).append(stopwatch)
     return stopwatch

@@ -8,8 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 from flask import Flask
-from flask.views import MethodView, View, http_method_funcs
-from werkzeug.routing import BaseConverter
+from flask.views import MethodView, View
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
@@ -23,7 +22,16 @@ from distlock.web.decorator import (
     told_of,
     unused,
 )
-from flask_distlock.guarding.views import Methods, class_of, guards_at, handler_of, is_as_view
+from flask_distlock.guarding.views import Methods, class_of, guards_at, handler_of
+from flask_distlock.private import (
+    METHOD_NAMES,
+    answers_options,
+    converters_of,
+    converts,
+    is_made_by_as_view,
+    may_change_arguments,
+    views_of,
+)
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
@@ -57,7 +65,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
         view = views.get(route.endpoint)
         if view is None:
             continue
-        exposed = set(_exposed(view)) if arguments_are_known(app, route.endpoint) else set()
+        exposed = set() if may_change_arguments(app, route.endpoint) else set(_exposed(view))
         for method in served(route):
             for guarded, methods in guards_at(view, method):
                 locked = methods is None or method in methods
@@ -77,11 +85,11 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
 def _refuse_bypassed(app: Flask) -> None:
     covered = {
         id(inner)
-        for view in app.view_functions.values()
+        for view in views_of(app).values()
         for guarded in guards_of(view)
         for inner in chain(guarded.function)
     }
-    for endpoint, view in app.view_functions.items():
+    for endpoint, view in views_of(app).items():
         if (problem := unused(view)) is not None:
             raise ConfigurationError(problem)
         if view in _guarded and id(view) not in covered:
@@ -109,7 +117,7 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
         return
     applied = [told_of(decorator) for decorator in cls.decorators]
     # Else a decorator without functools.wraps hides what is below it.
-    shown = any(map(is_as_view, chain(view)))
+    shown = any(map(is_made_by_as_view, chain(view)))
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:
         for told in filter(None, map(told_of, vars(base).get("decorators") or ())):
@@ -137,10 +145,10 @@ def _refuse_generator(view: Callable[..., Any], method: str) -> None:
 
 def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """What a decorator without `functools.wraps` has put *function* in the place of."""
-    code = getattr(function, "__code__", None)
-    if code is None or hasattr(function, "__wrapped__"):
+    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
         return
-    if not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+    kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+    if kinds.isdisjoint({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}):
         # A function of the site's own, which may call views of the site.
         return
     for inner in enclosed(function):
@@ -151,11 +159,11 @@ def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:
     """Those guards of *view* that get the route's arguments: no other decorator stands above them."""
     inner = yield from _outermost(view)
     cls = class_of(view)
-    if cls is None or not is_as_view(inner):
+    if cls is None or not is_made_by_as_view(inner):
         return
     inner = yield from _outermost(cls.dispatch_request)
     if inner is MethodView.dispatch_request:
-        for name in http_method_funcs & set(dir(cls)):
+        for name in METHOD_NAMES & set(dir(cls)):
             yield from _outermost(getattr(cls, name))
 
 
@@ -167,20 +175,10 @@ def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callabl
     return function
 
 
-def arguments_are_known(app: Flask, endpoint: str) -> bool:
-    """Whether views get what the route has: a ``url_value_preprocessor`` may change it."""
-    scopes: list[str | None] = [None]
-    blueprint = endpoint
-    while (blueprint := blueprint.rpartition(".")[0]) != "":
-        scopes.append(blueprint)
-    return not any(app.url_value_preprocessors.get(scope) for scope in scopes)
-
-
 def served(route: Route) -> list[str]:
     """The methods with which *route* leads to its view."""
     methods = set(route.methods or ())
-    if getattr(route, "provide_automatic_options", False):
-        # Flask answers it by itself.
+    if answers_options(route):
         methods.discard("OPTIONS")
     return sorted(methods)
 
@@ -203,20 +201,14 @@ def check_arguments(guarded: Guarded, route: Route) -> None:
                 f"{guarded.where} is locked on {template.text!r}, but the route {route.rule!r} has no "
                 f"{source!r} (it has: {known})."
             )
-    # Not public, and nothing else says what an argument will be.
-    converters: Mapping[str, BaseConverter] = getattr(route, "_converters", {})
+    converters = converters_of(route)
     for template in guarded.names.templates:
         for part in template.placeholders:
             converter = converters.get(part.source)
-            if part.converter is None and converter is not None and _gives_text(converter):
+            if part.converter is None and converter is not None and not converts(converter):
                 line = template.text.replace(part.text, f"<int:{part.source}>")
                 raise ConfigurationError(
                     f"{guarded.where} is locked on {template.text!r}, and the route {route.rule!r} gives "
                     f"text for {part.source!r}: one value could have several locks. Write "
                     f"{line!r}, or 'slug:', 'uuid:' or 'str:'."
                 )
-
-
-def _gives_text(converter: BaseConverter) -> bool:
-    # Subclasses convert as they like; those for text, path and any don't.
-    return type(converter).to_python is BaseConverter.to_python

@@ -10,9 +10,10 @@ from flask import Flask
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of, refuse_unguardable
 from distlock.web.rules import Rule, overlaps, read_rules, unknown_route
-from flask_distlock.decorators import wrap
+from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import served
 from flask_distlock.guarding.views import guards_at
+from flask_distlock.private import views_of
 
 RULES = "DISTLOCK_RULES"
 
@@ -24,7 +25,7 @@ def with_rules(app: Flask) -> dict[str, View]:
 
     Raises `ConfigurationError` for rules that can't work.
     """
-    views: dict[str, View] = dict(app.view_functions)
+    views: dict[str, View] = dict(views_of(app))
     rules = read_rules(app.config.get(RULES))
     for problem in overlaps(rules):
         raise problem
@@ -61,7 +62,7 @@ def refuse_replaced(app: Flask, ruled: Mapping[str, View], endpoint: str | None)
     ours = ruled.get(endpoint or "")
     if ours is None:
         return
-    view = app.view_functions.get(endpoint or "")
+    view = views_of(app).get(endpoint or "")
     if view is ours or (view is not None and set(guards_of(ours)) <= set(guards_of(view))):
         return
     raise ConfigurationError(

@@ -12,7 +12,7 @@ from flask import current_app, has_app_context
 from distlock.errors import ConfigurationError
 from distlock.web.settings.clients import Clients
 from flask_distlock.guarding.request import UserKey
-from flask_distlock.sql.sessions import Sessions
+from flask_distlock.guarding.session import AppSession
 
 KEY = "distlock"
 
@@ -24,7 +24,7 @@ class State:
     clients: Clients
     #: Gives the user's key; None: Flask-Login's.
     user: UserKey | None = None
-    sessions: Sessions = field(default_factory=Sessions)
+    session: AppSession = field(default_factory=AppSession)
     mutex: threading.Lock = field(default_factory=threading.Lock)
     #: Whether the first request has come, and found nothing wrong.
     checked: bool = False

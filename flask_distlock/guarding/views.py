@@ -9,11 +9,10 @@ from flask import current_app, has_request_context, request
 from flask.views import MethodView, View
 
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
+from flask_distlock.private import views_of
 
 #: None: every HTTP method.
 Methods = frozenset[str] | None
-
-_AS_VIEW = f"{View.as_view.__qualname__}.<locals>.view"
 
 
 def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, Methods]]:
@@ -39,11 +38,6 @@ def class_of(view: Callable[..., Any]) -> type[View] | None:
     return cls if isinstance(cls, type) and issubclass(cls, View) else None
 
 
-def is_as_view(function: Callable[..., Any]) -> bool:
-    """Whether *function* is what ``as_view()`` makes of a class, before its ``decorators``."""
-    return getattr(function, "__qualname__", "") == _AS_VIEW and not hasattr(function, "__wrapped__")
-
-
 def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, frozenset[str]]]:
     """The guards on methods that *cls* overrides, of those that answer *method*: they lock it all the same.
 
@@ -66,9 +60,13 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
     """
     if not has_request_context() or request.endpoint is None:
         return None
-    view = current_app.view_functions.get(request.endpoint)
+    view = views_of(current_app).get(request.endpoint)
     if view is None:
         return None
+    if guarded.wrapper is view:
+        # As most are: nothing stands above it.
+        methods = _or_told(guarded, None if class_of(view) is None else UNSAFE_METHODS)
+        return methods is None or request.method in methods
     found: bool | None = None
     for one, methods in guards_at(view, request.method):
         if one is guarded:

@@ -16,8 +16,7 @@ from distlock.multi_grant import MultiGrant
 from distlock.owner import current_owner
 from distlock.web.guard import kept_for, refuse_kept
 from distlock.web.nesting import block_waiting
-from flask_distlock.sql.open_transactions import inside_guard
-from flask_distlock.sql.sessions import Sessions
+from flask_distlock.guarding.session import AppSession, inside_guard
 
 #: What messages call it.
 BLOCK = "The block of locks.lock(…)"
@@ -26,7 +25,7 @@ BLOCK = "The block of locks.lock(…)"
 class SessionClient(Locks):
     """What ``locks["alias"]`` gives: *client*, whose locks end what the session has read before them."""
 
-    def __init__(self, client: Locks, sessions: Sessions) -> None:
+    def __init__(self, client: Locks, sessions: AppSession) -> None:
         super().__init__(client._engine, client.prefix, client.timeout)
         self.place = client.place
         self.keeps_out = client.keeps_out
@@ -105,7 +104,7 @@ class SessionGrant(_Ending):
 
     __slots__ = ("_client", "_sessions")
 
-    def __init__(self, grant: Grant, client: Locks, sessions: Sessions, whole: Self | None = None) -> None:
+    def __init__(self, grant: Grant, client: Locks, sessions: AppSession, whole: Self | None = None) -> None:
         super().__init__(grant, whole)
         self._client = client
         self._sessions = sessions

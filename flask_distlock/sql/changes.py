@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session
+
+from flask_distlock.private import is_savepoint
 from flask_distlock.sql.dialects import (
     FENCE,
     LOCKING,
@@ -16,10 +20,6 @@ from flask_distlock.sql.dialects import (
     seen_at_begin,
 )
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
-
 
 class Work(NamedTuple):
     """How many statements were sent in a transaction."""
@@ -27,6 +27,9 @@ class Work(NamedTuple):
     all: int
     #: Those that have given no rows, such as what sets something until the transaction ends.
     acts: int
+
+
+NOTHING = Work(0, 0)
 
 
 class Changes:
@@ -44,18 +47,16 @@ class Changes:
         self._quiet: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
         self._work: WeakKeyDictionary[Session, Work] = WeakKeyDictionary()
 
-    def begin(self, session: Session, database: Connection) -> None:
-        """*session* has begun a transaction on *database*."""
-        from sqlalchemy import event
-
+    def begin(self, session: Session, connection: Connection) -> None:
+        """*session* has begun a transaction on *connection*."""
         begun = self._begun.setdefault(session, {})
-        if commits_by_itself(database):
+        if commits_by_itself(connection):
             # What is sent is committed: there is nothing that somebody could forget.
-            begun[database] = None
+            begun[connection] = None
             return
-        self._in[database] = session
-        event.listen(database, "after_cursor_execute", self._executed)
-        begun[database] = seen_at_begin(database)
+        self._in[connection] = session
+        event.listen(connection, "after_cursor_execute", self._executed)
+        begun[connection] = seen_at_begin(connection)
 
     def end(self, session: Session) -> None:
         """The transaction of *session* has ended."""
@@ -76,8 +77,8 @@ class Changes:
             return True
         quiet = self._quiet.get(session, set())
         begun = self._begun.get(session, {}).items()
-        told = {changed(database, before, quiet) for database, before in begun if before is not None}
-        return True if True in told else None if None in told else False
+        answers = {changed(connection, before, quiet) for connection, before in begun if before is not None}
+        return True if True in answers else None if None in answers else False
 
     def held(self, session: Session) -> bool | None:
         """Whether the end of *session*, which has no changes, lets locks go that its site has taken.
@@ -86,64 +87,55 @@ class Changes:
         """
         if session not in self._begun:
             return None
-        told = {holds(database) for database in self._begun[session]}
-        return True if True in told else None if None in told else False
+        answers = {holds(connection) for connection in self._begun[session]}
+        return True if True in answers else None if None in answers else False
 
     def work(self, session: Session) -> Work:
         """What *session* has done in its transaction."""
-        return self._work.get(session, Work(0, 0))
+        return self._work.get(session, NOTHING)
 
     def _executed(
-        self, database: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+        self, connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
     ) -> None:
-        session = self._in.get(database)
+        session = self._in.get(connection)
         if session is None:
             return
         if FENCE in context.execution_options:
             # The fence's own row is no change of the site's.
-            if (begun := self._begun.get(session)) is not None and database.dialect.name == "sqlite":
-                begun[database] = seen_at_begin(database)
+            if (begun := self._begun.get(session)) is not None and connection.dialect.name == "sqlite":
+                begun[connection] = seen_at_begin(connection)
             return
-        asked, acted = self.work(session)
-        acts = cursor.description is None and not _is_savepoint(context)
+        asked, acted = self._work.get(session, NOTHING)
+        acts = cursor.description is None and not is_savepoint(context)
         self._work[session] = Work(asked + 1, acted + acts)
-        if _changes(database, cursor, context):
+        changed, word = _effect(connection, cursor, context)
+        if changed:
             self._sent.add(session)
-        elif word := _quiet(cursor, context):
+        elif word:
             self._quiet.setdefault(session, set()).add(word)
 
 
-def _is_savepoint(context: Any) -> bool:
-    """Whether the statement that *context* is about is one of ``session.begin_nested()``."""
-    from sqlalchemy.sql import elements
+def _effect(connection: Connection, cursor: Any, context: Any) -> tuple[bool, str]:
+    """Whether the statement that *context* is about has changed rows, as far as it tells.
 
-    kinds = elements.SavepointClause, elements.ReleaseSavepointClause, elements.RollbackToSavepointClause
-    return isinstance(getattr(context.compiled, "statement", None), kinds)
-
-
-def _changes(database: Connection, cursor: Any, context: Any) -> bool:
-    """Whether the statement that *context* is about has changed rows, as far as it tells."""
-    if context.isinsert and cursor.description is not None and database.dialect.name == "sqlite":
+    And what it was to do, where it has changed nothing.
+    """
+    writes = context.isinsert or context.isupdate or context.isdelete
+    if context.isinsert and cursor.description is not None and connection.dialect.name == "sqlite":
         # It counts them only when what they return has been fetched.
-        return True
-    if context.isinsert:
-        return bool(cursor.rowcount)
-    if context.isupdate or context.isdelete:
-        return bool(cursor.rowcount)
+        return True, ""
     # What gives no rows was no reading, in whatever words; SET and SAVEPOINT count none.
-    if cursor.description is None and cursor.rowcount > 0:
-        return True
+    counted = bool(cursor.rowcount) if writes else cursor.description is None and cursor.rowcount > 0
+    if counted:
+        return True, ""
     word, rows = _tag(cursor)
-    return word in WRITING and rows > 0
-
-
-def _quiet(cursor: Any, context: Any) -> str:
-    """What the statement that *context* is about, which has changed nothing, was to do."""
-    if (word := _tag(cursor)[0]) in WRITING | LOCKING:
-        return word
-    writes = context.isinsert or context.isupdate or context.isdelete or cursor.description is None
+    if word in WRITING and rows > 0 and not writes:
+        return True, ""
+    if word in WRITING | LOCKING:
+        return False, word
     # Of other drivers than psycopg.
-    return "UPDATE" if not word and writes and cursor.rowcount == 0 else ""
+    met_no_row = not word and (writes or cursor.description is None) and cursor.rowcount == 0
+    return False, "UPDATE" if met_no_row else ""
 
 
 def _tag(cursor: Any) -> tuple[str, int]:

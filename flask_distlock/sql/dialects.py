@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
 
 from distlock.fence.row import TABLE
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 #: An execution option of what the guard itself sends.
 FENCE = "distlock_fence"
@@ -63,29 +62,29 @@ class Seen(NamedTuple):
     rows: int | None = 0
 
 
-def seen_at_begin(database: Connection) -> Seen:
-    """To be compared with, in the transaction that has begun on *database* just now."""
-    match database.dialect.name:
+def seen_at_begin(connection: Connection) -> Seen:
+    """To be compared with, in the transaction that has begun on *connection* just now."""
+    match connection.dialect.name:
         case "sqlite":
-            return _sqlite(database)
-        case "postgresql" if _joined(database):
-            return _postgresql(database)
+            return _sqlite(connection)
+        case "postgresql" if _joined(connection):
+            return _postgresql(connection)
     return Seen(0)
 
 
-def changed(database: Connection, before: Seen, explained: Set[str]) -> bool | None:
-    """Whether something was changed on *database* since *before*; None: nobody can tell.
+def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool | None:
+    """Whether something was changed on *connection* since *before*; None: nobody can tell.
 
     *explained*: what statements that have changed nothing were, as PostgreSQL calls them.
     """
     try:
-        match database.dialect.name:
+        match connection.dialect.name:
             case "sqlite":
-                if not getattr(database.connection.dbapi_connection, "in_transaction", True):
+                if not getattr(connection.connection.dbapi_connection, "in_transaction", True):
                     return False
-                now = _sqlite(database)
+                now = _sqlite(connection)
             case "postgresql":
-                return _more(before, _postgresql(database), explained)
+                return _more(before, _postgresql(connection), explained)
             case _:
                 return None
     except Exception:
@@ -96,41 +95,41 @@ def changed(database: Connection, before: Seen, explained: Set[str]) -> bool | N
     return now.changes > before.changes
 
 
-def holds(database: Connection) -> bool | None:
-    """Whether the end of the transaction on *database*, which has no changes, would let a lock go.
+def holds(connection: Connection) -> bool | None:
+    """Whether the end of the transaction on *connection*, which has no changes, would let a lock go.
 
     None: it can't tell.
     """
     try:
-        match database.dialect.name:
+        match connection.dialect.name:
             case "sqlite":
                 # Python's driver begins none for reading. What somebody has begun may be BEGIN IMMEDIATE.
-                begun = getattr(database.connection.dbapi_connection, "in_transaction", True)
+                begun = getattr(connection.connection.dbapi_connection, "in_transaction", True)
                 return None if begun else False
             case "postgresql":
-                return bool(database.exec_driver_sql(_HELD, execution_options={FENCE: True}).scalar_one())
+                return bool(connection.exec_driver_sql(_HELD, execution_options={FENCE: True}).scalar_one())
     except Exception:
         # One that has failed keeps its locks until it is rolled back, and answers nothing.
         return None
     return None
 
 
-def commits_by_itself(database: Connection) -> bool:
-    """Whether *database* commits each statement by itself, as far as its driver tells."""
-    driver: Any = database.connection.dbapi_connection
+def commits_by_itself(connection: Connection) -> bool:
+    """Whether *connection* commits each statement by itself, as far as its driver tells."""
+    driver: Any = connection.connection.dbapi_connection
     try:
-        if database.dialect.name == "sqlite":
+        if connection.dialect.name == "sqlite":
             # Without an isolation level there is a transaction only where somebody has written BEGIN.
             off = driver.isolation_level is not None and getattr(driver, "autocommit", -1) is not True
             return not (off or driver.in_transaction)
-        return bool(database.dialect.detect_autocommit_setting(driver))
+        return bool(connection.dialect.detect_autocommit_setting(driver))
     except (AttributeError, NotImplementedError):
         return False  # Older than SQLAlchemy 2.0.43, or a driver that can't tell.
 
 
-def _joined(database: Connection) -> bool:
+def _joined(connection: Connection) -> bool:
     """Whether the session takes part in a transaction that somebody else has begun, as in tests."""
-    info = getattr(database.connection.dbapi_connection, "info", None)
+    info = getattr(connection.connection.dbapi_connection, "info", None)
     # What another driver can't tell is asked for.
     return getattr(info, "transaction_status", 1) != 0
 
@@ -149,12 +148,12 @@ def _more(before: Seen, now: Seen, explained: Set[str]) -> bool | None:
     return None if explained & (LOCKING if now.rows is None else WRITING) else True
 
 
-def _sqlite(database: Connection) -> Seen:
+def _sqlite(connection: Connection) -> Seen:
     # Other drivers than Python's own need not have it.
-    return Seen(getattr(database.connection.dbapi_connection, "total_changes", None))
+    return Seen(getattr(connection.connection.dbapi_connection, "total_changes", None))
 
 
-def _postgresql(database: Connection) -> Seen:
+def _postgresql(connection: Connection) -> Seen:
     options = {FENCE: True}
-    assigned, tables, rows = database.exec_driver_sql(_CHANGED, execution_options=options).one()
+    assigned, tables, rows = connection.exec_driver_sql(_CHANGED, execution_options=options).one()
     return Seen(tables, more=assigned, rows=rows)

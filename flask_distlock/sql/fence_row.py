@@ -1,4 +1,4 @@
-"""The fence's row in SQLAlchemy's databases. Imported only by sites that have SQLAlchemy."""
+"""The fence's row in SQLAlchemy's databases."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Connection as Database
-from sqlalchemy import Dialect, Engine, event
+from sqlalchemy import Connection, Dialect, Engine, MetaData, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session
 
@@ -18,11 +17,13 @@ from distlock.fence.prune import prune as prune_rows
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
+from flask_distlock.fence import fence_table
+from flask_distlock.private import listeners_at_begin
+from flask_distlock.sql.binds import DEFAULT_BIND
 from flask_distlock.sql.dialects import FENCE, commits_by_itself
-from flask_distlock.sql.sessions import DEFAULT_BIND
 
 #: What to call if the database ends the transaction of a connection.
-_watched: WeakKeyDictionary[Database, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
+_watched: WeakKeyDictionary[Connection, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
 #: Errors are told by dialects only.
 _heard: WeakSet[Dialect] = WeakSet()
 
@@ -40,61 +41,68 @@ def fenced(
     *left*: seconds that may be waited for transactions of earlier grants. *bind*: what the engine is called
     in the settings. Raises `LockLost`, `LockTimeout`.
     """
-    connection = FenceConnection(engine, session)
+    row = FenceConnection(engine, session)
 
     @contextmanager
     def begin() -> Iterator[None]:
         try:
-            connection.open = session.connection(bind_arguments={"bind": engine})
-            refuse_autocommit(connection.open)
+            row.open = session.connection(bind_arguments={"bind": engine})
+            refuse_autocommit(row.open)
             yield
         except BaseException:
             session.rollback()
             raise
         finally:
-            connection.open = None
+            row.open = None
 
-    return begin_fenced(begin, connection, grant, left, make_table(bind))
+    return begin_fenced(begin, row, grant, left, make_table(bind))
 
 
-def fence_again(session: Session, database: Database, grant: Grant, left: Callable[[], float]) -> None:
-    """Pass the fence in a later transaction of the same grant, which *session* has just begun on *database*.
+def fence_again(session: Session, connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
+    """Pass the fence in a later transaction of the same grant, just begun on *connection* by *session*.
 
     Where it raises, the transaction is usable, and passed no fence.
     """
-    connection = FenceConnection(database.engine, session)
-    connection.open = database
+    row = FenceConnection(connection.engine, session)
+    row.open = connection
     # PostgreSQL takes no more statements after one that has failed.
-    with database.begin_nested() if connection.kind == "postgresql" else nullcontext():
+    with connection.begin_nested() if row.kind == "postgresql" else nullcontext():
         # The transaction that has made them may have been rolled back.
-        made = made_by(grant, connection.database)
-        pass_fence(connection, statements_for(connection.kind), grant, left, made)
+        made = made_by(grant, row.database)
+        pass_fence(row, statements_for(row.kind), grant, left, made)
+
+
+def create_table(engine: Engine) -> str:
+    """Make the table of the fence, unless it is there. Returns its name."""
+    table = fence_table(MetaData())
+    table.create(engine, checkfirst=True)
+    return table.name
 
 
 def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
     """See `distlock.fence.prune`. *bind*: what *engine* is called in the settings."""
-    connection = FenceConnection(engine)
+    row = FenceConnection(engine)
 
     @contextmanager
     def begin() -> Iterator[None]:
-        with engine.begin() as connection.open:
-            refuse_autocommit(connection.open)
+        with engine.begin() as row.open:
+            refuse_autocommit(row.open)
             yield
 
-    return prune_rows(begin, connection, days, make_table(bind), dry_run)
+    return prune_rows(begin, row, days, make_table(bind), dry_run)
 
 
-def watch(database: Database, ended: Callable[[BaseException], None]) -> None:
-    """Call *ended* where MySQL or MariaDB ends the transaction of *database* by itself.
+def watch(connection: Connection, ended: Callable[[BaseException], None]) -> None:
+    """Call *ended* where MySQL or MariaDB ends the transaction of *connection* by itself.
 
     A view that goes on after a deadlock is in another transaction, which has passed no fence.
     """
-    if database.dialect.name not in {"mysql", "mariadb"}:
+    if connection.dialect.name not in {"mysql", "mariadb"}:
         return
-    if database.dialect not in _heard:
-        _heard.add(database.dialect)
-        event.listen(database.engine, "handle_error", _on_error)
-    _watched.setdefault(database, []).append(ended)
+    if connection.dialect not in _heard:
+        _heard.add(connection.dialect)
+        event.listen(connection.engine, "handle_error", _on_error)
+    _watched.setdefault(connection, []).append(ended)
 
 
 def _on_error(context: ExceptionContext) -> None:
@@ -103,9 +111,9 @@ def _on_error(context: ExceptionContext) -> None:
             ended(context.original_exception)
 
 
-def refuse_autocommit(database: Database) -> None:
-    """Raise `ConfigurationError` if *database* commits each statement by itself: no row would stay locked."""
-    if commits_by_itself(database):
+def refuse_autocommit(connection: Connection) -> None:
+    """Raise `ConfigurationError` if *connection* commits each statement by itself: no row stays locked."""
+    if commits_by_itself(connection):
         raise ConfigurationError(
             "The engine has the isolation level AUTOCOMMIT: the fence's row would be let go at once. Leave "
             "isolation_level out for what is fenced."
@@ -119,15 +127,14 @@ class FenceConnection:
         self.kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
         # The same engine with other options has the same pool.
         self.database = engine.pool
-        self.open: Database | None = None
+        self.open: Connection | None = None
         self._engine = engine
         self._session = session
 
     @property
     def listened(self) -> bool:
-        begun = () if self._session is None else self._session.dispatch.after_begin
-        others = [one for one in begun if not str(one.__module__).startswith("flask_distlock")]
-        return bool(others or self._engine.dispatch.begin or self._engine.pool.dispatch.checkout)
+        others = listeners_at_begin(self._session, self._engine)
+        return any(not str(one.__module__).startswith("flask_distlock") for one in others)
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         assert self.open is not None

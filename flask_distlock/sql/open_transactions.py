@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from distlock.current_grants import current_grants
+from sqlalchemy import Connection
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.orm import Session
+
 from distlock.errors import ConfigurationError
 from flask_distlock.sql.changes import Changes, Work
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 
 def refuse_opened(
@@ -60,18 +59,10 @@ def refuse_opened(
 
 def joins(session: Session) -> bool:
     """Whether *session* takes part in a transaction that somebody else has begun, as a test around it."""
-    from sqlalchemy import Connection
-    from sqlalchemy.exc import UnboundExecutionError
-
     try:
         return isinstance(session.get_bind(), Connection)
     except UnboundExecutionError:
         return False
-
-
-def inside_guard() -> bool:
-    """Whether a guard is around the running code, which has the transaction."""
-    return any(one.running for one in current_grants())
 
 
 def _begun(session: Session) -> bool:

@@ -15,8 +15,8 @@ from distlock.fence.row import RolledBack
 from distlock.fence.trouble import is_failed
 from distlock.grant import Grant
 from distlock.web.own_transactions import refuse_unfit, time_left
+from flask_distlock.sql.binds import DEFAULT_BIND
 from flask_distlock.sql.fence_row import FenceConnection, make_table, refuse_autocommit, watch
-from flask_distlock.sql.sessions import DEFAULT_BIND
 
 
 @contextmanager
@@ -40,8 +40,8 @@ def transaction(
         )
     grant.check()
     left = time_left(grant)
-    database = engine or _engine_of(found, names)
-    connection = FenceConnection(database, found)
+    fenced = engine or _engine_of(found, names)
+    connection = FenceConnection(fenced, found)
     ended: list[BaseException] = []
 
     @contextmanager
@@ -50,7 +50,7 @@ def transaction(
         ended.clear()
         with found.begin():
             try:
-                connection.open = found.connection(bind_arguments={"bind": database})
+                connection.open = found.connection(bind_arguments={"bind": fenced})
                 refuse_autocommit(connection.open)
                 watch(connection.open, ended.append)
                 yield

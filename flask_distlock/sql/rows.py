@@ -14,14 +14,13 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.web.nesting import block_waiting
 from distlock.web.rows import RowLock
-from flask_distlock.sql.open_transactions import inside_guard
-from flask_distlock.sql.sessions import SessionTransactions
+from flask_distlock.guarding.session import GuardTransactions, inside_guard
 
 
 class RowClient(Locks):
     """What ``locks["alias"]`` gives where the lock is a row of the bind *bind*."""
 
-    def __init__(self, guards: Locks, transactions: SessionTransactions, bind: str | None) -> None:
+    def __init__(self, guards: Locks, transactions: GuardTransactions, bind: str | None) -> None:
         super().__init__(guards._engine, guards.prefix, guards.timeout)
         self.place = guards.place
         self._guards = guards

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from flask import has_app_context
 from flask.globals import app_ctx
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session, SessionTransaction
 
 from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.passing import Again
 from distlock.fence.row import RolledBack
 from distlock.grant import Grant
-from flask_distlock.sql.beginning import beginnable
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-    from sqlalchemy.orm import Session
+from flask_distlock.sql.fence_row import fence_again, watch
 
 Left = Callable[[], float]
 
@@ -53,15 +51,14 @@ class Fences:
 
     def of(self, session: Session) -> tuple[Fenced, ...]:
         found = self._of.get(session, ())
-        if not found and has_app_context() and self._is_current(session):
-            found = self._in.get(app_ctx._get_current_object(), ())  # type: ignore[attr-defined]
-        return found
+        if found or not has_app_context():
+            return found
+        found = self._in.get(app_ctx._get_current_object(), ())  # type: ignore[attr-defined]
+        return found if found and self._is_current(session) else ()
 
     @contextmanager
     def passing(self, session: Session, fenced: Fenced) -> Iterator[None]:
         """Every transaction of *session* in the block passes *fenced*, too, and the first one has done so."""
-        from flask_distlock.sql.fence_row import watch
-
         context = app_ctx._get_current_object()  # type: ignore[attr-defined]
         self._of[session] = self._in[context] = (*self.of(session), fenced)
         watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
@@ -73,20 +70,18 @@ class Fences:
             rest = tuple(one for one in self._of.get(session, ()) if one is not fenced)
             self._of[session] = self._in[context] = rest
 
-    def begin(self, session: Session, database: Connection) -> None:
-        """*session* has begun a later transaction, on *database*."""
-        from flask_distlock.sql.fence_row import fence_again, watch
-
+    def begin(self, session: Session, connection: Connection) -> None:
+        """*session* has begun a later transaction, on *connection*."""
         for fenced in self.of(session):
-            if database.engine.pool is not fenced.engine.pool:
+            if connection.engine.pool is not fenced.engine.pool:
                 continue
             # What the view has committed is over, and another grant may have been there since.
             fenced.refused = None
             if fenced.over:
                 continue
-            watch(database, fenced.end)
+            watch(connection, fenced.end)
             try:
-                fence_again(session, database, fenced.grant, fenced.left)
+                fence_again(session, connection, fenced.grant, fenced.left)
             except (LockError, Again) as error:
                 # Reading does no harm, and the view's answer stands: it may have committed all that it wants.
                 fenced.refused = error
@@ -111,3 +106,30 @@ class Fences:
     def committed(self, session: Session) -> None:
         for fenced in self.of(session):
             fenced.over = fenced.grant.held_by_transaction
+
+
+@contextmanager
+def beginnable(session: Session) -> Iterator[None]:
+    """In the block `session.begin()` gives the open transaction, the first time it is called.
+
+    SQLAlchemy would say that one is begun already. The site has not: ``with db.session.begin():`` is how many
+    views write, and the fence has to be in their transaction.
+    """
+    if "begin" in vars(session):
+        # That of a guard around this one.
+        yield
+        return
+    begin, fenced = session.begin, session.get_transaction()
+
+    def first(nested: bool = False) -> SessionTransaction:
+        nonlocal fenced
+        mine, fenced = fenced, None
+        if not nested and mine is not None and mine is session.get_transaction():
+            return mine
+        return begin(nested)
+
+    session.begin = first  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del session.begin

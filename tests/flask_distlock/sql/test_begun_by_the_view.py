@@ -276,6 +276,6 @@ def test_a_session_that_was_used_before_anybody_watched_is_left_alone(shop: Shop
     """What it holds is not known."""
     with shop.app.app_context():
         shop.product()
-        shop.app.extensions["distlock"].sessions.changes.end(shop.db.session())
+        shop.app.extensions["distlock"].session.sessions.changes.end(shop.db.session())
         with pytest.raises(ConfigurationError, match=UNKNOWN), shop.locks.lock("printer"):
             pytest.fail("ran")

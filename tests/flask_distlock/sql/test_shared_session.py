@@ -50,7 +50,7 @@ def test_a_transaction_is_followed_for_its_own_app_and_not_once_for_each_that_wa
     for app in apps:
         assert app.test_client().post("/").text == "sold"
     # In the order of the apps: one transaction each.
-    assert told == [app.extensions["distlock"].sessions for app in apps]
+    assert told == [app.extensions["distlock"].session.sessions for app in apps]
     for app in apps:
         with app.app_context():
             db.engine.dispose()

@@ -1,19 +1,24 @@
-"""The end of a request: what it has kept is let go there, after every hook and teardown, whatever raised."""
+"""The whole of a request: what it keeps is let go at its end, after every hook and teardown, whatever raised.
+
+And what its guards hold goes with it to the thread in which Flask runs an async view.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, got_request_exception
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from distlock.blocks import apart
-from distlock.current_grants import Keeping, keeping
+from distlock.current_grants import Keeping, current_grants, keeping, passed_on
 from distlock.errors import LockError, LockLost
 from distlock.web.answers import ANSWERED
 from flask_distlock.exceptions import exception_for
-from flask_distlock.sql.kept_lock import KeptLock
+from flask_distlock.guarding.kept_lock import KeptLock
+from flask_distlock.private import put_around
 
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo
@@ -21,11 +26,18 @@ if TYPE_CHECKING:
 
     Start = tuple[str, list[tuple[str, str]], OptExcInfo | None]
 
+Async = Callable[..., Coroutine[Any, Any, Any]]
+
 
 def enclose(app: Flask) -> None:
     """Let the requests of *app* keep locks until the transactions under them have ended."""
     app.wsgi_app = _Enclosing(app, app.wsgi_app)  # type: ignore[method-assign]
-    process = app.process_response
+    put_around(app, "process_response", lambda process: _answering(app, process))
+    put_around(app, "async_to_sync", _passing_on)
+
+
+def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[[Response], Response]:
+    """*process*, whose lock errors are answered."""
 
     def process_response(response: Response) -> Response:
         try:
@@ -34,7 +46,28 @@ def enclose(app: Flask) -> None:
             # Flask would run all hooks again for an error of one of them.
             return app.make_response(app.handle_user_exception(error))
 
-    app.process_response = process_response  # type: ignore[method-assign]
+    return process_response
+
+
+def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async], Callable[..., Any]]:
+    """*run*, whose coroutines hold what the thread holds that waits for them."""
+
+    def async_to_sync(function: Async) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            mine = current_grants()
+            if not mine:
+                return run(function)(*args, **kwargs)
+
+            async def passing() -> Any:
+                with passed_on(mine):
+                    return await function(*args, **kwargs)
+
+            return run(passing)()
+
+        return call
+
+    return async_to_sync
 
 
 class _Enclosing:
@@ -58,9 +91,13 @@ class _Enclosing:
                 problem = error
             finally:
                 request.closed = True
-                kept = [one.kept for one in request.kept if isinstance(one.kept, KeptLock)]
-                for one in kept:
-                    one.end()
+                for one in request.kept:
+                    if isinstance(one.kept, KeptLock):
+                        one.kept.end()
+            if not request.kept:
+                # Nothing was kept, and the answer has gone out.
+                return content
+            kept = [one.kept for one in request.kept if isinstance(one.kept, KeptLock)]
             if problem is None and start.successful:
                 problem = next(filter(None, (one.problem() for one in kept)), None)
             if problem is None:

@@ -1,0 +1,125 @@
+"""The ``db.session`` of an app, if it has one: only then is SQLAlchemy there, and `flask_distlock.sql`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flask import Flask, appcontext_pushed, request
+
+from distlock.current_grants import CurrentGrant, current_grants
+from distlock.errors import ConfigurationError
+from distlock.grant import Grant
+from distlock.web.guard import Transactions
+from flask_distlock.private import put_around
+
+if TYPE_CHECKING:
+    from flask_distlock.sql.sessions import Sessions
+
+View = Callable[..., Any]
+
+
+class GuardTransactions(Transactions, Protocol):
+    """What one guard, or one block, does about the session."""
+
+    #: Whether the guard's call is that of a view.
+    is_view: bool
+    #: What its function has returned.
+    result: object
+
+    def keep(self, current: CurrentGrant, /) -> ExitStack | None:
+        """See `distlock.web.guard.Keep`."""
+
+    def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
+        """`keep`, for a block without a transaction of its own. *failed*: it ends because of an error."""
+
+
+class MakeTransactions(Protocol):
+    """Makes them. *where*: what messages call it. *outlives*: whether its lock may outlive the call."""
+
+    def __call__(self, where: str, is_view: bool, outlives: bool = True) -> GuardTransactions: ...
+
+
+class AppSession:
+    """The session of one app."""
+
+    def __init__(self) -> None:
+        #: What is known of it; None: the app has none yet.
+        self.sessions: Sessions | None = None
+        self.transactions: MakeTransactions = NoSession
+        self._mutex = threading.Lock()
+
+    def look_out(self, app: Flask) -> None:
+        """Watch the app's session from the first app context in which it is there."""
+        # There is no use of the session before that.
+        appcontext_pushed.connect(self.watch, app)
+
+        def noting_what_was_done(dispatch: View) -> View:
+            def dispatch_request(*args: Any) -> Any:
+                if self.sessions is not None:
+                    self.sessions.before_view(request._get_current_object())  # type: ignore[attr-defined]
+                return dispatch(*args)
+
+            return dispatch_request
+
+        put_around(app, "dispatch_request", noting_what_was_done)
+
+    def watch(self, app: Flask, **_: Any) -> None:
+        """Find the app's session, and follow what is written in it."""
+        session = getattr(app.extensions.get("sqlalchemy"), "session", None)
+        if session is (None if self.sessions is None else self.sessions.session):
+            # It may be replaced at any time, as in tests.
+            return
+        orm = sys.modules.get("sqlalchemy.orm")
+        if orm is None or not isinstance(session, orm.scoped_session):
+            return
+        from flask_distlock.sql.session_transactions import SessionTransactions
+        from flask_distlock.sql.sessions import Sessions
+
+        with self._mutex:
+            if self.sessions is None:
+                self.sessions = Sessions(session)
+                self.transactions = partial(SessionTransactions, self.sessions)
+            self.sessions.follow(session, app)
+
+    def roll_back(self) -> None:
+        """Roll back what this request has open in the session."""
+        if self.sessions is not None and (session := self.sessions.current()) is not None:
+            session.rollback()
+
+
+class NoSession:
+    """What a guard does where the app has no session: there is nothing that is begun, kept or fenced."""
+
+    def __init__(self, where: str, is_view: bool, outlives: bool = True) -> None:
+        self.is_view = is_view
+        self.result: object = None
+        self._where = where
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
+        """No transaction is open."""
+
+    def begin(
+        self, grant: Grant, fence: str | None, left: Callable[[], float]
+    ) -> AbstractContextManager[bool]:
+        if fence is not None:
+            raise ConfigurationError(
+                f"{self._where} has a fence, which needs the db.session of Flask-SQLAlchemy: write "
+                "'db.init_app(app)' before the first request, or leave fence= out."
+            )
+        return nullcontext(False)
+
+    def keep(self, current: CurrentGrant, /) -> None:
+        """Nothing outlives the call."""
+
+    def leave(self, current: CurrentGrant, /, failed: bool) -> None:
+        """Nothing outlives the block."""
+
+
+def inside_guard() -> bool:
+    """Whether a guard is around the running code, which has the transaction."""
+    return any(one.running for one in current_grants())

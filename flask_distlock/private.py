@@ -1,0 +1,109 @@
+"""All that we lean on of Flask, Werkzeug, SQLAlchemy and the libraries beside them, and that they may change.
+
+Some of it is documented, and said to be internal. Each function has a test that says where to look when it
+fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flask import Flask
+from flask.views import View, http_method_funcs
+from werkzeug.routing import BaseConverter
+from werkzeug.routing import Rule as Route
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.orm import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: The names of a `flask.views.MethodView` that answer requests.
+METHOD_NAMES: frozenset[str] = frozenset(http_method_funcs)
+
+_SAVEPOINTS = {"savepoint", "rollback_to_savepoint", "release_savepoint"}
+
+
+def views_of(app: Flask) -> dict[str, Callable[..., Any]]:
+    """The views of *app* by endpoint, as it calls them: what is put there is served."""
+    return app.view_functions
+
+
+def run_first(app: Flask, hook: Callable[[], None]) -> None:
+    """Run *hook* before all that `Flask.before_request` has registered."""
+    app.before_request_funcs.setdefault(None, []).insert(0, hook)
+
+
+def error_handlers_of(app: Flask) -> dict[type[Exception], Callable[[Any], Any]]:
+    """Those that *app* has for classes of exceptions, blueprints' apart: what is put there answers."""
+    return app.error_handler_spec[None][None]
+
+
+def may_change_arguments(app: Flask, endpoint: str) -> bool:
+    """Whether a ``url_value_preprocessor`` of *app*, or of a blueprint of *endpoint*, may change them."""
+    scopes: list[str | None] = [None]
+    blueprint = endpoint
+    while (blueprint := blueprint.rpartition(".")[0]) != "":
+        scopes.append(blueprint)
+    return any(app.url_value_preprocessors.get(scope) for scope in scopes)
+
+
+def put_around(app: Flask, name: str, around: Callable[[F], F]) -> None:
+    """Let *app* call what *around* makes of its method *name*, which it calls by that name itself."""
+    setattr(app, name, around(getattr(app, name)))
+
+
+def is_made_by_as_view(function: object) -> bool:
+    """Whether *function* is what `View.as_view` makes of a class, before the class's ``decorators``."""
+    return getattr(function, "__code__", None) in _MADE_BY_AS_VIEW and not hasattr(function, "__wrapped__")
+
+
+def has_own_as_view(cls: type[View]) -> bool:
+    """Whether *cls* makes its views by itself."""
+    return cls.as_view.__func__ is not View.as_view.__func__  # type: ignore[attr-defined]
+
+
+def answers_options(route: Route) -> bool:
+    """Whether Flask answers OPTIONS for *route*, and runs no view."""
+    return bool(getattr(route, "provide_automatic_options", False))
+
+
+def converters_of(route: Route) -> Mapping[str, BaseConverter]:
+    """What makes the arguments of *route*, by their names. Empty where Werkzeug does not tell."""
+    converters: Mapping[str, BaseConverter] = getattr(route, "_converters", {})
+    return converters
+
+
+def converts(converter: BaseConverter) -> bool:
+    """Whether *converter* may give something else than the text of the URL."""
+    return type(converter).to_python is not BaseConverter.to_python
+
+
+def is_of_smorest(handler: object) -> bool:
+    """Whether Flask-Smorest is what *handler*, one of an app's error handlers, comes from."""
+    return getattr(handler, "__module__", "").partition(".")[0] == "flask_smorest"
+
+
+def is_savepoint(context: Any) -> bool:
+    """Whether the statement of *context*, SQLAlchemy's, is one of ``session.begin_nested()``."""
+    statement = getattr(context.compiled, "statement", None)
+    return getattr(statement, "__visit_name__", "") in _SAVEPOINTS
+
+
+def listeners_at_begin(session: Session | None, engine: Engine) -> Iterable[Callable[..., Any]]:
+    """What hears that *session*, or a connection of *engine*, begins a transaction, and may read in it."""
+    if session is not None:
+        yield from session.dispatch.after_begin
+    yield from engine.dispatch.begin
+    yield from engine.pool.dispatch.checkout
+
+
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    return (each for each in code.co_consts if isinstance(each, CodeType))
+
+
+#: It makes one of two functions.
+_MADE_BY_AS_VIEW = frozenset(_codes_in(View.as_view.__func__.__code__))  # type: ignore[attr-defined]

@@ -1,0 +1,240 @@
+"""What is private to other libraries is used in one file, and each use fails here when it no longer holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flask_smorest
+import pytest
+from flask import Blueprint, Flask
+from flask.views import MethodView, View
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.orm import Session
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import IntegerConverter, UnicodeConverter
+
+import flask_distlock
+from flask_distlock import private
+
+LOOK = "Look at flask_distlock/private.py: "
+
+
+@pytest.fixture
+def app() -> Flask:
+    app = Flask(__name__)
+    app.testing = True
+    return app
+
+
+class Buy(MethodView):
+    def post(self) -> str:
+        return "sold"
+
+
+def test_what_is_put_among_the_views_is_served(app: Flask) -> None:
+    app.add_url_rule("/", "buy", lambda: "plain")
+    private.views_of(app)["buy"] = lambda: "guarded"
+    assert app.test_client().get("/").text == "guarded", (
+        LOOK + "Flask no longer serves what stands in view_functions, where rules put their guards."
+    )
+
+
+def test_a_hook_is_run_before_those_that_were_registered_earlier(app: Flask) -> None:
+    ran: list[str] = []
+    app.before_request(lambda: ran.append("theirs"))
+    private.run_first(app, lambda: ran.append("ours"))
+    app.test_client().get("/")
+    assert ran == ["ours", "theirs"], (
+        LOOK + "Flask no longer runs before_request_funcs[None] in their order: a hook of the site might "
+        "hide that a guard is misplaced."
+    )
+
+
+def test_what_is_put_among_the_error_handlers_answers(app: Flask) -> None:
+    def view() -> str:
+        raise KeyError
+
+    app.add_url_rule("/", "buy", view)
+    private.error_handlers_of(app)[KeyError] = lambda error: "handled"
+    assert app.test_client().get("/").text == "handled", (
+        LOOK + "Flask no longer asks error_handler_spec[None][None], where lock errors have their answer."
+    )
+
+
+@pytest.mark.parametrize("where", ["nowhere", "app", "blueprint", "other blueprint"])
+def test_what_may_change_the_arguments_of_a_route_is_seen(app: Flask, where: str) -> None:
+    outer, inner, other = (Blueprint(name, __name__) for name in ("outer", "inner", "other"))
+    {"app": app, "blueprint": outer, "other blueprint": other}.get(where, Flask("x")).url_value_preprocessor(
+        lambda endpoint, values: None
+    )
+    outer.register_blueprint(inner)
+    app.register_blueprint(outer)
+    app.register_blueprint(other)
+    assert private.may_change_arguments(app, "outer.inner.buy") == (where in {"app", "blueprint"}), (
+        LOOK + "Flask keeps url_value_preprocessors elsewhere: names would be checked against arguments that "
+        "views don't get."
+    )
+
+
+@pytest.mark.parametrize("name", ["dispatch_request", "process_response", "async_to_sync"])
+def test_the_app_calls_what_is_put_around_its_methods(app: Flask, name: str) -> None:
+    async def view() -> str:
+        return "sold"
+
+    called: list[str] = []
+
+    def around(method: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            called.append(name)
+            return method(*args)
+
+        return noted
+
+    private.put_around(app, name, around)
+    app.add_url_rule("/", "buy", view)
+    assert app.test_client().get("/").text == "sold"
+    assert called, LOOK + f"Flask no longer calls app.{name}(), around which a guard has to stand."
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_what_as_view_makes_is_known(every: bool) -> None:
+    class Plain(Buy):
+        init_every_request = every
+
+    def wrapped(view: Any) -> Any:
+        return lambda **arguments: view(**arguments)
+
+    class Decorated(Plain):
+        decorators = [wrapped]
+
+    known = [private.is_made_by_as_view(cls.as_view("buy")) for cls in (Plain, Decorated)]
+    assert known == [True, False], (
+        LOOK + "View.as_view makes its views otherwise: guards on classes would not be compared with routes."
+    )
+    assert not private.is_made_by_as_view(lambda: None)
+
+
+def test_a_class_that_makes_its_views_by_itself_is_known() -> None:
+    class Itself(Buy):
+        @classmethod
+        def as_view(cls, name: str, *args: Any, **kwargs: Any) -> Any:
+            return lambda: "sold"
+
+    assert [private.has_own_as_view(cls) for cls in (View, Buy, Itself)] == [False, False, True], (
+        LOOK + "as_view is no classmethod any more: the decorators of such classes would lock nothing."
+    )
+
+
+def test_the_names_of_methods_that_answer_are_known() -> None:
+    methods = Buy.methods or set()
+    assert {"post"} == private.METHOD_NAMES & set(vars(Buy)) == {name.lower() for name in methods}, (
+        LOOK + "flask.views.http_method_funcs no longer says which methods of a MethodView answer."
+    )
+
+
+def test_that_flask_answers_options_is_known(app: Flask) -> None:
+    app.add_url_rule("/", "one", lambda: "")
+    app.add_url_rule("/all", "all", lambda: "", methods=["OPTIONS"])
+    known = {route.endpoint: private.answers_options(route) for route in app.url_map.iter_rules()}
+    assert (known["one"], known["all"]) == (True, False), (
+        LOOK + "Flask marks otherwise for which routes it answers OPTIONS: a guard that locks nothing else "
+        "would not be refused."
+    )
+
+
+def test_the_converters_of_a_route_are_known(app: Flask) -> None:
+    app.add_url_rule("/<int:id>/<sku>", "buy", lambda id, sku: "")
+    (route,) = app.url_map.iter_rules("buy")
+    converters = private.converters_of(route)
+    assert {name: type(one) for name, one in converters.items()} == {
+        "id": IntegerConverter,
+        "sku": UnicodeConverter,
+    }, (
+        LOOK + "Werkzeug keeps the converters of a route elsewhere than in _converters: a bare <sku> over "
+        "text would not be refused."
+    )
+    assert [private.converts(one) for one in converters.values()] == [True, False], (
+        LOOK + "Werkzeug's converters convert by another method than to_python."
+    )
+
+
+def test_a_site_with_smorest_is_known(app: Flask) -> None:
+    app.config.update(API_TITLE="Shop", API_VERSION="1", OPENAPI_VERSION="3.0.2")
+    assert not private.is_of_smorest(private.error_handlers_of(app).get(HTTPException))
+    flask_smorest.Api(app)
+    assert private.is_of_smorest(private.error_handlers_of(app).get(HTTPException)), (
+        LOOK + "Flask-Smorest handles HTTPException otherwise: its answers would lose our code."
+    )
+
+
+def test_the_statements_of_savepoints_are_known() -> None:
+    engine, known = create_engine("sqlite://"), []
+
+    @event.listens_for(engine, "after_cursor_execute")
+    def note(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        known.append((statement.split()[0], private.is_savepoint(context)))
+
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        connection.begin_nested().commit()
+        connection.begin_nested().rollback()
+        connection.exec_driver_sql("SELECT 1")
+    engine.dispose()
+    kinds = [True] * 4
+    assert known == [
+        ("SELECT", False),
+        *zip(("SAVEPOINT", "RELEASE", "SAVEPOINT", "ROLLBACK"), kinds, strict=True),
+        ("SELECT", False),
+    ], (
+        LOOK + "SQLAlchemy compiles savepoints of other elements: a savepoint would count as something that "
+        "the code has set."
+    )
+
+
+@pytest.mark.parametrize("what", ["after_begin", "begin", "checkout"])
+def test_what_hears_that_a_transaction_begins_is_known(what: str) -> None:
+    engine = create_engine("sqlite://")
+    session = Session(engine)
+
+    def listener(*args: Any) -> None: ...
+
+    assert listener not in private.listeners_at_begin(session, engine)
+    event.listen(session if what == "after_begin" else engine, what, listener)
+    assert listener in private.listeners_at_begin(session, engine), (
+        LOOK + f"SQLAlchemy keeps the listeners of {what!r} elsewhere: what they read before the fence would "
+        "be older than its wait, and nothing would say so."
+    )
+    session.close()
+    engine.dispose()
+
+
+def test_no_other_file_uses_what_is_private() -> None:
+    names = (
+        "view_functions",
+        "before_request_funcs",
+        "error_handler_spec",
+        "url_value_preprocessors",
+        "provide_automatic_options",
+        "http_method_funcs",
+        "_converters",
+        "to_python",
+        r"as_view\.__func__",
+        r"\.dispatch\.",
+        "__visit_name__",
+        "__code__",
+        "co_flags",
+        "__closure__",
+    )
+    package = Path(flask_distlock.__file__).parent
+    private_names = re.compile("|".join(names))
+    found = [
+        f"{path.relative_to(package)}: {line.strip()}"
+        for path in sorted(package.rglob("*.py"))
+        for line in path.read_text().splitlines()
+        # What messages tell a user is no use.
+        if private_names.search(re.sub(r'f?"[^"]*"', "", line)) and path.name != "private.py"
+    ]
+    assert not found, f"Use a function of flask_distlock/private.py: {found}"
