@@ -1,0 +1,113 @@
+"""What the backends lean on although it is private, all of it kazoo's, is there, and stands in one file."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.handlers import threading as handlers
+from kazoo.protocol.connection import ConnectionHandler
+
+from distlock.backends import redis, zookeeper
+from distlock.backends.zookeeper import wire
+
+#: The methods that we override, with the parameters that kazoo gives them.
+OVERRIDDEN = [
+    (ConnectionHandler, "_connect_loop", ["self", "retry"]),
+    (ConnectionHandler, "_expand_client_hosts", ["self"]),
+    (ConnectionHandler, "_invoke", ["self", "timeout", "request", "xid"]),
+    (ConnectionHandler, "_read_response", ["self", "header", "buffer", "offset"]),
+    (ConnectionHandler, "_read_socket", ["self", "read_timeout"]),
+    (ConnectionHandler, "_send_request", ["self", "read_timeout", "connect_timeout"]),
+    (handlers.SequentialThreadingHandler, "start", ["self"]),
+    (handlers.SequentialThreadingHandler, "create_connection", ["self", "args", "kwargs"]),
+]
+#: The methods that we call.
+CALLED = [
+    (KazooClient, "_call", ["self", "request", "async_object"]),
+    (KazooClient, "_session_callback", ["self", "state"]),
+]
+#: What we read, of a client, of its connection and of its handler.
+OF_THE_CLIENT = ["_conn_retry", "_connection", "_live", "_pending", "_session_id", "_stopped"]
+OF_THE_CONNECTION = ["_socket", "_read_sock", "_write_sock"]
+OF_THE_HANDLER = ["_workers", "callback_queue", "completion_queue"]
+#: Of its modules.
+OF_THE_MODULE = ["_STOP"]
+
+
+def gone(owner: str, name: str) -> str:
+    return (
+        f"kazoo {version('kazoo')} has no {owner}.{name} as {wire.__file__} knows it. Find what does now "
+        "what that is for, or forbid this version in pyproject.toml."
+    )
+
+
+def source(owner: object) -> str:
+    module = inspect.getmodule(owner)
+    assert module is not None
+    return inspect.getsource(module)
+
+
+def private(path: Path) -> set[str]:
+    """The private names in a file, but those that its own classes and functions bring along."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    used, own = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            used.add(node.attr)
+            if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+                own.add(node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+            own.update(target.id for target in targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("kazoo"):
+            used.update(alias.name for alias in node.names)
+    return {name for name in used - own if name.startswith("_") and not name.startswith("__")}
+
+
+@pytest.mark.parametrize(("owner", "name", "parameters"), [*OVERRIDDEN, *CALLED])
+def test_kazoo_has_the_method(owner: type, name: str, parameters: list[str]) -> None:
+    method = getattr(owner, name, None)
+    assert method is not None, gone(owner.__name__, name)
+    assert list(inspect.signature(method).parameters) == parameters, gone(owner.__name__, name)
+
+
+@pytest.mark.parametrize(("owner", "name"), [(owner, name) for owner, name, _ in OVERRIDDEN])
+def test_kazoo_calls_the_method_that_we_override(owner: type, name: str) -> None:
+    callers = source(ConnectionHandler) + source(KazooClient)
+    assert re.search(rf"\.{name}\b", callers), gone(owner.__name__, name)
+
+
+def test_kazoo_has_what_we_read() -> None:
+    client = KazooClient()
+    for name in OF_THE_CLIENT:
+        assert hasattr(client, name), gone("KazooClient", name)
+    for name in OF_THE_CONNECTION:
+        assert hasattr(client._connection, name), gone("ConnectionHandler", name)
+    for name in OF_THE_HANDLER:
+        assert hasattr(client.handler, name), gone("SequentialThreadingHandler", name)
+    for name in OF_THE_MODULE:
+        assert hasattr(handlers, name), gone("handlers.threading", name)
+
+
+def test_what_is_pending_is_numbered() -> None:
+    # We compare the third part with the number of an answer.
+    assert "_pending.append((request, async_object, xid))" in source(ConnectionHandler), gone(
+        "KazooClient", "_pending"
+    )
+
+
+def test_what_is_private_stands_in_one_file() -> None:
+    listed = {name for _, name, _ in CALLED}
+    listed |= {*OF_THE_CLIENT, *OF_THE_CONNECTION, *OF_THE_HANDLER, *OF_THE_MODULE}
+    for folder in (Path(zookeeper.__file__).parent, Path(redis.__file__).parent):
+        for path in folder.glob("*.py"):
+            used = private(path)
+            assert used <= (listed if path == Path(wire.__file__) else set()), path
