@@ -118,10 +118,14 @@ class MemoryService:
             return held
 
     def leave(self, backend: MemoryBackend) -> None:
-        """The backend was closed: it waits for nothing any more."""
+        """The backend was closed: it waits for nothing any more, and takes no lock that came to it."""
         with self.mutex:
             for key, record in list(self.records.items()):
                 record.queue = [entry for entry in record.queue if entry.backend is not backend]
+                owner = record.owner
+                if owner is not None and owner.backend is backend and not record.acknowledged:
+                    record.owner = None
+                    self._hand_over(record)
                 self._tidy(key, record)
 
     def _current(self, key: str) -> Record:
@@ -161,9 +165,7 @@ _services_mutex = threading.RLock()
 class MemoryBackend:
     """One process's side of the service that its URL names."""
 
-    capabilities = Capabilities(
-        several_processes=False, several_hosts=False, lease=True, survives_restart=False, fair=True
-    )
+    capabilities = Capabilities(lease=True, fence=True)
 
     def __init__(self, url: str, service: MemoryService | None = None) -> None:
         if service is None:

@@ -21,6 +21,7 @@ those of the backend.
 from __future__ import annotations
 
 from distlock.testing.carts import CartConformance
+from distlock.testing.closing import CloseConformance
 from distlock.testing.floors import FloorConformance
 from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
 from distlock.testing.protocol import LeaseConformance, ProtocolConformance
@@ -29,6 +30,7 @@ from distlock.testing.troubles import TroubleConformance
 
 __all__ = [
     "CartConformance",
+    "CloseConformance",
     "FloorConformance",
     "LeaseConformance",
     "ProcessConformance",

@@ -216,17 +216,6 @@ class ProtocolConformance(ProtocolFixtures):
         three.queued(ask(key))
         two.held(second)
 
-    def test_a_client_that_closes_waits_no_more(
-        self, one: Contender, two: Contender, three: Contender, key: str
-    ) -> None:
-        first, third = ask(key), ask(key)
-        one.held(first)
-        two.queued(ask(key))
-        three.queued(third)
-        two.backend.close()
-        one.backend.release(first)
-        three.until_held(third)
-
     # -- repetition ------------------------------------------------------------------------------
 
     def test_asking_again_while_holding_gives_the_same_hold(self, one: Contender, key: str) -> None:

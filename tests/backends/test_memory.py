@@ -20,6 +20,10 @@ class TestFloor(conformance.FloorConformance):
     pass
 
 
+class TestClose(conformance.CloseConformance):
+    pass
+
+
 class TestThreads(conformance.ThreadConformance):
     pass
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+import weakref
 from typing import Any
 
 from distlock.backends.base import Ask, Held, Queued
 from distlock.backends.memory import WINDOW, Entry, MemoryBackend, MemoryService, Record
+from distlock.errors import BackendUnavailable
 
 _services: dict[tuple[type, str], MemoryService] = {}
 
@@ -193,3 +196,49 @@ class ReleaseTwicePopsTwice(MemoryBackend):
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         super().release(ask)
         return True
+
+
+class CloseKeepsADescriptor(MemoryBackend):
+    def request(self, ask: Ask, deadline: float = math.inf) -> Any:
+        weakref.finalize(self, os.close, os.open(os.devnull, os.O_RDONLY))
+        return super().request(ask)
+
+
+@planted
+class CloseKeepsAHandOver(MemoryService):
+    """What came to the backend while it left is acknowledged by nobody, and given on by nobody."""
+
+    def leave(self, backend: MemoryBackend) -> None:
+        for record in self.records.values():
+            record.queue = [entry for entry in record.queue if entry.backend is not backend]
+
+
+class CloseKeepsTheQueue(MemoryBackend):
+    def close(self) -> None: ...
+
+
+class ClosedForEver(MemoryBackend):
+    closed = False
+
+    def request(self, ask: Ask, deadline: float = math.inf) -> Any:
+        if self.closed:
+            raise BackendUnavailable("It was closed.")
+        return super().request(ask)
+
+    def close(self) -> None:
+        super().close()
+        self.closed = True
+
+
+class ClosingTwiceFails(MemoryBackend):
+    def close(self) -> None:
+        super().close()
+        del self.service
+
+
+class ClosingConnects(MemoryBackend):
+    """As a close does that says goodbye on a connection which it opens for that."""
+
+    def close(self) -> None:
+        super().close()
+        weakref.finalize(self, os.close, os.open(os.devnull, os.O_RDONLY))

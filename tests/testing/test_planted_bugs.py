@@ -36,6 +36,12 @@ IN_THE_SERVICE = {
     "AnybodyRaisesFloors": "only_the_holder_raises_a_floor",
     "EveryRaiseIsANewFence": "raising_a_floor_again_changes_nothing",
     "NamesFold": "different_names_are_different_locks",
+    "CloseKeepsADescriptor": "a_close_leaves_nothing_open",
+    "CloseKeepsAHandOver": "a_close_leaves_nothing_open",
+    "CloseKeepsTheQueue": "a_closed_backend_waits_no_more",
+    "ClosedForEver": "a_closed_backend_begins_anew_with_the_next_call",
+    "ClosingTwiceFails": "closing_again_does_nothing",
+    "ClosingConnects": "an_unused_backend_closes",
 }
 
 #: A bug above the backend, and the test of the kit that kills it.
@@ -86,6 +92,9 @@ def plant(monkeypatch):
         getattr(planted_in_engine, bug)(monkeypatch)
 
 class TestService(Options, conformance.ProtocolConformance, conformance.LeaseConformance):
+    pass
+
+class TestClose(Options, conformance.CloseConformance):
     pass
 
 class TestFloor(Options, conformance.FloorConformance):

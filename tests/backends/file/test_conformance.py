@@ -27,6 +27,10 @@ class TestFloor(conformance.FloorConformance):
     pass
 
 
+class TestClose(conformance.CloseConformance):
+    pass
+
+
 class TestThreads(conformance.ThreadConformance):
     pass
 

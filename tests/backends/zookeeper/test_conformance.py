@@ -16,6 +16,10 @@ class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance
     pass
 
 
+class TestClose(conformance.CloseConformance):
+    pass
+
+
 class TestThreads(conformance.ThreadConformance):
     pass
 
