@@ -107,6 +107,11 @@ class Grant(ABC):
         """Whether the lock is a row that the open transaction has locked: it ends with that."""
         return False
 
+    @property
+    def unnumbered_by(self) -> str | None:
+        """The backend, if that declares no growing numbers: then the fence tells nothing. Else None."""
+        return None
+
     def _vouch(self) -> None:
         """A fenced transaction was committed under it: what was done stands, whatever became of the lock."""
         _committed.add(self)
@@ -186,6 +191,11 @@ class NameGrant(Grant):
     def seals(self) -> Mapping[str, str]:
         # The token itself stays here: a process that has it could release the lock.
         return {self.name: hashlib.blake2b(self._hold.ask.token.encode(), digest_size=16).hexdigest()}
+
+    @property
+    def unnumbered_by(self) -> str | None:
+        backend = self._engine.backend
+        return None if backend.capabilities.fence else type(backend).__qualname__
 
     @property
     def released(self) -> bool:

@@ -48,6 +48,10 @@ class GrantWrapper(Grant):
     def held_by_transaction(self) -> bool:
         return self._grant.held_by_transaction
 
+    @property
+    def unnumbered_by(self) -> str | None:
+        return self._grant.unnumbered_by
+
     def remaining(self) -> float:
         return self._grant.remaining()
 

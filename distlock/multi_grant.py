@@ -48,6 +48,10 @@ class MultiGrant(Grant):
     def parts(self) -> Mapping[str, Grant]:
         return {grant.names[0]: grant for grant in self._grants}
 
+    @property
+    def unnumbered_by(self) -> str | None:
+        return self._grants[0].unnumbered_by
+
     def remaining(self) -> float:
         return min(grant.remaining() for grant in self._grants)
 

@@ -7,20 +7,12 @@ import functools
 import inspect
 import re
 from importlib import import_module
+from typing import cast
 
-from distlock.backends.base import Backend
+from distlock.backends.base import Backend, Capabilities
+from distlock.backends.known import BUILT_IN, Home, home_of, known
 from distlock.errors import ConfigurationError
 from distlock.extras import remedy
-
-#: URL scheme -> where its backend lives, and the extra that brings what it needs.
-SCHEMES = {
-    "memory": ("distlock.backends.memory:MemoryBackend", None),
-    "file": ("distlock.backends.file:FileBackend", None),
-    "redis": ("distlock.backends.redis:RedisBackend", "redis"),
-    "rediss": ("distlock.backends.redis:RedisBackend", "redis"),
-    "unix": ("distlock.backends.redis:RedisBackend", "redis"),
-    "zookeeper": ("distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper"),
-}
 
 #: What `distlock.connect` takes itself. Misspelled it arrives here, as an option of the backend.
 _OF_CONNECT = (
@@ -44,6 +36,15 @@ def scheme_of(url: str) -> str:
     return found[1].lower() if found else ""
 
 
+@functools.lru_cache(maxsize=64)
+def capabilities_of(scheme: str) -> Capabilities:
+    """What the backend *scheme*, which may be a dotted path, declares that it can do.
+
+    Raises `ConfigurationError` as `create` does.
+    """
+    return class_of(scheme).capabilities
+
+
 def create(url: str, backend: str | None = None, **options: object) -> Backend:
     """Make the backend that *url* names.
 
@@ -52,32 +53,7 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
     missing extra or an unknown option; connects to nothing.
     """
     scheme = backend or scheme_of(url)
-    if scheme in SCHEMES:
-        path, extra = SCHEMES[scheme]
-    elif "." in scheme:
-        path, extra = ":".join(scheme.rsplit(".", 1)), None
-    elif "database" in {scheme, url}:
-        raise ConfigurationError(
-            "The backend 'database' can't be connected to: its lock is a row, and is held as long as the "
-            "transaction of a Django or Flask view. Write it in the settings: "
-            'DISTLOCK = {"default": {"BACKEND": "database"}}.'
-        )
-    else:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise ConfigurationError(
-            f"No lock service is known as {scheme!r}. Known are {known} or a dotted path."
-            if scheme
-            else f"The URL of the lock service has no scheme. Known are {known}, as in redis://localhost:6379/0."
-        )
-    module, _, name = path.partition(":")
-    try:
-        factory = getattr(import_module(module), name)
-    except ImportError as error:
-        what_to_do = remedy(extra) if extra else "Check the dotted path."
-        raise ConfigurationError(f"The {scheme} backend needs {error.name or error}. {what_to_do}") from error
-    except AttributeError as error:
-        raise ConfigurationError(f"{module} has no {name}: check the dotted path of the backend.") from error
-    _refuse_other(path, factory)
+    factory = class_of(scheme, url)
     accepted = [
         parameter.name
         for parameter in inspect.signature(factory).parameters.values()
@@ -91,7 +67,8 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
             f"The {scheme} backend has no option {unknown[0]!r}. {hint}It takes: {takes}."
         )
     try:
-        made: Backend = factory(url, **options)
+        # That it takes a URL and options is what the protocol can't say of a class.
+        made: Backend = factory(url, **options)  # type: ignore[call-arg]
     except ValueError:
         # The cause would quote the URL, and with it the password.
         raise ConfigurationError(
@@ -99,15 +76,72 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
             f"{scheme}://[::1]; special characters of a password are written as %XX."
         ) from None
     except TypeError as error:
+        path = f"{factory.__module__}.{factory.__qualname__}"
         raise ConfigurationError(f"{path} cannot be made of a URL and options: {error}.") from error
     return made
 
 
-def _refuse_other(path: str, one: object) -> None:
+def class_of(scheme: str, url: str = "") -> type[Backend]:
+    """The class of the backend *scheme*, which may be a dotted path, imported.
+
+    *url*: where the scheme comes from, if it does. Raises `ConfigurationError`.
+    """
+    home = home_of(scheme)
+    if home is None:
+        raise _unknown(scheme, url)
+    module, _, name = home.path.partition(":")
+    try:
+        found: object = import_module(module)
+    except ImportError as error:
+        missing = error.name or error
+        raise ConfigurationError(f"The {scheme} backend needs {missing}. {_what_to_do(home)}") from error
+    except Exception as error:
+        raise ConfigurationError(
+            f"The {scheme} backend can't be used: to import {module} raised {error!r}. {_what_to_do(home)}"
+        ) from error
+    for step in name.split("."):
+        found = getattr(found, step, None)
+    if found is None:
+        raise ConfigurationError(f"{module} has no {name!r}. {_what_to_do(home)}")
+    return _checked(f"{module}.{name}", found)
+
+
+def _what_to_do(home: Home) -> str:
+    if home.extra is not None:
+        return remedy(home.extra)
+    if home.distribution is not None:
+        return f"It is the distribution {home.distribution!r} that offers it: repair or uninstall that one."
+    return "Check the dotted path of the backend."
+
+
+def _unknown(scheme: str, url: str) -> ConfigurationError:
+    if "database" in {scheme, url}:
+        return ConfigurationError(
+            "The backend 'database' can't be connected to: its lock is a row, and is held as long as the "
+            "transaction of a Django or Flask view. Write it in the settings: "
+            'DISTLOCK = {"default": {"BACKEND": "database"}}.'
+        )
+    schemes = ", ".join(f"{name}://" for name in known())
+    if scheme:
+        return ConfigurationError(
+            f"No lock service is known as {scheme!r}. Known are {schemes} or a dotted path."
+        )
+    return ConfigurationError(
+        f"The URL of the lock service has no scheme. Known are {schemes}, as in redis://localhost:6379/0."
+    )
+
+
+def _checked(path: str, one: object) -> type[Backend]:
     """Raise `ConfigurationError` if *one*, which *path* names, makes no backends."""
     if not isinstance(one, type) or not all(hasattr(one, method) for method in _METHODS):
         raise ConfigurationError(
-            f"{path.replace(':', '.')} is no backend of distlock: it is not a class with the methods of "
-            f"distlock.backends.base.Backend. Those that come with distlock are written as a word: "
-            f"{', '.join(SCHEMES)}."
+            f"{path} is no backend of distlock: it is not a class with the methods of "
+            "distlock.backends.base.Backend. Those that come with distlock are written as a word: "
+            f"{', '.join(BUILT_IN)}."
         )
+    if not isinstance(getattr(one, "capabilities", None), Capabilities):
+        raise ConfigurationError(
+            f"{path} is no backend of distlock: it does not say what it can do. Write 'capabilities = "
+            "Capabilities(…)' in its class, with the one of distlock.backends.base."
+        )
+    return cast("type[Backend]", one)

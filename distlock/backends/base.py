@@ -10,21 +10,46 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol, runtime_checkable
+
+from distlock.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a lock service can do. Asking for what it can't is refused when configured, not when used."""
+    """What a lock service can do beyond the protocol, declared by the class of its backend.
 
-    several_processes: bool
-    several_hosts: bool
-    #: A hold has a lifetime that ends by itself unless it is renewed.
-    lease: bool
-    #: Holds and queue outlive a restart of the lock service.
-    survives_restart: bool
-    #: Processes are served in the order of their asks.
-    fair: bool
+    Asking for what it can't do is refused when it is configured: see `refuse_lacking`. One more capability is
+    a field here that is False where a backend says nothing, with its line in `_LACKING`, and asked for
+    wherever a user may wish for it.
+    """
+
+    #: Other processes are kept out, too.
+    several_processes: bool = False
+    #: A hold has a lifetime that ends by itself unless it is renewed. Elsewhere a `ttl` has no meaning: a
+    #: hold ends with its process.
+    lease: bool = False
+    #: Later holds of a key have larger numbers, so that fences can be made of them.
+    fence: bool = False
+
+
+#: Capability -> what is missing without it, and what to do.
+_LACKING = {
+    "fence": (
+        "its later locks have no larger numbers, by which a database could tell them from earlier ones",
+        "Leave the fence out, or name another lock service, such as redis://.",
+    ),
+}
+
+
+def refuse_lacking(backend: str, capabilities: Capabilities, capability: str, wish: str) -> None:
+    """Raise `ConfigurationError` unless the *capabilities* of *backend* have the one that is wished for.
+
+    *wish*: what the user wrote, for the message.
+    """
+    if not getattr(capabilities, capability):
+        why, remedy = _LACKING[capability]
+        raise ConfigurationError(f"{wish} can't be had from the backend {backend!r}: {why}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +112,10 @@ class Backend(Protocol):
     more: the call ends by then, however the service behaves, connecting and repetitions included.
     """
 
-    capabilities: Capabilities
+    capabilities: ClassVar[Capabilities]
 
     def open(self, sink: Sink) -> None:
-        """Take the sink. Connects to nothing."""
+        """Take the sink. Called once, before anything else; connects to nothing."""
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         """Ask, ask again (the poll), acknowledge: `Held` as soon and as long as the hold is *ask.token*'s.
@@ -122,7 +147,27 @@ class Backend(Protocol):
         """Whether anybody holds *key* just now."""
 
     def close(self) -> None:
-        """Drop connections, threads and what this client still queues for. It may be opened again."""
+        """Leave every queue, and drop what was opened: no connection, descriptor or thread is left. A lock
+        that was handed over to it meanwhile goes on to the next.
+
+        Bounded in time, also where the lock service does not answer. A call that is under way ends, with its
+        answer or with `BackendUnavailable`. What this backend holds ends at once or with its lease: whoever
+        wants to be sure releases it before.
+
+        A second close does nothing. The next call begins anew, as the first one after `open` did, with the
+        same sink; what was asked for before the close is not queued for any more.
+        """
 
     def after_fork(self) -> None:
         """In a forked child: forget everything inherited, close nothing that the parent still uses."""
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A backend that can tell on this host, before its first use, that this will fail."""
+
+    @staticmethod
+    def refuse_unusable(url: str) -> None:
+        """Raise what the first use of *url* by this user would raise: `ConfigurationError`, or
+        `BackendUnavailable` for what may pass. Asks no lock service, and makes nothing.
+        """

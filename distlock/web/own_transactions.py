@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 
+from distlock.backends.base import Capabilities, refuse_lacking
 from distlock.clock import now
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
@@ -20,13 +21,16 @@ def time_left(grant: Grant) -> Callable[[], float]:
 def refuse_unfit(call: str, grant: Grant) -> None:
     """Raise `ConfigurationError` where *call* can't begin a transaction under *grant*.
 
-    In a coroutine a database would stop the whole event loop. A lock that is a row has one already.
+    In a coroutine a database would stop the whole event loop. A lock that is a row has one already, and one
+    of a lock service that does not number its locks can't be fenced.
     """
     if grant.held_by_transaction:
         raise ConfigurationError(
             f"The lock {', '.join(map(repr, grant.names))} is a row, and this block is its transaction "
             f"already: leave {call} out."
         )
+    if grant.unnumbered_by is not None:
+        refuse_lacking(grant.unnumbered_by, Capabilities(), "fence", call)
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -35,9 +35,7 @@ _WITH = "A row is locked as long as a transaction: write 'with locks.lock(…):'
 class _ThisProcess:
     """For the engine: nobody but this process wants anything."""
 
-    capabilities = Capabilities(
-        several_processes=False, several_hosts=False, lease=False, survives_restart=False, fair=True
-    )
+    capabilities = Capabilities()
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distlock.backends.base import refuse_lacking
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told
 from distlock.web.settings.aliases import AliasSettings
@@ -13,6 +14,8 @@ def fence_for(settings: AliasSettings, told: Told) -> bool | str:
     Raises `ConfigurationError` if the guard was told what its backend can't do.
     """
     if settings.scheme != "database":
+        if told.fence:
+            refuse_lacking(settings.scheme, settings.capabilities, "fence", str(told))
         return settings.fence if told.fence is None else told.fence
     if told.ttl is not None:
         raise ConfigurationError(

@@ -145,8 +145,9 @@ def _check_placement(route: Route) -> Iterator[CheckMessage]:
 
 def _check_backends(setting: object) -> Iterator[CheckMessage]:
     for alias, one in read(setting).items():
-        yield from _check_backend(one)
-        if one.scheme in {"memory", "dummy"} and not settings.DEBUG:
+        errors = list(_check_backend(one))
+        yield from errors
+        if not errors and not settings.DEBUG and not one.capabilities.several_processes:
             yield Caution(
                 f"DISTLOCK[{alias!r}] uses the {one.scheme} backend, which keeps no other process out.",
                 hint="Outside of tests use a lock service that all servers share.",

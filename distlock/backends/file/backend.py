@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.file import usable
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.presence import Presence
@@ -33,9 +34,9 @@ class FileBackend:
     *ack_window* is how many seconds a process has to take a lock that came to it.
     """
 
-    capabilities = Capabilities(
-        several_processes=True, several_hosts=False, lease=False, survives_restart=False, fair=True
-    )
+    capabilities = Capabilities(several_processes=True, fence=True)
+    #: It is one that looks ahead: see `distlock.backends.base.LooksAhead`.
+    refuse_unusable = staticmethod(usable.refuse_unusable)
 
     def __init__(self, url: str, *, busy_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._patience = check_seconds("busy_timeout", busy_timeout, most=60)

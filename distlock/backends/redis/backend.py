@@ -47,14 +47,7 @@ class RedisBackend:
     *client_name* is what ``CLIENT LIST`` shows. Times are in seconds.
     """
 
-    capabilities = Capabilities(
-        several_processes=True,
-        several_hosts=True,
-        lease=True,
-        # It does with AOF and appendfsync always, which we cannot count on.
-        survives_restart=False,
-        fair=True,
-    )
+    capabilities = Capabilities(several_processes=True, lease=True, fence=True)
 
     def __init__(
         self,

@@ -39,9 +39,7 @@ class ZooKeeperBackend:
     *ack_window* is what a hand-over is worth until it is acknowledged. Times are in seconds.
     """
 
-    capabilities = Capabilities(
-        several_processes=True, several_hosts=True, lease=True, survives_restart=True, fair=True
-    )
+    capabilities = Capabilities(several_processes=True, lease=True, fence=True)
 
     def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from distlock.backends import scheme_of
+from distlock.backends import capabilities_of, scheme_of
+from distlock.backends.base import Capabilities
 from distlock.errors import ConfigurationError
 from distlock.web.settings.problems import by_alias, find_problems
+from distlock.web.settings.values import WITHOUT_SERVICE
 
 CONTENDED_STATUSES = (423, 409, 429, 503)
 
@@ -25,8 +27,6 @@ _PLAIN = {
     "timeout",
     "ttl",
 }
-#: Words whose LOCATION is no URL of a lock service.
-_PLACELESS = {"dummy", "database"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,16 @@ class AliasSettings:
     def scheme(self) -> str:
         """What the lock service is called: ``redis``, ``file``, …, or a dotted path."""
         return self.backend or scheme_of(self.location)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its backend declares that it can do. Raises `ConfigurationError`."""
+        if self.scheme in WITHOUT_SERVICE:
+            return WITHOUT_SERVICE[self.scheme]
+        try:
+            return capabilities_of(self.scheme)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"DISTLOCK[{self.alias!r}]: {error}") from error
 
 
 def read(setting: object, *, name: str = "DISTLOCK") -> dict[str, AliasSettings]:
@@ -82,7 +92,7 @@ def _settings(alias: str, given: Mapping[str, Any]) -> AliasSettings:
         given = {**given, "FENCE": location or True}
     return AliasSettings(
         alias=alias,
-        location=f"{backend}://" if backend in _PLACELESS else location or f"{backend}://",
+        location=f"{backend}://" if backend in WITHOUT_SERVICE else location or f"{backend}://",
         # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
         backend=backend if backend and "." in backend else None,
         options=MappingProxyType(dict(given.get("OPTIONS", {}))),

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from distlock.backends import class_of
+from distlock.backends.base import LooksAhead, refuse_lacking
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError, LockError
@@ -16,6 +18,7 @@ from distlock.web.dummy import DummyLocks
 from distlock.web.rows import RowLocks
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.problems import DEFAULT_ALIAS
+from distlock.web.settings.values import WITHOUT_SERVICE
 
 logger = logging.getLogger("distlock")
 
@@ -101,7 +104,7 @@ def make_client(
     if settings.scheme == "database":
         return RowLocks(settings)
     try:
-        return connect(
+        client = connect(
             settings.location,
             backend=settings.backend,
             prefix=settings.prefix,
@@ -115,9 +118,12 @@ def make_client(
             on_lifted=on_lifted,
             **settings.options,
         )
+        if settings.fence:
+            refuse_lacking(settings.scheme, settings.capabilities, "fence", "FENCE")
     except (ConfigurationError, TypeError) as error:
         # TypeError: an option with the name of an argument, or one that another library would take.
         raise ConfigurationError(f"DISTLOCK[{settings.alias!r}]: {error}") from error
+    return client
 
 
 def refuse_unusable(settings: AliasSettings) -> None:
@@ -126,22 +132,21 @@ def refuse_unusable(settings: AliasSettings) -> None:
     As the first lock would, but nothing is made there. No server is asked: what may be away just now is no
     fault of the settings.
     """
-    if settings.scheme != "file":
+    if settings.scheme in WITHOUT_SERVICE:
         return
-    # Where a site uses it, its system has what that needs.
-    from distlock.backends.file import usable
-
     try:
-        usable.refuse_unusable(settings.location)
+        backend = class_of(settings.scheme)
+        if issubclass(backend, LooksAhead):
+            backend.refuse_unusable(settings.location)
     except LockError as error:
         raise type(error)(f"DISTLOCK[{settings.alias!r}]: {error}") from error
 
 
 def warn_if_alone(settings: AliasSettings) -> None:
     """Log that this alias keeps no other process out, where it does not. Not for debug mode."""
-    if settings.scheme not in {"memory", "dummy"}:
+    if settings.capabilities.several_processes:
         return
-    why = "each process has locks of its own" if settings.scheme == "memory" else "it keeps nobody out"
+    why = "it keeps nobody out" if settings.scheme == "dummy" else "each process has locks of its own"
     logger.warning(
         "DISTLOCK[%r] uses the %s backend outside of debug mode: %s. Write a lock service that all servers "
         'share, for example "LOCATION": "redis://localhost:6379/0", or "file:///var/lib/shop/locks" if there '

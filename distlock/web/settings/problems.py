@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from distlock.backends import scheme_of
-from distlock.web.settings.values import BACKENDS, CHECKS
+from distlock.backends.known import home_of
+from distlock.errors import ConfigurationError
+from distlock.web.settings.values import CHECKS, serving
 
 DEFAULT_ALIAS = "default"
 SETTINGS = (
@@ -170,11 +172,12 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
         )
         return
     if location is None:
-        if backend != "memory":
+        example = _example(backend)
+        if example != f"{backend}://":
             yield Problem(
                 "backend",
                 f"{where} has no LOCATION.",
-                f'Say where the lock service is: "LOCATION": "{_example(backend)}".',
+                f'Say where the lock service is: "LOCATION": "{example}".',
             )
         return
     scheme = scheme_of(location)
@@ -184,7 +187,7 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
             f"{where}['LOCATION'] is no URL.",
             f'Write it with its scheme, for example "{_example(backend)}".',
         )
-    elif backend in BACKENDS and scheme in BACKENDS and BACKENDS[backend] != BACKENDS[scheme]:
+    elif backend and _differ(backend, scheme):
         yield Problem(
             "backend",
             f"{where} has the BACKEND {backend!r} and a LOCATION that starts with '{scheme}://'.",
@@ -210,8 +213,21 @@ def _meaningless(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, st
         )
 
 
-def _example(backend: object) -> str:
-    return "file:///var/lib/shop/locks" if backend == "file" else "redis://localhost:6379/0"
+def _example(backend: str | None) -> str:
+    """A LOCATION for *backend*: a bare scheme where it needs none."""
+    home = home_of(backend) if backend else None
+    return (home and home.example) or "redis://localhost:6379/0"
+
+
+def _differ(backend: str, scheme: str) -> bool:
+    """Whether two things serve these two, as far as they are known. A dotted path takes any scheme."""
+    if "." in f"{backend}{scheme}":
+        return False
+    try:
+        one, other = serving(backend), serving(scheme)
+    except ConfigurationError:
+        return False  # It is told when the client is made.
+    return None not in {one, other} and one != other
 
 
 def _shown(key: str, value: object) -> str:

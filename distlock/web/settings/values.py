@@ -6,17 +6,25 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distlock.backends import SCHEMES
+from distlock.backends.base import Capabilities
+from distlock.backends.known import home_of, known
 from distlock.errors import ConfigurationError
 from distlock.names import check_prefix
 from distlock.numbers import A_COUNT, a_number_of_seconds, is_count, is_seconds
 
-#: Word -> what serves it. Words with the same one may stand together.
-BACKENDS = {
-    "dummy": "dummy",
-    "database": "database",
-    **{scheme: path for scheme, (path, _) in SCHEMES.items()},
+#: The words for what is no lock service, and what that can do.
+WITHOUT_SERVICE = {
+    "dummy": Capabilities(fence=True),
+    "database": Capabilities(several_processes=True, fence=True),
 }
+
+
+def serving(word: str) -> str | None:
+    """What serves *word*; None: nobody knows it. Words with the same one may stand together."""
+    if word in WITHOUT_SERVICE:
+        return word
+    home = home_of(word)
+    return home and home.path
 
 
 def _seconds(value: Any) -> str | None:
@@ -36,20 +44,21 @@ def _cap(value: Any) -> str | None:
 
 
 def _backend(value: Any) -> str | None:
-    known = f"Known are {', '.join(BACKENDS)}, or a dotted path."
-    if not isinstance(value, str):
-        return known
-    if value.startswith("django."):
-        return f"Django's backends keep caches or data, no locks. {known}"
-    scheme, is_url, _ = value.partition("://")
-    if is_url and scheme in BACKENDS:
-        return "It holds a URL, which belongs into LOCATION."
-    if not is_url and (value in BACKENDS or "." in value):
-        return None
-    if close := difflib.get_close_matches(scheme, BACKENDS, n=1):
-        return f"Did you mean {close[0]!r}? {known}"
+    scheme, is_url, _ = value.partition("://") if isinstance(value, str) else ("", "", "")
+    django = scheme.startswith("django.")
+    try:
+        if scheme and not django and serving(scheme) is not None:
+            return "It holds a URL, which belongs into LOCATION." if is_url else None
+        words = [*WITHOUT_SERVICE, *known()]
+    except ConfigurationError as error:
+        return str(error)
+    remedy = f"Known are {', '.join(words)}, or a dotted path."
+    if django:
+        return f"Django's backends keep caches or data, no locks. {remedy}"
+    if close := difflib.get_close_matches(scheme, words, n=1):
+        return f"Did you mean {close[0]!r}? {remedy}"
     # Nothing longer than a word is shown: it may hold a password.
-    return f"No lock service is known as {scheme!r}. {known}" if scheme.isidentifier() else known
+    return f"No lock service is known as {scheme!r}. {remedy}" if scheme.isidentifier() else remedy
 
 
 def _location(value: Any) -> str | None:

@@ -1,0 +1,83 @@
+"""Which backend a word means: a scheme of ours, one of an installed distribution, or a dotted path."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple
+
+from distlock.errors import ConfigurationError
+
+#: The group of entry points by which another distribution offers a backend. Their names are URL schemes.
+GROUP = "distlock.backends"
+
+
+class Home(NamedTuple):
+    """Where a backend lives."""
+
+    #: ``package.module:Class``.
+    path: str
+    #: A URL of it; a bare scheme where nothing else has to be said. Empty: not known.
+    example: str = ""
+    #: The extra of this distribution that brings what it needs.
+    extra: str | None = None
+    #: The other distribution that offers it.
+    distribution: str | None = None
+
+
+_REDIS = "distlock.backends.redis:RedisBackend"
+
+#: Ours, by scheme. No other distribution can take one of these.
+BUILT_IN = {
+    "memory": Home("distlock.backends.memory:MemoryBackend", "memory://"),
+    "file": Home("distlock.backends.file:FileBackend", "file:///var/lib/shop/locks"),
+    "redis": Home(_REDIS, "redis://localhost:6379/0", "redis"),
+    "rediss": Home(_REDIS, "rediss://localhost:6379/0", "redis"),
+    "unix": Home(_REDIS, "unix:///run/redis/redis.sock", "redis"),
+    "zookeeper": Home(
+        "distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper://localhost:2181/shop", "zookeeper"
+    ),
+}
+
+
+def home_of(word: str) -> Home | None:
+    """Where the backend *word* lives, a scheme or a dotted path; None: no such scheme is known.
+
+    Looks at the installed distributions for a scheme that is not ours. Raises `ConfigurationError` if
+    several of them offer it.
+    """
+    if word in BUILT_IN:
+        return BUILT_IN[word]
+    if "." in word:
+        return Home(":".join(word.rsplit(".", 1)))
+    offers = {point.value: point for point in _offers() if point.name == word} if word else {}
+    if len(offers) > 1:
+        several = " and ".join(sorted(_distribution(point) for point in offers.values()))
+        raise ConfigurationError(
+            f"Several installed distributions offer the backend {word!r}: {several}. Uninstall the others, "
+            "or name the class of the right one by its dotted path, as backend= or BACKEND."
+        )
+    for value, point in offers.items():
+        # Behind the path an entry point may name extras of its distribution.
+        path = value.partition("[")[0].strip()
+        return Home(path, f"{word}://localhost", distribution=_distribution(point))
+    return None
+
+
+def known() -> list[str]:
+    """Every scheme: ours, then those of the installed distributions."""
+    return [*BUILT_IN, *sorted({point.name for point in _offers()} - BUILT_IN.keys())]
+
+
+def _offers() -> list[EntryPoint]:
+    try:
+        return list(entry_points(group=GROUP))
+    except Exception as error:
+        # One distribution with a file that nobody can read is enough for that.
+        raise ConfigurationError(
+            f"The backends of the installed distributions can't be listed: {error!r}. Repair or uninstall "
+            "the distribution whose entry_points.txt is broken."
+        ) from error
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value
