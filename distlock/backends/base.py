@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from distlock.errors import ConfigurationError
 
@@ -112,7 +112,8 @@ class Backend(Protocol):
     more: the call ends by then, however the service behaves, connecting and repetitions included.
     """
 
-    capabilities: ClassVar[Capabilities]
+    #: Of its class: it is looked at before there is an instance.
+    capabilities: Capabilities
 
     def open(self, sink: Sink) -> None:
         """Take the sink. Called once, before anything else; connects to nothing."""
