@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import distlock
-from distlock import grant as grants
 from distlock.testing.fixtures import engine_of, wait_until
 
 Make = Callable[[distlock.Locks], distlock.Lock]
@@ -121,28 +118,4 @@ def test_a_guard_says_nothing(locks: distlock.Locks) -> None:
     lock = locks.lock("a")
     lock.of_guard = True
     with lock as grant:
-        lose(grant)
-
-
-@pytest.mark.parametrize("call", ["atomic", "transaction"])
-def test_a_fenced_transaction_vouches_for_its_block(
-    locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    @contextmanager
-    def rolled_back(*_: Any) -> Iterator[None]:
-        yield
-        raise distlock.LockLost("overtaken")
-
-    def face(begin: Callable[..., Any]) -> Callable[[str], Any]:
-        return lambda module: SimpleNamespace(**{call: begin})
-
-    monkeypatch.setattr(grants, "face", face(lambda *_: nullcontext()))
-    with locks.lock("a") as grant:
-        with getattr(grant, call)(None):
-            pass
-        lose(grant)
-    monkeypatch.setattr(grants, "face", face(rolled_back))
-    with pytest.raises(distlock.LostInside), locks.lock("a") as grant:  # noqa: PT012
-        with pytest.raises(distlock.LockLost), getattr(grant, call)(None):
-            pass
         lose(grant)

@@ -11,7 +11,7 @@ import pytest
 from django.db import connections, transaction
 
 import distlock
-from distlock import ConfigurationError, LockLost, Locks, LockTimeout, NotHeld
+from distlock import ConfigurationError, LockLost, Locks, LockTimeout, LostInside, NotHeld
 from distlock.web.dummy import DummyLocks
 from django_distlock import atomic
 from tests.fence.conftest import STOCK
@@ -159,3 +159,24 @@ def test_an_unknown_database_is_named(using: str, locks: Locks) -> None:
         atomic(grant, using="nowhere"),
     ):
         pytest.fail("ran")
+
+
+def test_what_was_committed_stands_if_the_lock_is_lost_then(migrated: str, locks: Locks) -> None:
+    with locks.lock("product_1") as grant:
+        with atomic(grant, using=migrated):
+            write(migrated, 7)
+        locks.close()
+        assert grant.lost
+    assert read(migrated) == 7
+
+
+def test_what_was_rolled_back_vouches_for_nothing(migrated: str, locks: Locks) -> None:
+    with (  # noqa: PT012
+        pytest.raises(LostInside),
+        locks.lock("product_1") as grant,
+        pytest.raises(LockLost),
+        atomic(grant, using=migrated),
+    ):
+        write(migrated, 7)
+        locks.close()
+    assert read(migrated) == STOCK

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 import distlock
-from distlock import ConfigurationError, LockLost, Locks, LockTimeout, NotHeld
+from distlock import ConfigurationError, LockLost, Locks, LockTimeout, LostInside, NotHeld
 from distlock.web.dummy import DummyLocks
 from flask_distlock import transaction
 from tests.databases import on
@@ -238,3 +238,26 @@ def test_what_is_no_session_is_named(engine: Engine, locks: Locks) -> None:
         transaction(grant, engine),
     ):
         pytest.fail("ran")
+
+
+def test_what_was_committed_stands_if_the_lock_is_lost_then(
+    engine: Engine, session: Session, locks: Locks
+) -> None:
+    with locks.lock("product_1") as grant:
+        with transaction(grant, session):
+            session.get_one(Stock, 1).qty -= 1
+        locks.close()
+        assert grant.lost
+    assert left(engine) == STOCK - 1
+
+
+def test_what_was_rolled_back_vouches_for_nothing(engine: Engine, session: Session, locks: Locks) -> None:
+    with (  # noqa: PT012
+        pytest.raises(LostInside),
+        locks.lock("product_1") as grant,
+        pytest.raises(LockLost),
+        transaction(grant, session),
+    ):
+        session.get_one(Stock, 1).qty -= 1
+        locks.close()
+    assert left(engine) == STOCK

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,10 @@ class Run:
                 if expected is not None:
                     yield arrangement, guard, expected
 
-    def outcomes(self, url: str) -> Iterator[tuple[Arrangement, str, str, Outcome]]:
-        """Run the cells on the database at *url*."""
-        cells = list(self.cells())
+    def outcomes(
+        self, url: str, cells: Sequence[tuple[Arrangement, str, str]]
+    ) -> Iterator[tuple[Arrangement, str, str, Outcome]]:
+        """Run *cells* on the database at *url*."""
         command = [sys.executable, "-m", f"tests.transactions.{self.framework}_site", url, self.isolation]
         command += [f"{arrangement.name}:{guard}" for arrangement, guard, _ in cells]
         patience = PATIENCE * len(cells)

@@ -39,10 +39,17 @@ def judged(databases: Databases) -> Iterator[dict[Run, Future[Judged]]]:
 
 
 def judge(run: Run, url: str) -> Judged:
-    return [
-        (arrangement.name, guard, expected, outcome, run.complaint(outcome, expected, arrangement))
-        for arrangement, guard, expected, outcome in run.outcomes(url)
-    ]
+    judged: dict[tuple[str, str], tuple[str, str, str, Outcome, str]] = {}
+    cells = list(run.cells())
+    # The buyers of a control may come one by one on a busy machine: once says nothing.
+    for _ in range(3):
+        for arrangement, guard, expected, outcome in run.outcomes(url, cells):
+            wrong = run.complaint(outcome, expected, arrangement)
+            judged[arrangement.name, guard] = (arrangement.name, guard, expected, outcome, wrong)
+        cells = [cell for cell in cells if cell[2] == OVERSELLS and judged[cell[0].name, cell[1]][-1]]
+        if not cells:
+            break
+    return list(judged.values())
 
 
 @pytest.mark.timeout(1500)

@@ -42,7 +42,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, io_timeout: float) -> None:
         super().__init__()
         #: What one attempt to connect may take, and what the answer to it may take, seconds.
-        self.patience = io_timeout
+        # Where one hangs there has to be time for another, before its caller gives up.
+        self.patience = io_timeout / 2
 
     def start(self) -> None:
         try:
@@ -77,12 +78,6 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             # kazoo's thread would end, and callers would wait until the session is given up.
             self.client._session_callback(KeeperState.EXPIRED_SESSION)
             raise ForceRetryError(f"Beginning a new session: {error!r}") from error
-
-    def _expand_client_hosts(self) -> Any:
-        hosts = super()._expand_client_hosts()
-        # Where one hangs there has to be time for another, before its caller gives up.
-        self.handler.patience = self._io_timeout / 2 if len(hosts) > 1 else self._io_timeout
-        return hosts
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         # A server that is just starting may never answer, and the next attempt is answered at once.
