@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Iterable
+from typing import Literal, Never, ParamSpec, TypeVar
 
-from distlock.web.decorator import UNSAFE_METHODS, Words, explaining
+from distlock.web.decorator import UNSAFE_METHODS, explaining
 from distlock.web.decorator_line import told_here
 from distlock.web.names.templates import NameSource
+from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.guarding.classes import guard_class
 from django_distlock.guarding.functions import guard_function
 from django_distlock.guarding.viewclasses import is_api_view, view_class
@@ -18,24 +19,54 @@ R = TypeVar("R")
 
 
 def distributed_lock(
-    *names: NameSource, **words: Unpack[Words]
+    *names: NameSource,
+    alias: str = DEFAULT_ALIAS,
+    timeout: float | None = None,
+    ttl: float | None = None,
+    methods: Iterable[str] | None = None,
+    fence: bool | str | None = None,
+    on_contended: Literal["respond", "raise"] = "respond",
+    **unknown: Never,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let one call at a time run on all servers, for each value of *names*.
 
-    *names*: templates such as ``"product_<int:id>"`` over the arguments of the decorated function, or
-    callables that get its arguments and return one name or several. All are locked, or none. *alias*: which
-    lock service of ``settings.DISTLOCK``. *timeout*: the longest wait, seconds; None: the alias's. *ttl*:
-    lifetime without renewal, seconds; None: the alias's. *methods*: the HTTP methods that are locked; None:
-    all of a function's, and POST, PUT, PATCH and DELETE of a class's. *fence*: True, or the name of the
-    database whose transaction passes the fence; None: as the alias is set. *on_contended*: ``"raise"`` lets
-    `LockTimeout` out of the view, instead of an answer.
+    *names*: what is locked, all or none: templates such as ``"product_<int:id>"``, filled in from the
+    arguments of the decorated function, or from the request, as in ``"cart_<int:query.id>"``; or callables
+    that return a name or several, and get the arguments of the function.
+    *alias*: a key of ``settings.DISTLOCK``: which lock service.
+    *timeout*: the longest wait, seconds; 0: the lock service is asked once; None: the alias's. -1 is refused.
+    *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
+    *methods*: the HTTP methods that are locked, such as ``["POST"]``; None: all of a function's, and POST,
+    PUT, PATCH and DELETE of a class's.
+    *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
+    ``DATABASES``; False: none; None: as the alias is set.
+    *on_contended*: "respond": a view's client is answered 423 where the lock stays taken; "raise": the view
+    raises `LockTimeout` instead.
 
     It stands on views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
     ``as_view()``, and those of REST framework. The transactions of ``ATOMIC_REQUESTS`` begin after the lock
-    is taken and are committed before it is released. A request that does not get the lock is answered. On any
-    other function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
+    is taken, and are committed before it is released.
+
+    A view answers lock errors: 423 (`LockTimeout`), 503 (`TooManyWaiters`, `BackendUnavailable`, `LockLost`)
+    or 400 (`InvalidName`: a value for a name is missing or malformed). Any other function raises them.
+    Raises `ConfigurationError` at import for what can never work, and TypeError for unknown arguments.
+
+    Example::
+
+        @require_POST
+        @distributed_lock("product_<id>", timeout=2, fence=True)
+        def reduce_stock(request, id): ...
     """
-    told = told_here(names, words)
+    told = told_here(
+        names,
+        unknown,
+        alias=alias,
+        timeout=timeout,
+        ttl=ttl,
+        methods=methods,
+        fence=fence,
+        on_contended=on_contended,
+    )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, type):

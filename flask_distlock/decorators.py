@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, Unpack, cast
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Never, TypeVar, cast
 
 from flask.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, Words, explaining
+from distlock.web.decorator import Guarded, Told, explaining
 from distlock.web.decorator_line import told_here
 from distlock.web.names.templates import NameSource
+from distlock.web.settings.problems import DEFAULT_ALIAS
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import remember, remember_class
 from flask_distlock.private import is_made_by_as_view
@@ -18,22 +19,56 @@ from flask_distlock.private import is_made_by_as_view
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def distributed_lock(*names: NameSource, **words: Unpack[Words]) -> Callable[[F], F]:
+def distributed_lock(
+    *names: NameSource,
+    alias: str = DEFAULT_ALIAS,
+    timeout: float | None = None,
+    ttl: float | None = None,
+    methods: Iterable[str] | None = None,
+    fence: bool | str | None = None,
+    on_contended: Literal["respond", "raise"] = "respond",
+    **unknown: Never,
+) -> Callable[[F], F]:
     """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
 
-    *names*: templates such as ``"product_<int:id>"`` over the arguments of the decorated function, or
-    callables that return one name or several; on a view they get the request and the view's arguments, else
-    the function's. All are locked, or none. *alias*: which lock service of ``app.config["DISTLOCK"]``.
-    *timeout*: the longest wait, seconds; None: the alias's. *ttl*: lifetime without renewal, seconds; None:
-    the alias's. *methods*: the HTTP methods that are locked; None: on a function all, on a class those that
-    change something. *fence*: True, or the bind whose transaction passes the fence; None: as the alias is
-    set. *on_contended*: ``"raise"`` lets a view raise `LockTimeout` instead of its answer.
+    *names*: what is locked, all or none: templates such as ``"product_<int:id>"``, filled in from the
+    arguments of the decorated function, or from the request, as in ``"cart_<int:query.id>"``; or callables
+    that return a name or several, and get the request and the arguments of a view, else those of the
+    function.
+    *alias*: a key of ``app.config["DISTLOCK"]``: which lock service.
+    *timeout*: the longest wait, seconds; 0: the lock service is asked once; None: the alias's. -1 is refused.
+    *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
+    *methods*: the HTTP methods that are locked, such as ``["POST"]``; None: all of a function's, and POST,
+    PUT, PATCH and DELETE of a class's.
+    *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
+    ``SQLALCHEMY_BINDS``; False: none; None: as the alias is set.
+    *on_contended*: "respond": a view's client is answered 423 where the lock stays taken; "raise": the view
+    raises `LockTimeout` instead.
 
-    Decorates functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
-    returns. On a view, a request without the lock is answered by a Werkzeug exception. On any other
-    function lock errors are raised. Raises `ConfigurationError` at import for what can never work.
+    It stands on functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
+    returns. The lock is kept until the last transaction of ``db.session`` under it has ended.
+
+    A view answers lock errors, by Werkzeug exceptions: 423 (`LockTimeout`), 503 (`TooManyWaiters`,
+    `BackendUnavailable`, `LockLost`) or 400 (`InvalidName`: a value for a name is missing or malformed). Any
+    other function raises them.
+    Raises `ConfigurationError` at import for what can never work, and TypeError for unknown arguments.
+
+    Example::
+
+        @app.post("/products/<int:id>/reduce")
+        @distributed_lock("product_<id>", timeout=2)
+        def reduce_stock(id): ...
     """
-    told = told_here(names, words)
+    told = told_here(
+        names,
+        unknown,
+        alias=alias,
+        timeout=timeout,
+        ttl=ttl,
+        methods=methods,
+        fence=fence,
+        on_contended=on_contended,
+    )
 
     def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(target, type):
