@@ -46,11 +46,21 @@ logger = logging.getLogger("distlock")
 
 
 class DistLock:
-    """Locks for Flask apps.
+    """Locks for Flask apps. Inside an app context they are those of the current app.
 
-    ``locks = DistLock(app)``, or ``locks = DistLock()`` and later ``locks.init_app(app)``. The settings are
-    ``app.config["DISTLOCK"]``, read when the first lock is asked for. Inside an app context
-    ``locks.lock("product_1")`` and ``locks["other"]`` use the lock services of the current app.
+    *app*: the app to serve; None: `init_app` names it later, or several.
+    *user*: called without arguments in a request, for ``<user.pk>`` in names; returns the user's key, None
+    for a user that is not logged in. None: Flask-Login is asked.
+
+    ``app.config["DISTLOCK"]`` has the settings. Nothing is connected before the first lock is acquired.
+    Raises `ConfigurationError` for settings that can't work; `check` looks at the views and rules, too.
+
+    Example::
+
+        app.config["DISTLOCK"] = {"default": {"LOCATION": "redis://localhost:6379/0", "PREFIX": "shop"}}
+        locks = DistLock(app)
+        with app.app_context(), locks.lock("product_1") as grant:
+            grant.check()
     """
 
     def __init__(self, app: Flask | None = None, *, user: UserKey | None = None) -> None:

@@ -17,10 +17,19 @@ from django_distlock.guarding.transactions import find_open
 def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
     """A transaction that is committed only if no later grant's was, and the lock is still ours.
 
-    ``with locks.lock("product_1") as grant, atomic(grant):``. *grant*: what the ``with`` of a lock gives.
-    *using*: the alias of a database; None: the default one. It waits for the transactions of earlier grants
-    as long as the lock may be waited for. Raises `LockLost`, `LockTimeout`; `NotHeld` after the release;
+    *grant*: what the ``with`` of a lock gives.
+    *using*: a key of ``DATABASES``; None: the default one.
+
+    It takes the place of the outermost ``transaction.atomic()``. It waits for the transactions of earlier
+    grants for as long as the lock may be waited for: its ``timeout``, seconds.
+
+    Raises `LockLost`, and `LockTimeout` after that wait, and rolls back; `NotHeld` after the release;
     `ConfigurationError` in an open transaction, in async code, and where the lock is a row of the database.
+
+    Example::
+
+        with locks.lock("product_1") as grant, atomic(grant):
+            Product.objects.filter(id=1).update(stock=100)
     """
     refuse_unfit("atomic(grant)", grant)
     alias = database_of(using or True)
