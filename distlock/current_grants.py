@@ -89,6 +89,7 @@ def current_grant() -> Grant:
         @distributed_lock("product_<id>")
         def reduce_stock(request, id):
             distlock.current_grant().check()
+            return HttpResponse("sold")
     """
     mine = current_grants()
     if not mine:

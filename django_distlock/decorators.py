@@ -54,8 +54,9 @@ def distributed_lock(
     Example::
 
         @require_POST
-        @distributed_lock("product_<id>", timeout=2, fence=True)
-        def reduce_stock(request, id): ...
+        @distributed_lock("product_<id>", timeout=2)
+        def reduce_stock(request, id):
+            return HttpResponse("sold")
     """
     told = told_here(
         names,
