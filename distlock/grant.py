@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Fence(NamedTuple):
-    """The public, ever-growing number of a grant for one name. Compare whole fences, not numbers."""
+    """The public pair ``(era, number)`` of a grant for one name. Later grants have larger ones."""
 
     era: int
     number: int

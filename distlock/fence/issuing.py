@@ -47,7 +47,7 @@ class IssuedStamp(Stamp):
 
 
 class RowGrant(Grant):
-    """Of this process's callers it is ours alone; of all, while the transaction is open that locked the row.
+    """It keeps out this process's other callers, and everybody while a transaction has its row locked.
 
     *local*: what keeps this process's other callers out. *domain*: the prefix. *era*: the least one.
     """

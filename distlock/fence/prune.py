@@ -97,7 +97,7 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
 
 
 def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
-    """*do* in a transaction, and again while the database lets it not in. It is told the seconds left."""
+    """*do* in a transaction, and again while the database does not let it in. It is told the seconds left."""
     deadline = now() + PATIENCE
     while True:
         try:

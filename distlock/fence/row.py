@@ -92,7 +92,7 @@ class RolledBack(LockLost):
 
 
 class OldEra(LockLost):
-    """The row is of a later era: this process has a setting that another one has raised, or had."""
+    """The row is of a later era: its ``ERA`` was raised in another process, or lowered in this one."""
 
     def __init__(self, stamp: Stamp, stored: Fence) -> None:
         super().__init__(

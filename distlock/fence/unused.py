@@ -1,7 +1,7 @@
-"""A transaction that has written nothing leaves no new row: not for each name that somebody makes up.
+"""A transaction that has written nothing leaves no new row: made-up names in requests fill no table.
 
-Nobody needs the mark of what has done nothing. The database says whether it has, and not the words of its
-statements, behind which triggers and functions write.
+The row would guard nothing. Whether something was written is asked of the database, and not read from the
+statements, because triggers and functions write, too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Guards inside guards that want other names: callers that wait while they hold may wait in a ring.
 
-One guard takes its names in one order for everybody, and so do guards inside each other whose names come in
-that order. Every ring has somebody who asks against it. In one process a ring is seen when it closes, and who
-closes it is refused at once; between processes who asks against the order waits for half of its time only.
-So the others get through.
+Every guard takes its names in one order, the same in all processes, and so do guards inside each other whose
+names come in that order. In every ring some caller asks against it. In one process a ring is seen when it
+closes, and the caller that closes it is refused at once; between processes a caller that asks against the
+order waits for half of its time only. So the others get through.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
 def block_waiting(client: Locks, names: Sequence[str], seconds: float) -> Iterator[float]:
     """`waiting` for a ``with`` block of *client* inside a guard. Gives how long to wait: of *seconds*.
 
-    Who only asks, without *seconds* to wait, is in no ring; and a guard may wait by a lock of *client*, too.
+    A caller without *seconds* to wait is in no ring. A guard may wait by a lock of *client*, too.
     """
     if not seconds or not current_grants() or _guard_waits():
         yield seconds

@@ -28,7 +28,7 @@ Send = Callable[..., object]
 
 
 class Signals:
-    """The observer of one guard in one call, who hands on what it sees: with *about*, as keywords."""
+    """The observer of one guard in one call. It hands on what it sees: with *about*, as keywords."""
 
     def __init__(self, acquired: Send, refused: Send, released: Send, **about: Any) -> None:
         self._acquired = acquired

@@ -19,7 +19,7 @@ _USED = """
 
 
 def giving_back(gate: Gate) -> Gate:
-    """*gate*, at which somebody sleeps who has given the pooled connections back."""
+    """*gate*, whose sleeper gives the pooled connections back first."""
     if isinstance(gate, ThreadGate):
         return _InThread(gate)
     return _InTask(gate) if isinstance(gate, TaskGate) else gate

@@ -69,7 +69,7 @@ def too_early(guarded: Guarded, cls: type) -> str:
 
 
 def around_everything(told: Told, request: Any) -> str:
-    """For a guard on what *request* was led to that is inside a transaction of somebody else's."""
+    """For a guard inside a transaction that other code has begun, on what *request* was led to."""
     if (match := getattr(request, "resolver_match", None)) is None:
         return ABOVE
     methods = () if request.method in UNSAFE_METHODS else (request.method,)

@@ -141,7 +141,7 @@ class AsyncTransactions:
     async def look_around(cls, where: str) -> AsyncTransactions:
         """With what is open in that thread: connections can be asked there only.
 
-        Pooled ones are given back there: once the task waits, nobody comes by.
+        Pooled ones are given back there before the task waits.
         """
 
         def look() -> tuple[int, Open | None]:

@@ -52,7 +52,7 @@ def convert_uuid(value: object) -> str:
 
 
 def convert_str(value: object) -> str:
-    """Text as it is: who writes it says that this spelling is the identity."""
+    """Text as it is: to write it is to say that this spelling is the identity."""
     if isinstance(value, str):
         if not value:
             raise Malformed("is empty")
