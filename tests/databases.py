@@ -1,4 +1,4 @@
-"""Databases for the tests, on servers that are started once: each user asks for one of his own."""
+"""Databases for the tests, on servers that are started once: each test module asks for one of its own."""
 
 from __future__ import annotations
 
