@@ -50,12 +50,14 @@ class Lock:
         )
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
-        """Wait for the lock. Returns the grant, or None if somebody else keeps it.
+        """Wait for the lock. Returns the `Grant`, or None if the lock stays taken, or most likely would.
 
-        *timeout*: seconds to wait; None: the configured time-out; -1: no limit. With *blocking* False it is
-        tried once. None comes before the time is over where it would most likely be waited in vain. Raises
-        `TooManyWaiters` where a fixed number may wait; `BackendUnavailable`; ValueError and OverflowError as
-        `threading.Lock` does.
+        *blocking*: False: once. *timeout*: the longest wait, seconds; 0: ask once; -1: no limit; None: the
+        lock's. Raises `BackendUnavailable`; `TooManyWaiters` at a fixed limit; `Reentered` in a handler;
+        ValueError and OverflowError as `threading.Lock` does. Example::
+
+            if grant := locks.lock("product_1").acquire(timeout=0):
+                grant.release()
         """
         seconds = self._seconds(blocking, timeout)
         entry = self._entry(ThreadGate())

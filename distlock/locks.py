@@ -77,8 +77,9 @@ class Locks:
     ) -> RLock:
         """A re-entrant lock of *names*: its owner, the running thread or task, may take it again.
 
-        *names*, *timeout*, *ttl*, and the errors: as for `lock`. `RLock` says what counts as the owner.
-        Only its owner may release it; another one gets `NotHeld`.
+        *names*, *timeout*, *ttl*: as for `lock`. `RLock` says what counts as the owner.
+
+        Raises what `lock` raises. Only its owner may release it: elsewhere `release` raises `NotHeld`.
 
         Example::
 
