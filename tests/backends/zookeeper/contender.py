@@ -57,11 +57,19 @@ class Contender(ZooKeeperBackend):
 
     def expire(self, server_hosts: str, ttl: float = LONG) -> None:
         """Have the server end our session, as if we had not been heard of for too long."""
-        client = self.line(ttl).session.wire
-        twin = KazooClient(server_hosts, client_id=client.client_id)
-        twin.start()
-        twin.stop()
-        twin.close()
+        wire = self.line(ttl).session.wire
+        before = wire.client_id
+
+        def ended() -> bool:
+            if wire.client_id == before:
+                # Ours may take the session back before this one has closed it.
+                twin = KazooClient(server_hosts, client_id=before)
+                twin.start(LONG)
+                twin.stop()
+                twin.close()
+            return bool(wire.client_id != before)
+
+        eventually(ended, "the session is over")
 
 
 MakeContender = Callable[..., Contender]
