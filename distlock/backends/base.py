@@ -152,8 +152,8 @@ class Backend(Protocol):
         that was handed over to it meanwhile goes on to the next.
 
         Bounded in time, also where the lock service does not answer. A call that is under way ends, with its
-        answer or with `BackendUnavailable`. What this backend holds ends at once or with its lease: whoever
-        wants to be sure releases it before.
+        answer or with `BackendUnavailable`. What this backend holds ends at once or with its lease: release
+        it before to be sure.
 
         A second close does nothing. The next call begins anew, as the first one after `open` did, with the
         same sink; what was asked for before the close is not queued for any more.

@@ -105,11 +105,11 @@ class Plan:
 def applied() -> Iterator[None]:
     """Inside, the rules apply to the views that URLs are resolved to."""
     plan = current_plan()
-    token = _views.set(_NOTHING if plan is None else plan.views)
+    before = _views.set(_NOTHING if plan is None else plan.views)
     try:
         yield
     finally:
-        _views.reset(token)
+        _views.reset(before)
 
 
 def make_plan() -> Plan | None:

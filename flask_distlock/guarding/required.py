@@ -36,11 +36,11 @@ _expected: ContextVar[Expected | None] = ContextVar("distlock_flask_expected", d
 def expecting(guarded: Guarded, view: str) -> Iterator[Expected]:
     """Around a view."""
     expected = Expected(guarded, view)
-    token = _expected.set(expected)
+    before = _expected.set(expected)
     try:
         yield expected
     finally:
-        _expected.reset(token)
+        _expected.reset(before)
 
 
 def passed(guarded: Guarded) -> None:
