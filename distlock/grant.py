@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from weakref import WeakSet
 
-from distlock.engine.lifting import lift
 from distlock.engine.steps import Steps, arun, run
-from distlock.errors import LockLost, NotHeld
-
-if TYPE_CHECKING:
-    from distlock.engine.hold import Hold
-    from distlock.engine.machine import Engine
 
 
 class Fence(NamedTuple):
@@ -155,87 +148,3 @@ class Grant(ABC):
 
 #: Those whose fence vouches for what was committed under them.
 _committed: WeakSet[Grant] = WeakSet()
-
-
-class NameGrant(Grant):
-    """One name, carved from a hold."""
-
-    __slots__ = ("_engine", "_fence", "_hold", "_lost_at_end", "name", "since")
-
-    def __init__(self, engine: Engine, hold: Hold, name: str, fence: Fence, since: float) -> None:
-        self._engine = engine
-        self._hold = hold
-        self._fence = fence
-        #: Whether it was lost when it was released; None until then. Its hold may go on to others.
-        self._lost_at_end: bool | None = None
-        self.name = name
-        self.since = since
-
-    def __repr__(self) -> str:
-        state = "released" if self.released else f"lost: {self._hold.lost}" if self.lost else "held"
-        return f"<Grant {self.name!r} fence={self._fence.era}:{self._fence.number} {state}>"
-
-    @property
-    def fence(self) -> Fence:
-        return self._fence
-
-    @property
-    def fences(self) -> Mapping[str, Fence]:
-        return {self.name: self._fence}
-
-    @property
-    def domain(self) -> str:
-        return self._hold.ask.key.partition(":")[0]
-
-    @property
-    def seals(self) -> Mapping[str, str]:
-        # The token itself stays here: a process that has it could release the lock.
-        return {self.name: hashlib.blake2b(self._hold.ask.token.encode(), digest_size=16).hexdigest()}
-
-    @property
-    def unnumbered_by(self) -> str | None:
-        backend = self._engine.backend
-        return None if backend.capabilities.fence else type(backend).__qualname__
-
-    @property
-    def released(self) -> bool:
-        return self._lost_at_end is not None
-
-    @property
-    def lost(self) -> bool:
-        if self._lost_at_end is not None:
-            return self._lost_at_end
-        return self._hold.lost is not None or self._engine.now() >= self._hold.deadline
-
-    @property
-    def why_lost(self) -> str | None:
-        if not self.lost:
-            return None
-        return self._hold.lost or self._engine.keeper.why_ended(self._hold)
-
-    def end(self) -> bool:
-        """It is being released. False if it was before."""
-        if self._lost_at_end is not None:
-            return False
-        self._lost_at_end = self.lost
-        return True
-
-    def remaining(self) -> float:
-        if self.released or self._hold.lost:
-            return 0.0
-        return max(0.0, self._hold.deadline - self._engine.now())
-
-    def check(self) -> None:
-        if self.released:
-            raise NotHeld(f"The lock {self.name!r} was released before it was checked.")
-        if (why := self.why_lost) is not None:
-            raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")
-
-    def lift(self, name: str, number: int) -> bool:
-        return run(lift(self._engine, self, number))
-
-    def _release(self, until: float = math.inf) -> Steps[None]:
-        return self._engine.release(self, until)
-
-    def _let_go(self, error: BaseException) -> None:
-        self._engine.let_go(self, error)

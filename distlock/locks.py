@@ -11,8 +11,9 @@ from distlock.engine.leading import LAST_WORDS
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.machine import Engine
+from distlock.engine.name_grant import NameGrant
 from distlock.engine.steps import Gate, Steps
-from distlock.grant import Grant, NameGrant
+from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.multi_grant import MultiGrant
 from distlock.names import check_name, check_prefix

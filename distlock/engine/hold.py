@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask
-from distlock.grant import Fence, NameGrant
+from distlock.grant import Fence
 
 if TYPE_CHECKING:
-    from distlock.engine.machine import Engine
+    from distlock.engine.name_grant import NameGrant
     from distlock.engine.room import Room, Waiter
 
 #: A turn is what one process may do with a hold before the next process has its own: this many grants …
@@ -26,7 +26,6 @@ def margin(ttl: float) -> float:
 class Hold:
     __slots__ = (
         "ask",
-        "began",
         "deadline",
         "first_number",
         "grant",
@@ -35,6 +34,7 @@ class Hold:
         "renewed",
         "returning",
         "room",
+        "since",
         "turn_ends",
         "used",
         "waiter",
@@ -55,19 +55,10 @@ class Hold:
         self.waiter: Waiter | None = None
         #: It is on its way back to the service.
         self.returning = False
-        self.began = sent
+        #: Since when its present caller has it. With no caller the same limit counts from its beginning on.
+        self.since = sent
         self.turn_ends = sent + TURN
         self.renew(sent, ttl)
-
-    @property
-    def since(self) -> float:
-        """Since when its present caller has it. With no caller the same limit counts from then on."""
-        return self.began if self.grant is None else self.grant.since
-
-    def carve(self, engine: Engine) -> NameGrant:
-        """The next grant, with the next fence of the block that came with the hold."""
-        self.grant = NameGrant(engine, self, self.room.name, self.next_fence(engine.era), engine.now())
-        return self.grant
 
     def next_fence(self, era: int) -> Fence:
         fence = Fence(era, self.first_number + self.used)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from distlock.backends.base import Ask
-from distlock.engine.process_end import end_with_process
+from distlock.backends.base import Ask, Backend
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.hold import Hold
+from distlock.engine.loss import Lose
 from distlock.engine.refusals import Refusals, log
+from distlock.engine.stalled import Stalled
 from distlock.engine.steps import Call, Steps, ThreadGate, run
 from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
-
-if TYPE_CHECKING:
-    from distlock.engine.hold import Hold
-    from distlock.engine.machine import Engine
 
 logger = logging.getLogger("distlock")
 
@@ -38,10 +37,30 @@ class Retired:
 
 
 class Keeper:
-    def __init__(self, engine: Engine, max_hold: float, threads: bool) -> None:
-        self.engine = engine
-        self.max_hold = max_hold
-        self.threads = threads
+    """*lose*: told of the holds that have ended. *begun*: called when the thread is started.
+
+    *threads*: False where somebody else plays the rounds.
+    """
+
+    def __init__(
+        self,
+        section: CriticalSection,
+        backend: Backend,
+        now: Callable[[], float],
+        stalled: Stalled,
+        lose: Lose,
+        begun: Callable[[], None],
+        max_hold: float,
+        threads: bool,
+    ) -> None:
+        self._section = section
+        self._backend = backend
+        self._now = now
+        self._stalled = stalled
+        self._lose = lose
+        self._begun = begun
+        self._max_hold = max_hold
+        self._threads = threads
         self.holds: set[Hold] = set()
         self.retired: list[Retired] = []
         self.refusals = Refusals()
@@ -64,27 +83,24 @@ class Keeper:
         self.holds.add(hold)
         self.wake_before(self._due(hold))
 
-    def discard(self, hold: Hold) -> None:
-        self.holds.discard(hold)
-
     def retire(self, ask: Ask) -> None:
         """Take *ask* out of the service's queue, or give its hold back, as soon as the service answers."""
-        now = self.engine.now()
+        now = self._now()
         # Where there is a lease, what could not be retired ends by itself.
-        give_up = now + 2 * ask.ttl if self.engine.backend.capabilities.lease else math.inf
+        give_up = now + 2 * ask.ttl if self._backend.capabilities.lease else math.inf
         self.retired.append(Retired(ask, now, give_up))
         self.wake_before(now)
 
     def count(self, refusal: TooManyWaiters) -> None:
         """Log it soon, with others of its kind."""
-        self.refusals.count(refusal, self.engine.now())
+        self.refusals.count(refusal, self._now())
         self.wake_before(self.refusals.due)
 
     def hurry(self) -> None:
         """Look after every hold now: news may have been missed."""
         if self.holds:
             self._all_due = True
-            self.wake_before(self.engine.now())
+            self.wake_before(self._now())
 
     def wake(self) -> None:
         """There is something to do, if there is a thread to do it. Takes no lock."""
@@ -92,8 +108,8 @@ class Keeper:
 
     def why_ended(self, hold: Hold) -> str:
         """Why the time of *hold* was over."""
-        if self.engine.now() >= hold.since + self.max_hold:
-            return f"it was held longer than max_hold={self.max_hold:g} seconds"
+        if self._now() >= hold.since + self._max_hold:
+            return f"it was held longer than max_hold={self._max_hold:g} seconds"
         return "its lease ended before it could be renewed"
 
     # -- the rounds ------------------------------------------------------------------------------
@@ -102,38 +118,36 @@ class Keeper:
         """One round. Returns the seconds until the next one; ``inf`` if there is nothing to keep."""
         yield from self._renew()
         yield from self._clear_up()
-        engine = self.engine
-        with engine.mutex:
-            refusals = self.refusals.take(engine.now())
+        with self._section.mutex:
+            refusals = self.refusals.take(self._now())
         log(refusals)
-        with engine.mutex:
+        with self._section.mutex:
             dues = [self._due(hold) for hold in self.holds]
             dues += [retired.next_try for retired in self.retired]
-            self._wakes_at = min([*dues, self.refusals.due, engine.stalled.due(engine.now())])
-            return max(0.0, self._wakes_at - engine.now())
+            self._wakes_at = min([*dues, self.refusals.due, self._stalled.due(self._now())])
+            return max(0.0, self._wakes_at - self._now())
 
     def _due(self, hold: Hold) -> float:
         """When the hold wants its next look."""
-        ends = hold.since + self.max_hold
+        ends = hold.since + self._max_hold
         if hold.deadline == math.inf:
             return ends
-        if ends <= self.engine.now():
+        if ends <= self._now():
             # It hangs and is not renewed any more, so a renewal that is due must not keep us awake.
             return hold.deadline
         renewal = hold.renewed + hold.ask.ttl / 3
         if self._failing_takes:
-            renewal = max(renewal, self.engine.now() + min(1.0, hold.ask.ttl / 10))
+            renewal = max(renewal, self._now() + min(1.0, hold.ask.ttl / 10))
         return hold.deadline if ends <= renewal else min(renewal, hold.deadline)
 
     def _renew(self) -> Steps[None]:
-        engine = self.engine
-        now = engine.now()
-        with engine.mutex:
-            engine.undoing.catch_up()
-            engine.stalled.pass_over(now)
+        now = self._now()
+        with self._section.mutex:
+            self._section.catch_up()
+            self._stalled.pass_over(now)
             overdue, expired, holds = [], [], []
             for hold in self.holds:
-                hung = now >= hold.since + self.max_hold
+                hung = now >= hold.since + self._max_hold
                 if now >= hold.deadline:
                     expired.append(hold)
                 elif hung and hold.deadline == math.inf:
@@ -148,17 +162,17 @@ class Keeper:
                 holds = [hold for hold in holds if due and now >= hold.renewed + hold.ask.ttl / 6]
             self._all_due = False
         for hold in overdue:
-            engine.lose(hold, self.why_ended(hold), retire=True)
+            self._lose(hold, self.why_ended(hold), retire=True)
         for hold in expired:
-            engine.lose(hold, self.why_ended(hold), retire=True)
+            self._lose(hold, self.why_ended(hold), retire=True)
         if not holds:
             return
         try:
-            answers = yield Call(engine.backend.renew, [hold.ask for hold in holds])
+            answers = yield Call(self._backend.renew, [hold.ask for hold in holds])
         except Exception as error:
             # Whatever it is: a server that comes back may have other settings, and refuse ours. The leases
             # end meanwhile.
-            self._failing_takes = max(0.001, engine.now() - now)
+            self._failing_takes = max(0.001, self._now() - now)
             unforeseen = not isinstance(error, LockError)
             message = "%s could not be renewed; trying again: %s"
             logger.warning(message, _counted(len(holds)), error, exc_info=unforeseen)
@@ -169,41 +183,40 @@ class Keeper:
             if ours is None:
                 unknown += 1
             elif ours:
-                with engine.mutex:
+                with self._section.mutex:
                     hold.renew(now, hold.ask.ttl if hold.deadline != math.inf else math.inf)
             else:
-                engine.lose(hold, "its lock service forgot it, or gave it to another", retire=False)
+                self._lose(hold, "its lock service forgot it, or gave it to another", retire=False)
         if unknown:
-            self._failing_takes = max(0.001, engine.now() - now)
+            self._failing_takes = max(0.001, self._now() - now)
             logger.warning("%s could not be renewed; trying again", _counted(unknown))
 
     def _clear_up(self) -> Steps[None]:
-        engine = self.engine
-        with engine.mutex:
-            now = engine.now()
+        with self._section.mutex:
+            now = self._now()
             due = [retired for retired in self.retired if retired.next_try <= now]
         for retired in due:
-            with engine.mutex:
-                if any(engine.now() >= self._due(hold) for hold in self.holds):
+            with self._section.mutex:
+                if any(self._now() >= self._due(hold) for hold in self.holds):
                     # Slow answers to these must not cost us those.
                     return
             try:
-                if (yield Call(engine.backend.cancel, retired.ask)):
-                    yield Call(engine.backend.release, retired.ask)
+                if (yield Call(self._backend.cancel, retired.ask)):
+                    yield Call(self._backend.release, retired.ask)
             except BackendUnavailable:
                 self._put_off(due)
                 return
             except LockError:
                 pass  # It never was a service that could hold anything.
-            with engine.mutex:
+            with self._section.mutex:
                 # Two who close the client at once may both have come here.
                 if retired in self.retired:
                     self.retired.remove(retired)
 
     def _put_off(self, due: list[Retired]) -> None:
         """The service is away: trying the others as well would keep us from telling losses in time."""
-        with self.engine.mutex:
-            now = self.engine.now()
+        with self._section.mutex:
+            now = self._now()
             for retired in due:
                 retired.next_try = now + min(1.0, retired.ask.ttl / 3)
             self.retired = [retired for retired in self.retired if retired.next_try < retired.give_up]
@@ -213,7 +226,7 @@ class Keeper:
     def wake_before(self, due: float) -> None:
         if self._closing:
             return
-        if self.threads and (self._thread is None or not self._thread.is_alive()):
+        if self._threads and (self._thread is None or not self._thread.is_alive()):
             thread = threading.Thread(target=self._serve, name="distlock-keeper", daemon=True)
             try:
                 thread.start()
@@ -222,12 +235,12 @@ class Keeper:
                 logger.error("The keeper could not be started, locks are not renewed: %s", error)
             else:
                 self._thread = thread
-                end_with_process(self.engine)
+                self._begun()
         elif due < self._wakes_at:
             self._gate.wake()
 
     def _all_told(self) -> bool:
-        return self.refusals.due == self.engine.stalled.due(0.0) == math.inf
+        return self.refusals.due == self._stalled.due(0.0) == math.inf
 
     def _serve(self) -> None:
         gate = self._gate
@@ -240,28 +253,28 @@ class Keeper:
             if pause != math.inf:
                 gate.wait(pause)
                 continue
-            with self.engine.mutex:
-                self._wakes_at = self.engine.now() + LINGER
+            with self._section.mutex:
+                self._wakes_at = self._now() + LINGER
             gate.wait(LINGER)
-            with self.engine.mutex:
+            with self._section.mutex:
                 if not self.holds and not self.retired and self._all_told():
                     self._thread = None
                     return
 
     def close(self) -> None:
         """Stop the thread, then try once more to clear up."""
-        with self.engine.mutex:
+        with self._section.mutex:
             self._closing = True
             thread = self._thread
             self._gate.wake()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         run(self._clear_up())
-        with self.engine.mutex:
+        with self._section.mutex:
             refusals = self.refusals.take()
             self._start_anew()
             if self.holds or self.retired:
-                self.wake_before(self.engine.now())
+                self.wake_before(self._now())
         log(refusals)
 
     def after_fork(self) -> None:

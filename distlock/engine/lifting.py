@@ -8,65 +8,80 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from distlock.backends.base import Held
+from distlock.backends.base import Backend, Held
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.loss import Lose
+from distlock.engine.name_grant import NameGrant
 from distlock.engine.steps import Call, Steps
+from distlock.grant import Fence, Grant
 from distlock.reentrance import refusal
-
-if TYPE_CHECKING:
-    from distlock.engine.machine import Engine
-    from distlock.grant import Fence, Grant, NameGrant
 
 logger = logging.getLogger("distlock")
 
 #: Told of each lifted fence: the grant, with its new fence, and what it was before. It should return soon.
-OnLifted = Callable[["Grant", "Fence"], None]
+OnLifted = Callable[[Grant, Fence], None]
 
 
-def lift(engine: Engine, grant: NameGrant, number: int) -> Steps[bool]:
-    """Lift *grant* above *number*, if the service says even now that the lock is its own. Else: False.
+class Lifting:
+    """*lose*: told where the lock service says that a hold is not ours any more."""
 
-    The caller has had the fence row locked since it read *number* there. So the writer of *number* is
-    no later holder: the lock has not passed on. Once for each hold: what overtakes it again is alive.
-    """
-    if engine.reentered():
-        raise refusal()
-    hold = grant._hold
+    def __init__(
+        self,
+        section: CriticalSection,
+        backend: Backend,
+        now: Callable[[], float],
+        lose: Lose,
+        on_lifted: OnLifted | None,
+    ) -> None:
+        self._section = section
+        self._backend = backend
+        self._now = now
+        self._lose = lose
+        self._on_lifted = on_lifted
 
-    def is_out() -> bool:
-        return hold.grant is grant and not grant.released and not grant.lost
+    def lift(self, grant: NameGrant, number: int) -> Steps[bool]:
+        """Lift *grant* above *number*, if the service says even now that the lock is its own. Else: False.
 
-    with engine.mutex:
-        if hold.lifted or not is_out():
+        The caller has had the fence row locked since it read *number* there. So the writer of *number* is
+        no later holder: the lock has not passed on. Once for each hold: what overtakes it again is alive.
+        """
+        if self._section.reentered():
+            raise refusal()
+        hold = grant._hold
+
+        def is_out() -> bool:
+            return hold.grant is grant and not grant.released and not grant.lost
+
+        with self._section.mutex:
+            if hold.lifted or not is_out():
+                return False
+        sent = self._now()
+        answer: Held | None = yield Call(self._backend.raise_floor, hold.ask, number)
+        if answer is None:
+            self._lose(hold, "its lock service forgot it, or gave it to another", retire=False)
             return False
-    sent = engine.now()
-    answer: Held | None = yield Call(engine.backend.raise_floor, hold.ask, number)
-    if answer is None:
-        engine.lose(hold, "its lock service forgot it, or gave it to another", retire=False)
-        return False
-    with engine.mutex:
-        if not is_out():
-            return False
-        was = grant.fence
-        hold.lift(answer.number)
-        hold.renew(sent, answer.ttl)
-        grant._fence = hold.next_fence(was.era)
-    _tell(grant, was, number, engine.on_lifted)
-    return True
+        with self._section.mutex:
+            if not is_out():
+                return False
+            was = grant.fence
+            hold.lift(answer.number)
+            hold.renew(sent, answer.ttl)
+            grant._fence = hold.next_fence(was.era)
+        self._tell(grant, was, number)
+        return True
 
-
-def _tell(grant: NameGrant, was: Fence, number: int, on_lifted: OnLifted | None) -> None:
-    logger.error(
-        "The fence %d:%d of the lock %r was lifted to %d:%d, because a database has seen %d: has the lock "
-        "service lost its data, or was its clock set back?",
-        *was,
-        grant.name,
-        *grant.fence,
-        number,
-    )
-    if on_lifted is not None:
-        try:
-            on_lifted(grant, was)
-        except Exception:
-            logger.exception("on_lifted failed for the lock %r.", grant.name)
+    def _tell(self, grant: NameGrant, was: Fence, number: int) -> None:
+        logger.error(
+            "The fence %d:%d of the lock %r was lifted to %d:%d, because a database has seen %d: has the "
+            "lock service lost its data, or was its clock set back?",
+            *was,
+            grant.name,
+            *grant.fence,
+            number,
+        )
+        if self._on_lifted is not None:
+            try:
+                self._on_lifted(grant, was)
+            except Exception:
+                logger.exception("on_lifted failed for the lock %r.", grant.name)

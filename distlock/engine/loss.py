@@ -6,13 +6,26 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
-from distlock.grant import Grant, NameGrant
+from distlock.engine.hold import Hold
+from distlock.engine.name_grant import NameGrant
+from distlock.grant import Grant
 
 logger = logging.getLogger("distlock")
 
 #: Told of each lost grant, one after the other: the grant, and why it was lost.
 OnLost = Callable[[Grant, str], None]
+
+
+class Lose(Protocol):
+    """What a part of the engine calls, without the mutex, that finds *hold* lost.
+
+    *why*: what its grant is told. *retire*: whether the service may still think that it is. *aside*: whether
+    `on_lost` is called elsewhere: the threads that find losses have more to look after.
+    """
+
+    def __call__(self, hold: Hold, why: str, retire: bool, aside: bool = True) -> None: ...
 
 
 class Losses:

@@ -17,7 +17,7 @@ from distlock.owner import current_owner
 
 if TYPE_CHECKING:
     from distlock.engine.hold import Hold
-    from distlock.grant import NameGrant
+    from distlock.engine.name_grant import NameGrant
 
 
 class Waiter:
@@ -152,7 +152,21 @@ class Rooms:
             del self.by_key[room.key]
             self.admission.remember(room)
 
-    def clear(self) -> None:
+    def close(self, why: str) -> list[Hold]:
+        """Nobody who waits will be granted anything. Returns the holds that are out."""
+        rooms = list(self.by_key.values())
+        for room in rooms:
+            self.fail(room, why)
+            room.ask = None
+            self.settle(room)
+        return [room.hold for room in rooms if room.hold is not None]
+
+    def after_fork(self) -> None:
+        """In the child: what the parent holds stays the parent's."""
+        for room in self.by_key.values():
+            if room.hold is not None:
+                room.hold.lost = "it belongs to the parent of this forked process"
+                room.hold.room = Room(room.key, room.name)
         self.admission.forget()
         self.by_key = {}
         self.waiting = 0

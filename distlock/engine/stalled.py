@@ -6,31 +6,32 @@ A loop that is stopped, but not closed, may go on at any time. What it waited fo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from distlock.engine import leading
+from distlock.engine.name_grant import NameGrant
 from distlock.engine.room import Waiter
 from distlock.engine.steps import Gate
-
-if TYPE_CHECKING:
-    from distlock.engine.machine import Engine
 
 #: Seconds after its time-out in which a busy event loop may still see to its waiter.
 GRACE = 2.0
 
 
 class Stalled:
-    """The engine and its keeper call it under the engine's mutex."""
+    """The engine and its keeper call it under the engine's mutex.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    *give_up* and *drop* do for one of them what it should have done itself.
+    """
+
+    def __init__(self, give_up: Callable[[Waiter], None], drop: Callable[[NameGrant], None]) -> None:
+        self._give_up = give_up
+        self._drop = drop
         #: Those that may stand still, until they have their answer.
         self._watched: set[Waiter] = set()
 
-    def watch(self, waiter: Waiter) -> None:
-        if waiter.deadline != math.inf:
-            self._watched.add(waiter)
-            self._engine.keeper.wake_before(waiter.deadline + GRACE)
+    def watch(self, waiter: Waiter) -> float:
+        """Returns when it has to be passed over, if it stands still."""
+        self._watched.add(waiter)
+        return waiter.deadline + GRACE
 
     def answered(self, waiter: Waiter) -> None:
         self._watched.discard(waiter)
@@ -50,7 +51,7 @@ class Stalled:
             self._watched.discard(waiter)
             if waiter.grant is not None:
                 waiter.passed_over = True
-                self._engine.turns.drop(waiter.grant)
+                self._drop(waiter.grant)
             elif waiter in waiter.room.queue:
                 waiter.passed_over = True
-                leading.give_up(self._engine, waiter)
+                self._give_up(waiter)

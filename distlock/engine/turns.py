@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distlock.backends.base import Ask, Held
 from distlock.engine.hold import Hold
-from distlock.engine.room import Room, Waiter
+from distlock.engine.keeper import Keeper
+from distlock.engine.name_grant import Grantor, NameGrant
+from distlock.engine.room import Room, Rooms, Waiter
 from distlock.engine.steps import Gate
 from distlock.errors import BackendUnavailable, LockError
-from distlock.grant import NameGrant
-
-if TYPE_CHECKING:
-    from distlock.engine.machine import Engine
 
 
 class Turns:
-    """The engine calls it under its mutex. No I/O."""
+    """The engine calls it under its mutex. No I/O.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    *grantor*: where the grants go back to. *era*: that of their fences.
+    """
+
+    def __init__(self, grantor: Grantor, rooms: Rooms, keeper: Keeper, era: int) -> None:
+        self._grantor = grantor
+        self._rooms = rooms
+        self._keeper = keeper
+        self._era = era
 
     def take(self, room: Room, ask: Ask, held: Held, sent: float) -> None:
         """The service granted a hold: the leader gets the first grant of it."""
         hold = Hold(room, ask, held.number, sent, held.ttl)
-        if hold.deadline <= self._engine.now():
+        if hold.deadline <= self._grantor.now():
             # The answer was longer under way than the lease: it is somebody else's by now.
-            self._engine.keeper.retire(ask)
+            self._keeper.retire(ask)
             room.ask = None
             return
         # From here on the hold answers for the ask: `mend` finds it.
         room.hold = hold
         room.ask = None
         room.busy = True
-        self._engine.keeper.add(hold)
+        self._keeper.add(hold)
         self._grant(hold, room.queue[0])
 
     def _grant(self, hold: Hold, waiter: Waiter) -> None:
         hold.waiter = waiter
-        hold.carve(self._engine)
+        hold.since = self._grantor.now()
+        fence = hold.next_fence(self._era)
+        hold.grant = NameGrant(self._grantor, hold, hold.room.name, fence, hold.since)
         self._deliver(hold, waiter)
 
     def _deliver(self, hold: Hold, waiter: Waiter) -> None:
         waiter.grant = hold.grant
         if waiter in waiter.room.queue:
-            self._engine.rooms.leave(waiter)
+            self._rooms.leave(waiter)
             if hold.grant is not None:
-                self._engine.rooms.admission.granted(hold.room, hold.grant.since, waiter.waited)
+                self._rooms.admission.granted(hold.room, hold.grant.since, waiter.waited)
 
     def pass_on(self, hold: Hold) -> bool:
         """Give the next grant to the next waiter, if there is one and the turn is not over."""
-        waiter = self._engine.rooms.first(hold.room) if hold.may_pass(self._engine.now()) else None
+        waiter = self._rooms.first(hold.room) if hold.may_pass(self._grantor.now()) else None
         if waiter is None:
             return False
         self._grant(hold, waiter)
@@ -61,19 +65,32 @@ class Turns:
         """The hold is on its way to the service. The room stays busy, or we would queue behind ourselves."""
         hold.returning = True
         hold.room.hold = None
-        self._engine.keeper.discard(hold)
+        self._keeper.holds.discard(hold)
 
     def returned(self, hold: Hold, ours: bool | None) -> None:
         """The hold is back at the service, or (*ours* is None) will be: the room is free."""
         if not hold.returning:
             return
         if ours is None:
-            self._engine.keeper.retire(hold.ask)
-        self._engine.keeper.discard(hold)
+            self._keeper.retire(hold.ask)
+        self._keeper.holds.discard(hold)
         hold.returning = False
         if hold.room.hold is None:
             hold.room.busy = False
-        self._engine.rooms.settle(hold.room)
+        self._rooms.settle(hold.room)
+
+    def lose(self, hold: Hold, why: str, retire: bool) -> NameGrant | None:
+        """The hold is not ours any more: the waiters start anew. Returns the grant that is to be told."""
+        if hold.lost or hold.room.hold is not hold:
+            return None
+        hold.lost = why
+        self._keeper.holds.discard(hold)
+        if retire:
+            self._keeper.retire(hold.ask)
+        hold.room.hold = None
+        hold.room.busy = False
+        self._rooms.settle(hold.room)
+        return hold.grant
 
     def drop(self, grant: NameGrant) -> None:
         """End *grant* without I/O here, wherever its release was interrupted. A second time does nothing."""
@@ -86,8 +103,7 @@ class Turns:
 
     def abandon(self, key: str, gate: Gate, error: BaseException) -> None:
         """Leave nothing behind of the caller with *gate*, which *error* interrupted."""
-        self._engine.stalled.forget(gate)
-        if (room := self._engine.rooms.by_key.get(key)) is None:
+        if (room := self._rooms.by_key.get(key)) is None:
             return
         if not isinstance(error, LockError):
             self.mend(room)
@@ -99,13 +115,13 @@ class Turns:
             return
         if waiter.leads and room.ask is not None:
             # What became of the request is unknown. The token dies with it.
-            self._engine.keeper.retire(room.ask)
+            self._keeper.retire(room.ask)
             room.ask = None
-        self._engine.rooms.leave(waiter)
+        self._rooms.leave(waiter)
         if isinstance(error, BackendUnavailable):
             # The others would each find out after a time-out of their own, one after the other.
-            self._engine.rooms.fail(room, str(error))
-        self._engine.rooms.settle(room)
+            self._rooms.fail(room, str(error))
+        self._rooms.settle(room)
 
     def mend(self, room: Room) -> None:
         """Put *room* right, where somebody may have been interrupted in the middle of a change to it."""
@@ -124,5 +140,5 @@ class Turns:
             ):
                 self._deliver(hold, hold.waiter)
                 hold.waiter.gate.wake()
-        self._engine.rooms.recount()
-        self._engine.rooms.settle(room)
+        self._rooms.recount()
+        self._rooms.settle(room)

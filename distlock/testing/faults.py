@@ -1,24 +1,26 @@
-"""Faults on the way to a lock service, in front of any backend."""
+"""Faults on the way to a lock service, on any backend."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from distlock.errors import BackendUnavailable
 
+#: The requests whose replies can be lost.
+REQUESTS = ("request", "cancel", "renew", "release", "raise_floor", "locked")
+
 
 class Faulty:
-    """A backend whose next answers can be lost after the service did what it was asked."""
+    """From now on the next replies to *backend* can be lost, after the service did what it was asked."""
 
     def __init__(self, backend: Any) -> None:
-        self._backend = backend
-        self.capabilities = backend.capabilities
         #: Method name -> how many of its next replies are lost.
         self.lose_replies: dict[str, int] = {}
+        for method in REQUESTS:
+            setattr(backend, method, self._on_the_way(method, getattr(backend, method)))
 
-    def __getattr__(self, method: str) -> Any:
-        function = getattr(self._backend, method)
-
+    def _on_the_way(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             answer = function(*arguments)
             if self.lose_replies.get(method, 0) > 0:

@@ -14,7 +14,7 @@ import distlock
 from distlock import clock
 from distlock.backends.base import Ask
 from distlock.engine.machine import Engine
-from distlock.grant import NameGrant
+from distlock.engine.name_grant import NameGrant
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0

@@ -26,9 +26,7 @@ from distlock.testing.fixtures import (
 
 
 def make_faulty(locks: distlock.Locks) -> Faulty:
-    engine = engine_of(locks)
-    faulty = engine.backend = Faulty(engine.backend)
-    return faulty
+    return Faulty(engine_of(locks).backend)
 
 
 class TroubleConformance(ConformanceFixtures):

@@ -215,7 +215,7 @@ def test_steps_that_are_collected_as_garbage_never_wait_for_the_mutex(connect: C
     assert done.wait(10)
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     del task, loop
-    with engine.mutex:
+    with engine.section.mutex:
         gc.collect()
     with locks.lock("b"):
         assert ":a" not in engine.rooms.by_key

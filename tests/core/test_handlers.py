@@ -234,7 +234,7 @@ def test_garbage_that_the_keeper_collects_under_the_mutex_is_released() -> None:
         return real()
 
     engine.now = now
-    with engine.mutex:
+    with engine.section.mutex:
         engine.keeper.hurry()
     assert done.wait(CEILING)
     case.clean_up()

@@ -11,7 +11,7 @@ import pytest
 import distlock
 from distlock.clock import now
 from distlock.engine.machine import Engine
-from distlock.grant import NameGrant
+from distlock.engine.name_grant import NameGrant
 from distlock.testing.fixtures import engine_of, wait_until
 from distlock.web import guard
 from tests.core.interrupts import interrupted
@@ -76,9 +76,9 @@ SCENES: dict[str, Scene] = {
 
 def check(engine: Engine) -> None:
     """Nothing is left: no mutex, no waiter, no hold, no count."""
-    assert engine.mutex.acquire(timeout=PATIENCE)
-    engine.undoing.catch_up()
-    engine.mutex.release()
+    assert engine.section.mutex.acquire(timeout=PATIENCE)
+    engine.section.catch_up()
+    engine.section.mutex.release()
     assert engine.books.acquire(timeout=PATIENCE)
     engine.books.release()
     wait_until(lambda: not engine.keeper.holds and not engine.keeper.retired, "nothing is kept")

@@ -7,9 +7,9 @@ import pytest
 from distlock.backends.base import Ask
 from distlock.backends.memory import MemoryBackend, MemoryService
 from distlock.engine.machine import Engine
+from distlock.engine.name_grant import NameGrant
 from distlock.engine.steps import ThreadGate, run
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.grant import NameGrant
 
 
 class Recorded(MemoryBackend):
@@ -166,7 +166,7 @@ def test_a_hung_holder_whose_renewal_is_due_does_not_keep_the_keeper_awake(kept:
     kept.pass_time(26.0)
     kept.backend.away = True
     kept.pass_time(4.5)
-    kept.engine.keeper.discard(kept.engine.rooms.by_key["a"].hold or pytest.fail("a is held"))
+    kept.engine.keeper.holds.discard(kept.engine.rooms.by_key["a"].hold or pytest.fail("a is held"))
     kept.engine.keeper.add(kept.engine.rooms.by_key["a"].hold or pytest.fail("a is held"))
     assert run(kept.engine.keeper.tick()) > 1.0
 

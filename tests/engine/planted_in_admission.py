@@ -47,7 +47,7 @@ def only_holds_of_ones_own_count(patch: pytest.MonkeyPatch) -> None:
     honest = Turns.take
 
     def take(self: Turns, room: Room, *rest: Any) -> None:
-        room.since = self._engine.now()
+        room.since = self._grantor.now()
         honest(self, room, *rest)
 
     patch.setattr(Turns, "take", take)

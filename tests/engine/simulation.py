@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distlock.backends.memory import WINDOW, MemoryBackend, MemoryService
-from distlock.engine.lifting import lift
 from distlock.engine.machine import Engine
+from distlock.engine.name_grant import NameGrant
 from distlock.engine.steps import Call, Park
 from distlock.errors import BackendUnavailable, TooManyWaiters
-from distlock.grant import Grant, NameGrant
+from distlock.grant import Grant
 from distlock.testing.history import Record
 
 
@@ -126,7 +126,7 @@ class Process:
     def _lift(self, grant: NameGrant) -> Generator[Call | Park, Any, None]:
         number = grant.fence.number + self.simulation.random.choice([0, 1, 63, 64, 1000])
         with suppress(BackendUnavailable):
-            if (yield from lift(self.engine, grant, number)) and grant.fence.number <= number:
+            if (yield from self.engine.lift(grant, number)) and grant.fence.number <= number:
                 self.simulation.wrong.append(f"{grant} was lifted, and is not above {number}.")
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from distlock import rlock
-from distlock.engine import leading, loss
+from distlock.engine import loss
+from distlock.engine.acquiring import Acquiring
 from distlock.engine.admission import Admission
+from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
 from distlock.engine.keeper import Keeper
-from distlock.engine.machine import Engine
+from distlock.engine.leading import Leading
 from distlock.engine.room import Rooms
 from distlock.engine.turns import Turns
-from distlock.engine.undoing import Undoing
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.multi_grant import MultiGrant
@@ -44,24 +45,24 @@ def nothing_is_renewed(patch: pytest.MonkeyPatch) -> None:
 def hung_holders_are_renewed_for_ever(patch: pytest.MonkeyPatch) -> None:
     honest = Keeper.__init__
     patch.setattr(
-        Keeper, "__init__", lambda self, engine, max_hold, threads: honest(self, engine, 1e9, threads)
+        Keeper, "__init__", lambda self, *parts, **more: honest(self, *parts, **{**more, "max_hold": 1e9})
     )
 
 
 def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:
-    def leave(engine: Engine, waiter: Any, until: float) -> Any:
-        with engine.mutex:
+    def leave(self: Leading, waiter: Any, until: float) -> Any:
+        with self._section.mutex:
             waiter.room.ask = None
-            engine.rooms.leave(waiter)
-            engine.rooms.settle(waiter.room)
+            self._rooms.leave(waiter)
+            self._rooms.settle(waiter.room)
         return
         yield
 
-    patch.setattr(leading, "leave", leave)
+    patch.setattr(Leading, "leave", leave)
 
 
 def the_interrupted_leave_everything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Undoing, "undo", _nothing)
+    patch.setattr(CriticalSection, "undo", _nothing)
 
 
 def rooms_stay(patch: pytest.MonkeyPatch) -> None:
@@ -99,12 +100,12 @@ def passes_share_a_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def waits_have_no_end(patch: pytest.MonkeyPatch) -> None:
-    honest = Engine.acquire
+    honest = Acquiring.acquire
 
-    def acquire(self: Engine, key: str, name: str, gate: Any, timeout: float, ttl: float) -> Any:
+    def acquire(self: Acquiring, key: str, name: str, gate: Any, timeout: float, ttl: float) -> Any:
         return honest(self, key, name, gate, timeout + 3.0 if timeout else 0.0, ttl)
 
-    patch.setattr(Engine, "acquire", acquire)
+    patch.setattr(Acquiring, "acquire", acquire)
 
 
 def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:

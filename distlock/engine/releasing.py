@@ -1,0 +1,82 @@
+"""How a caller gives its grant back: the hold goes to the next waiter here, or to the lock service."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+
+from distlock.backends.base import Backend
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.keeper import Keeper
+from distlock.engine.loss import Losses
+from distlock.engine.name_grant import NameGrant
+from distlock.engine.steps import Call, Steps
+from distlock.engine.turns import Turns
+from distlock.errors import BackendUnavailable, Reentered
+from distlock.reentrance import refusal
+
+logger = logging.getLogger("distlock")
+
+
+class Releasing:
+    def __init__(
+        self,
+        section: CriticalSection,
+        backend: Backend,
+        now: Callable[[], float],
+        turns: Turns,
+        keeper: Keeper,
+        losses: Losses,
+    ) -> None:
+        self._section = section
+        self._backend = backend
+        self._now = now
+        self._turns = turns
+        self._keeper = keeper
+        self._losses = losses
+
+    def release(self, grant: NameGrant, until: float = math.inf) -> Steps[None]:
+        """Pass the hold on to the next waiter here, or give it back to the service.
+
+        *until*: the moment after which the caller leaves that to the keeper.
+        """
+        if self._section.reentered():
+            if grant.end():
+                self.let_go(grant, refusal())
+            return
+        hold = grant._hold
+        ours: bool | None = None
+        try:
+            with self._section.mutex:
+                self._section.catch_up()
+                if not grant.end():
+                    return
+                if hold.room.hold is not hold or self._turns.pass_on(hold):
+                    return
+                self._turns.send_back(hold)
+            try:
+                ours = yield Call(self._backend.release, hold.ask, until=until)
+            except Reentered:
+                pass  # The keeper can.
+            except BackendUnavailable as error:
+                logger.warning(
+                    "The lock %r will be released as soon as its lock service answers: %s", grant.name, error
+                )
+            with self._section.mutex:
+                self._turns.returned(hold, ours)
+        except BaseException as error:
+            self.let_go(grant, error)
+            raise
+        if ours is False:
+            if self._now() >= hold.deadline:
+                why = self._keeper.why_ended(hold)
+            else:
+                why = "the lock service had given it up before it was released"
+            grant.end_lost(why)
+            self._losses.tell(grant, why)
+
+    def let_go(self, grant: NameGrant, error: BaseException) -> None:
+        """Release without I/O here: the keeper does it. For callers that *error* is tearing down."""
+        self._section.undo(error, partial(self._turns.drop, grant))
