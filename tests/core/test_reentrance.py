@@ -1,201 +1,275 @@
-"""`rlock` lets its owner in again by name, and works under `threading.Condition`."""
+"""A signal handler or a finaliser calls us while its own thread is inside our code: it never hangs."""
 
 from __future__ import annotations
 
-import asyncio
+import gc
+import itertools
+import signal
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType
 
 import pytest
 
 import distlock
 from distlock.testing.fixtures import engine_of, wait_until
+from tests.core.interrupts import Tracer
+from tests.core.test_interrupts import check
+from tests.redis_server import RedisServer
+
+#: Seconds that no call takes, unless it hangs.
+CEILING = 30.0
+TTL = 300.0
 
 
-@pytest.fixture
-def locks(request: pytest.FixtureRequest) -> Iterator[distlock.Locks]:
-    locks = distlock.connect(f"memory://{request.node.name}", timeout=60)
-    yield locks
-    assert engine_of(locks).inside == {}
-    locks.close()
+@contextmanager
+def no_hang(where: Callable[[], str]) -> Iterator[None]:
+    def hangs(number: int, frame: FrameType | None) -> None:
+        pytest.fail(f"A handler hangs at {where()}.")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    # Again and again: what is torn out of one wait may go into the next one.
+    signal.setitimer(signal.ITIMER_REAL, CEILING, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
-def is_free(locks: distlock.Locks, *names: str) -> list[bool]:
-    return [not locks.lock(name).locked() for name in names]
+class Case:
+    """What a handler has at hand: a grant that is out, a lock that is held, a block that is open."""
+
+    def __init__(self, url: str) -> None:
+        self.locks = distlock.connect(url, prefix="h", ttl=TTL, timeout=CEILING)
+        self.other = distlock.connect(url, prefix="h", ttl=TTL, timeout=CEILING)
+        self.block = ExitStack()
+        self.lock = self.locks.lock("lock")
+        self.answers: list[object] = []
+        self.refused = 0
+        self.words = ""
+
+    def prepare(self) -> None:
+        grant = self.locks.lock("grant").acquire()
+        assert grant is not None
+        self.grant = grant
+        assert self.lock.acquire()
+        self.block.enter_context(self.locks.lock("block"))
+
+    def traced(self) -> None:
+        """What the handler comes into."""
+        with self.locks.lock("a", "b"):
+            pass
+        lock = self.locks.lock("c")
+        assert lock.acquire(timeout=0)
+        lock.locked()
+        lock.release()
+
+    def clean_up(self) -> None:
+        """Whatever the handler has released is free, and all the rest can be released."""
+        self.grant.release()
+        if self.lock.owned():
+            self.lock.release()
+        self.block.close()
+        for name in ("grant", "lock", "block", "a", "b", "c", "free"):
+            grant = self.other.lock(name).acquire()
+            assert grant is not None, name
+            grant.release()
+        check(engine_of(self.locks))
+
+    def close(self) -> None:
+        self.locks.close()
+        self.other.close()
 
 
-@pytest.mark.parametrize("outer", [("a",), ("b",), ("a", "b"), ("a", "b", "c")])
-@pytest.mark.parametrize("inner", [("a",), ("b",), ("a", "b"), ("b", "c"), ("a", "b", "c")])
-def test_only_the_names_that_are_missing_are_asked_for(
-    locks: distlock.Locks, outer: tuple[str, ...], inner: tuple[str, ...]
-) -> None:
-    taken = {name: name in outer for name in "abc"}
-    with locks.rlock(*outer) as first:
-        with locks.rlock(*inner) as second:
-            assert second.names == inner
-            for name in {*inner} & {*outer}:
-                assert second.fences[name] == first.fences[name]
-            assert all(locks.lock(name).locked() for name in {*outer, *inner})
-            with locks.rlock(*outer), locks.rlock(*inner) as third:
-                assert third.fences == second.fences
-        assert {name: locks.lock(name).locked() for name in "abc"} == taken
-        first.check()
-    assert is_free(locks, *"abc") == [True] * 3
+def release_a_grant(case: Case) -> None:
+    case.grant.release()
+    assert case.grant.released
 
 
-def test_in_asyncio_as_well(locks: distlock.Locks) -> None:
-    async def main() -> None:
-        async with locks.rlock("a"), locks.rlock("a", "b"), locks.rlock("b"):
-            assert locks.rlock("a", "b").owned()
-            assert await asyncio.gather(locks.rlock("a", "b").aacquire(timeout=0.01)) == [None]
-        assert is_free(locks, "a", "b") == [True, True]
-
-    asyncio.run(main())
+def release_a_lock(case: Case) -> None:
+    case.lock.release()
+    assert not case.lock.owned()
 
 
-def test_releases_may_come_in_any_order(locks: distlock.Locks) -> None:
-    one, both = locks.rlock("a"), locks.rlock("a", "b")
-    assert one.acquire()
-    assert both.acquire()
-    one.release()
-    assert is_free(locks, "a", "b") == [False, False]
-    both.release()
-    assert is_free(locks, "a", "b") == [True, True]
-    assert both.acquire()
-    assert one.acquire()
-    both.release()
-    assert is_free(locks, "a", "b") == [False, True]
-    with pytest.raises(distlock.NotHeld):
-        both.release()
-    assert one.owned()
-    one.release()
+def leave_a_block(case: Case) -> None:
+    case.block.close()
 
 
-def test_a_time_out_of_the_missing_name_leaves_the_other_one(locks: distlock.Locks) -> None:
-    with ThreadPoolExecutor(1) as other:
-        assert other.submit(locks.lock("b").acquire).result()
-        with locks.rlock("a") as grant:
-            assert locks.rlock("a", "b").acquire(timeout=0.01) is None
-            with pytest.raises(distlock.LockTimeout), locks.rlock("a", "b", timeout=0.01):
-                pass
-            grant.check()
-            assert locks.rlock("a").owned()
-        assert is_free(locks, "a") == [True]
+@dataclass
+class Garbage:
+    grant: distlock.Grant
+
+    def __post_init__(self) -> None:
+        self.ring = self
+
+    def __del__(self) -> None:
+        self.grant.release()
 
 
-def test_inside_a_lost_one_the_lock_is_taken_anew() -> None:
-    locks = distlock.connect("memory://lost-rlock", ttl=0.4, max_hold=0.2, timeout=60)
-    with pytest.raises(distlock.LostInside), locks.rlock("a") as outer:  # noqa: PT012
-        wait_until(lambda: outer.lost, "max_hold is over")
-        with locks.rlock("a", "b") as inner:
-            inner.check()
-            assert inner.fences["a"] > outer.fence
-        assert not locks.rlock("a").owned()
-    assert engine_of(locks).inside == {}
-    locks.close()
+def collect_a_grant(case: Case) -> None:
+    Garbage(case.grant)
+    gc.collect(0)
+    assert case.grant.released
 
 
-# -- threading.Condition: what CPython's own tests of it ask for ----------------------------------
+def check_a_grant(case: Case) -> None:
+    case.grant.check()
+    assert not case.grant.lost
 
 
-@pytest.fixture(params=[("a",), ("a", "b")])
-def condition(request: pytest.FixtureRequest, locks: distlock.Locks) -> threading.Condition:
-    return threading.Condition(locks.rlock(*request.param))  # type: ignore[arg-type]  # the protocol is private
+def acquire(case: Case, name: str, timeout: float) -> None:
+    try:
+        grant = case.locks.lock(name).acquire(timeout=timeout)
+    except distlock.Reentered as error:
+        case.refused += 1
+        case.words = str(error)
+        return
+    case.answers.append(grant)
+    if grant is not None:
+        assert name == "free"
+        grant.release()
 
 
-def test_a_condition_that_is_not_acquired_can_neither_wait_nor_notify(condition: threading.Condition) -> None:
-    for call in (condition.wait, condition.notify, condition.notify_all):
-        with pytest.raises(RuntimeError):
-            call()
-    with pytest.raises(RuntimeError):
-        condition.release()
+def acquire_what_is_free(case: Case) -> None:
+    acquire(case, "free", CEILING)
 
 
-def test_a_condition_wakes_as_many_as_it_is_told(condition: threading.Condition) -> None:
-    waiting, woken = [0], [0]
-
-    def wait() -> None:
-        with condition:
-            waiting[0] += 1
-            assert condition.wait(60)
-            woken[0] += 1
-
-    with ThreadPoolExecutor(5) as pool:
-        futures = [pool.submit(wait) for _ in range(5)]
-        wait_until(lambda: waiting[0] == 5, "all of them have entered")
-        with condition:  # all of them wait: they have let go of the lock
-            condition.notify(2)
-            assert woken[0] == 0
-        wait_until(lambda: woken[0] == 2, "two are woken")
-        with condition:
-            condition.notify_all()
-        for future in futures:
-            future.result(60)
-    assert woken[0] == 5
+def try_what_is_free(case: Case) -> None:
+    acquire(case, "free", 0)
 
 
-def test_a_wait_gives_up_every_level_and_takes_as_many_again(
-    locks: distlock.Locks, condition: threading.Condition
-) -> None:
-    entered = threading.Event()
-
-    def notify() -> None:
-        assert entered.wait(60)
-        with condition:
-            condition.notify()
-
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(notify)
-        with condition, condition, locks.rlock("a") as before:
-            entered.set()
-            assert condition.wait(60)
-            assert locks.rlock("a").owned()
-            assert before.released
-            with locks.rlock("a") as after:
-                assert after.fence > before.fence
-        other.result(60)
-    assert is_free(locks, "a", "b") == [True, True]
+def try_what_is_held(case: Case) -> None:
+    acquire(case, "grant", 0)
+    assert case.answers == [None], "that it is held is known here"
+    case.answers.clear()
 
 
-def test_a_wait_that_times_out_holds_the_lock_again(
-    locks: distlock.Locks, condition: threading.Condition
-) -> None:
-    with condition:
-        assert not condition.wait(0.05)
-        assert locks.rlock("a").owned()
-    with condition:
-        assert not condition.wait_for(lambda: False, 0.05)
-        assert condition.wait_for(lambda: True, 60)
+def ask_whether_it_is_held(case: Case) -> None:
+    assert case.locks.lock("grant").locked()
+    try:
+        case.answers.append(case.locks.lock("free").locked())
+    except distlock.Reentered:
+        case.refused += 1
 
 
-def test_two_threads_pass_a_ball_to_and_fro(condition: threading.Condition) -> None:
-    turns: list[int] = []
-
-    def play(mine: int) -> None:
-        for _ in range(20):
-            with condition:
-                assert condition.wait_for(lambda: len(turns) % 2 == mine, 60)
-                turns.append(mine)
-                condition.notify()
-
-    with ThreadPoolExecutor(2) as pool:
-        for future in [pool.submit(play, mine) for mine in (0, 1)]:
-            future.result(120)
-    assert turns == [0, 1] * 20
+RELEASES = [release_a_grant, release_a_lock, leave_a_block, collect_a_grant]
+QUESTIONS = [check_a_grant, try_what_is_held]
+#: They can't be answered in the middle of a call to the lock service, and can everywhere else.
+REFUSED_AT_TIMES = [acquire_what_is_free, try_what_is_free, ask_whether_it_is_held]
 
 
-def test_a_wait_that_is_interrupted_where_it_has_just_left_tells_of_the_interrupt(
-    locks: distlock.Locks, condition: threading.Condition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save = condition._release_save  # type: ignore[attr-defined]
+@pytest.mark.parametrize("handler", [*RELEASES, *QUESTIONS, *REFUSED_AT_TIMES])
+def test_a_handler_at_any_moment_ends(handler: Callable[[Case], None]) -> None:
+    play(handler, f"memory://{handler.__name__}", every=4)
 
-    def save_and_interrupt() -> None:
-        save()
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(condition, "_release_save", save_and_interrupt)
-    # That of the standard library tells that it was released already.
-    with pytest.raises(KeyboardInterrupt), condition, condition:
-        condition.wait(60)
-    assert is_free(locks, "a", "b") == [True, True]
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("handler", [release_a_grant, try_what_is_free])
+def test_so_does_one_on_redis(handler: Callable[[Case], None], redis_server: RedisServer) -> None:
+    play(handler, redis_server.url, every=23)
+
+
+def play(handler: Callable[[Case], None], url: str, every: int) -> None:
+    case = Case(url)
+    rounds = 0
+    for number in itertools.count(1, every):
+        case.prepare()
+        tracer = Tracer(number, lambda: handler(case))
+        with no_hang(lambda one=tracer: one.where), tracer:  # type: ignore[misc]
+            case.traced()
+        case.clean_up()
+        if not tracer.where:
+            break
+        rounds += 1
+    assert rounds * every > 300, f"{rounds} rounds: is anything traced?"
+    if handler in REFUSED_AT_TIMES:
+        assert len(case.answers) + case.refused == rounds
+        assert case.answers, "between two calls to the service there is an answer"
+        assert case.refused, "in the middle of one there is none"
+    if case.words:
+        assert "signal handler" in case.words, "the cause"
+        assert "Set a flag" in case.words, "the remedy"
+    case.close()
+
+
+def test_closing_at_any_moment_ends() -> None:
+    for number in itertools.count(1, 3):
+        case = Case("memory://closed-by-a-handler")
+        case.prepare()
+        tracer = Tracer(number, case.locks.close)
+        with no_hang(lambda one=tracer: one.where), tracer:  # type: ignore[misc]
+            try:
+                case.traced()
+            except (distlock.LockError, AssertionError):
+                pass  # It was closed under it.
+        if not tracer.where:
+            case.close()
+            break
+        wait_until(lambda one=case: one.grant.lost, "the client is closed")  # type: ignore[misc]
+        wait_until(lambda: not closing(), "the closing thread has ended")
+        for name in ("grant", "lock", "block"):
+            grant = case.other.lock(name).acquire()
+            assert grant is not None, name
+            grant.release()
+        case.close()
+
+
+def closing() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "distlock-close"]
+
+
+def test_garbage_that_the_keeper_collects_under_the_mutex_is_released() -> None:
+    case = Case("memory://garbage-of-the-keeper")
+    case.prepare()
+    engine = engine_of(case.locks)
+    real, done = engine.now, threading.Event()
+
+    def now() -> float:
+        if threading.current_thread().name == "distlock-keeper" and not done.is_set():
+            done.set()
+            case.grant.release()
+        return real()
+
+    engine.keeper._now = now
+    with engine.section.mutex:
+        engine.keeper.hurry()
+    assert done.wait(CEILING)
+    case.clean_up()
+    case.close()
+
+
+def test_a_handler_does_not_wait_behind_the_thread_that_it_has_interrupted() -> None:
+    """It would wait for ever, were both without a time-out: the thread beneath leads, and can't go on."""
+    case = Case("memory://handler-behind-its-thread")
+    holder = case.other.lock("a").acquire()
+    assert holder is not None
+    refused: list[BaseException] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        try:
+            case.locks.lock("a").acquire(timeout=-1)
+        except distlock.Reentered as error:
+            refused.append(error)
+        assert case.locks.lock("free").acquire(timeout=0), "another name may be asked for"
+        assert holder is not None
+        holder.release()
+
+    def interrupt() -> None:
+        wait_until(lambda: engine_of(case.locks).rooms.waiting == 1, "it waits")
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        grant = case.locks.lock("a").acquire(timeout=CEILING)
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert grant is not None
+    assert len(refused) == 1
+    case.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import distlock
-from tests.core.ending import TTL
+from tests.engine.ending import TTL
 from tests.redis_server import RedisServer
 from tests.zookeeper_server import ZooKeeperServer
 
@@ -36,7 +36,7 @@ def start() -> Iterator[Start]:
     def start(url: str, name: str, how: str) -> subprocess.Popen[str]:
         made.append(
             subprocess.Popen(
-                [sys.executable, "-m", "tests.core.ending", url, name, how],
+                [sys.executable, "-m", "tests.engine.ending", url, name, how],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

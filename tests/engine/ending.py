@@ -1,4 +1,4 @@
-"""A process that ends with a lock held: ``python -m tests.core.ending URL NAME HOW``."""
+"""A process that ends with a lock held: ``python -m tests.engine.ending URL NAME HOW``."""
 
 from __future__ import annotations
 
