@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sized
+from typing import Protocol
 
 from distlock.errors import TooManyWaiters
-
-if TYPE_CHECKING:
-    from distlock.engine.room import Room
 
 #: Which share of what is left of its time-out a caller may be expected to wait.
 SHARE = 0.8
@@ -77,6 +75,21 @@ class Pace:
         return max(self.took(grants), gap + self.took(grants - 1))
 
 
+class Line(Protocol):
+    """What admission knows of a waiting room."""
+
+    key: str
+    name: str
+    #: When the last grant was (where there was one), or the first caller came: the next interval's begin.
+    since: float
+    #: Whether there was a grant.
+    granted: bool
+    pace: Pace | None
+
+    @property
+    def queue(self) -> Sized: ...
+
+
 class Admission:
     """Which callers may come in, and how long each name's waits are. The engine calls it under its mutex."""
 
@@ -86,7 +99,7 @@ class Admission:
         #: The paces of names without a room, the one that was left last at the end.
         self._remembered: dict[str, Pace] = {}
 
-    def admit(self, room: Room, waiting: int, timeout: float, now: float) -> None:
+    def admit(self, room: Line, waiting: int, timeout: float, now: float) -> None:
         """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, can't come in.
 
         *waiting*: callers that wait in all rooms. The one that is next in its room always may.
@@ -106,7 +119,7 @@ class Admission:
                 expected_wait=expected,
             )
 
-    def granted(self, room: Room, now: float, waited: bool) -> None:
+    def granted(self, room: Line, now: float, waited: bool) -> None:
         """The room has its lock. *waited*: it was not simply free."""
         if waited:
             room.pace = room.pace or Pace()
@@ -116,7 +129,7 @@ class Admission:
         room.since = now
         room.granted = True
 
-    def timed_out(self, room: Room, now: float) -> None:
+    def timed_out(self, room: Line, now: float) -> None:
         """Somebody gave up. With the last one ends the wait of the room, and what comes is a new line."""
         if len(room.queue) == 1:
             room.pace = room.pace or Pace()
@@ -128,7 +141,7 @@ class Admission:
         pace = self._remembered.pop(key, None)
         return pace if pace is None or now - pace.noted < FORGOTTEN else None
 
-    def remember(self, room: Room) -> None:
+    def remember(self, room: Line) -> None:
         """The room is gone. Only names that were waited for are worth it."""
         if room.pace is not None:
             self._remembered[room.key] = room.pace
@@ -139,7 +152,7 @@ class Admission:
         self._remembered = {}
 
 
-def expected_wait(room: Room, now: float) -> float:
+def expected_wait(room: Line, now: float) -> float:
     """Seconds that one more caller of *room* waits, as far as one can tell."""
     pace = room.pace or _UNKNOWN
     gap = max(now - room.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)

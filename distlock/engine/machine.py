@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from distlock import clock, reentrance
 from distlock.backends.base import Backend
@@ -31,9 +31,6 @@ from distlock.engine.sink import EngineSink
 from distlock.engine.stalled import Stalled
 from distlock.engine.turns import Turns
 from distlock.owner import Owner
-
-if TYPE_CHECKING:
-    from distlock.rlock import Inside
 
 CLOSED = "The client of the lock service was closed. It holds no locks. Use a new one."
 
@@ -57,7 +54,8 @@ class Engine:
         self.ttl = ttl
         self.era = era
         self.now = now
-        self.inside: Inside = {}
+        #: For `RLock`: what each owner is inside of.
+        self.inside: dict[Owner, Any] = {}
         #: For `Lock` and `RLock`. The code that has it may be interrupted by a handler that takes it.
         self.books = threading.RLock()
         self.section = CriticalSection(wake=lambda: self.keeper.wake())

@@ -68,7 +68,7 @@ class Room:
         #: There is a hold, or one is on its way back: nobody leads.
         self.busy = False
         self.hold: Hold | None = None
-        #: When the last grant was (where there was one), or the first caller came: the next interval's begin.
+        #: For `Admission`.
         self.since = since
         self.granted = False
         self.pace = pace
