@@ -200,23 +200,36 @@ class RedisBackend:
 
         *more*: arguments after those that all scripts take.
         """
-        tokens = [ask.token.encode() for ask in asks]
         calls = [
             terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
-            + b"$%d\r\n%b\r\n" % (len(token), token)
+            + b"$%d\r\n%b\r\n" % (len(token := ask.token.encode()), token)
             + more
-            for ask, token in zip(asks, tokens, strict=True)
+            for ask in asks
         ]
         replies = self._pool.exchange([script.by_digest + call for call in calls], deadline)
-        refused = [reply for reply in replies if isinstance(reply, ReplyError)]
-        if any(str(reply).startswith("NOSCRIPT") for reply in refused):
-            # The server was restarted, failed over or told to forget its scripts. What did run may run again.
-            replies = self._pool.exchange([script.by_source + call for call in calls], deadline)
-        if refused and script is not scripts.FOREIGN:
-            for ask, reply in zip(asks, replies, strict=True):
-                if isinstance(reply, ReplyError) and is_foreign(reply):
-                    raise self._foreign(ask, deadline)
-        return [self._checked(script, reply, token) for reply, token in zip(replies, tokens, strict=True)]
+        for reply in replies:
+            if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
+                # The server was restarted, failed over or told to forget its scripts. What did run may run
+                # again.
+                replies = self._pool.exchange([script.by_source + call for call in calls], deadline)
+                break
+        for ask, reply in zip(asks, replies, strict=True):
+            if isinstance(reply, ReplyError):
+                raise self._refused(script, asks, replies, deadline)
+            if not _is_answer(script, reply, ask.token.encode()):
+                raise self._not_asked()
+        return replies
+
+    def _refused(
+        self, script: Script, asks: Sequence[Ask], replies: Sequence[object], deadline: float
+    ) -> BackendUnavailable:
+        """What those of *replies* say that are errors: above all whether a key is somebody else's."""
+        errors = [(ask, one) for ask, one in zip(asks, replies, strict=True) if isinstance(one, ReplyError)]
+        for ask, error in errors:
+            if script is not scripts.FOREIGN and is_foreign(error):
+                return self._foreign(ask, deadline)
+        _, error = errors[0]
+        return unavailable(self._address, error, script.command_at(str(error)))
 
     def _foreign(self, ask: Ask, deadline: float) -> BackendUnavailable:
         """Which of the lock's keys are somebody else's."""
@@ -230,26 +243,20 @@ class RedisBackend:
             "Its connections were dropped."
         )
 
-    def _checked(self, script: Script, reply: object, token: bytes) -> list[Any]:
-        if isinstance(reply, ReplyError):
-            raise unavailable(self._address, reply, script.command_at(str(reply)))
-        if not isinstance(reply, list) or not _is_answer(script, reply, token):
-            raise self._not_asked()
-        return reply
 
-
-def _is_answer(script: Script, reply: list[Any], token: bytes) -> bool:
+def _is_answer(script: Script, reply: object, token: bytes) -> bool:
     """Whether *reply* is what *script* answers to *token*, and no other's or nonsense."""
-    if not reply or reply[0] != token:
+    if not isinstance(reply, list) or not reply or reply[0] != token:
         return False
     if script is scripts.FOREIGN:
         return all(isinstance(key, bytes) for key in reply)
     told = reply[1] if len(reply) > 1 else None
     long = script is scripts.REQUEST and (told == 1 or told == 2)
     long = long or (script is scripts.RAISE_FLOOR and told == 1)
-    return len(reply) == (3 if long else 2) and all(
-        isinstance(part, int) or (isinstance(part, bytes) and part.isdigit()) for part in reply[1:]
-    )
+    for part in reply[1:]:
+        if not isinstance(part, int) and not (isinstance(part, bytes) and part.isdigit()):
+            return False
+    return len(reply) == (3 if long else 2)
 
 
 def _poll(pttl: int, subscribed: bool) -> float:
