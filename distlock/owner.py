@@ -16,11 +16,14 @@ def current_owner() -> Owner:
 
     Not a contextvar: `asyncio.gather` copies the context, and both children would be the same owner.
     """
-    task = asyncio.current_task() if in_event_loop() else None
-    return threading.get_ident(), None if task is None else weakref.ref(task)
+    thread = threading.get_ident()
+    # Its public form raises an error where there is none, which costs more than all the rest.
+    if asyncio._get_running_loop() is None:
+        return thread, None
+    task = asyncio.current_task()
+    return thread, None if task is None else weakref.ref(task)
 
 
 def in_event_loop() -> bool:
     """Whether an event loop runs in this thread."""
-    # Its public form raises an error where there is none, which costs more than all the rest.
     return asyncio._get_running_loop() is not None

@@ -78,7 +78,6 @@ class Pace:
 class Line(Protocol):
     """What admission knows of a waiting room."""
 
-    key: str
     name: str
     #: When the last grant was (where there was one), or the first caller came: the next interval's begin.
     since: float
@@ -141,12 +140,11 @@ class Admission:
         pace = self._remembered.pop(key, None)
         return pace if pace is None or now - pace.noted < FORGOTTEN else None
 
-    def remember(self, room: Line) -> None:
-        """The room is gone. Only names that were waited for are worth it."""
-        if room.pace is not None:
-            self._remembered[room.key] = room.pace
-            if len(self._remembered) > REMEMBERED:
-                del self._remembered[next(iter(self._remembered))]
+    def remember(self, key: str, pace: Pace) -> None:
+        """The room is gone."""
+        self._remembered[key] = pace
+        if len(self._remembered) > REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
 
     def forget(self) -> None:
         self._remembered = {}

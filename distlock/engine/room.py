@@ -150,7 +150,8 @@ class Rooms:
                 first.gate.wake()
         elif self.by_key.get(room.key) is room:
             del self.by_key[room.key]
-            self.admission.remember(room)
+            if room.pace is not None:
+                self.admission.remember(room.key, room.pace)
 
     def close(self, why: str) -> list[Hold]:
         """Nobody who waits will be granted anything. Returns the holds that are out."""

@@ -87,7 +87,7 @@ def trying_once_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def dropped_rooms_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Admission, "remember", lambda self, room: None)
+    patch.setattr(Admission, "remember", lambda self, key, pace: None)
 
 
 def nothing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
