@@ -7,8 +7,8 @@ from django.db import models
 from distlock.fence.row import TABLE
 
 
-class Fence(models.Model):
-    """The latest grant of one name whose transaction came to this database."""
+class FenceRow(models.Model):
+    """One fence row: the latest grant of one name whose transaction came to this database."""
 
     id = models.CharField(primary_key=True, max_length=64, editable=False)
     domain = models.CharField(max_length=64)

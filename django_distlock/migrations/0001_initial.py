@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="Fence",
+            name="FenceRow",
             fields=[
                 ("id", models.CharField(editable=False, max_length=64, primary_key=True, serialize=False)),
                 ("domain", models.CharField(max_length=64)),

@@ -12,7 +12,7 @@ from django.urls import path
 import distlock
 from distlock import current_grant
 from django_distlock import atomic, distributed_lock, locks
-from django_distlock.models import Fence
+from django_distlock.models import FenceRow
 
 
 @distributed_lock("product_<id>", fence=True)
@@ -39,14 +39,14 @@ class TestASite(TestCase):
     def test_a_fenced_view_can_be_tested(self) -> None:
         for url in ("/fenced/1", "/itself/1"):
             answers = [Client().post(url).content for _ in range(2)]
-            assert int(answers[0]) < int(answers[1]) == Fence.objects.get().number
+            assert int(answers[0]) < int(answers[1]) == FenceRow.objects.get().number
 
     def test_nothing_is_left_for_the_next_test(self) -> None:
-        assert not Fence.objects.exists()
+        assert not FenceRow.objects.exists()
 
     def test_ones_own_transaction_can_be_tested(self) -> None:
         with locks.lock("product_1") as grant, atomic(grant):
-            assert Fence.objects.get().number == grant.fence.number
+            assert FenceRow.objects.get().number == grant.fence.number
 
 
 def test_locks_that_do_nothing_pass_the_fence(settings: Any, db: None) -> None:

@@ -15,7 +15,7 @@ from django.test import Client
 
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.waits import _waits
-from django_distlock.models import Fence
+from django_distlock.models import FenceRow
 from tests.django_distlock.clients.pool import ALIAS, database, pool, read
 from tests.redis_server import eventually
 
@@ -103,7 +103,7 @@ def test_a_setting_keeps_the_connections(settings: Any) -> None:
 
 
 def iterate() -> object:
-    rows = Fence.objects.using(ALIAS).iterator(chunk_size=1)
+    rows = FenceRow.objects.using(ALIAS).iterator(chunk_size=1)
     next(rows)
     return rows
 
@@ -121,7 +121,7 @@ def iterate() -> object:
 )
 def test_only_idle_and_clean_ones_go_back(use: Callable[[], object]) -> None:
     for name in "ab":
-        Fence(name, "", name, 1, 1, "", 1).save(using=ALIAS)
+        FenceRow(name, "", name, 1, 1, "", 1).save(using=ALIAS)
     connections[ALIAS].close()
     assert kept_over_a_wait(use)
 

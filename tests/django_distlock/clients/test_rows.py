@@ -19,7 +19,7 @@ from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
 from django_distlock import distributed_lock, locks
 from django_distlock.conf import clients
-from django_distlock.models import Fence
+from django_distlock.models import FenceRow
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 from tests.redis_server import eventually
 
@@ -51,7 +51,7 @@ def test_a_view_is_one_transaction_and_its_row_tells_the_fence(serve: Serve) -> 
 
     client = serve(guarded(inside))
     assert [client.post("/product/1").content for _ in range(3)] == [b"1", b"2", b"3"]
-    row = Fence.objects.get()
+    row = FenceRow.objects.get()
     assert (row.domain, row.name, row.era, row.number) == ("shop", "product_1", 1, 3)
 
 
@@ -61,8 +61,8 @@ def test_location_names_another_database(serve: Serve) -> None:
         return connections["other"].in_atomic_block, connection.in_atomic_block, number
 
     assert serve(guarded(inside, alias="other")).post("/product/1").content == b"(True, False, 1)"
-    assert Fence.objects.using("other").count() == 1
-    assert not Fence.objects.exists()
+    assert FenceRow.objects.using("other").count() == 1
+    assert not FenceRow.objects.exists()
 
 
 def test_a_view_that_fails_leaves_no_row(serve: Serve) -> None:
@@ -71,7 +71,7 @@ def test_a_view_that_fails_leaves_no_row(serve: Serve) -> None:
 
     with pytest.raises(IntegrityError):
         serve(guarded(fail)).post("/product/1")
-    assert not Fence.objects.exists()
+    assert not FenceRow.objects.exists()
     assert serve(guarded(lambda: current_grant().fence.number)).post("/product/1").content == b"1"
 
 
@@ -178,10 +178,10 @@ def test_a_with_block_is_a_transaction() -> None:
             "product_2": 1,
         }
     assert not connection.in_atomic_block
-    assert Fence.objects.count() == 2
+    assert FenceRow.objects.count() == 2
     with pytest.raises(IntegrityError), locks.lock("product_1"):
         raise IntegrityError
-    assert Fence.objects.get(name="product_1").number == 1
+    assert FenceRow.objects.get(name="product_1").number == 1
 
 
 def test_a_with_block_in_a_transaction_is_refused() -> None:

@@ -13,7 +13,7 @@ from django.urls import path
 from distlock.current_grants import current_grant
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
-from django_distlock.models import Fence
+from django_distlock.models import FenceRow
 
 seen: list[Any] = []
 
@@ -39,7 +39,7 @@ class Purchases:
     def test_a_view_is_locked_and_fenced_as_often_as_it_is_asked(self: Any) -> None:
         numbers = [int(self.client.post("/1").content) for _ in range(3)]
         assert numbers == sorted(set(numbers))
-        assert Fence.objects.get(name="product_1").number == numbers[-1]
+        assert FenceRow.objects.get(name="product_1").number == numbers[-1]
         assert [one for one in seen if one != "committed"] == [(True, True)] * 3
 
     def test_a_view_that_raises_gives_the_lock_back_and_the_test_goes_on(self: Any) -> None:
