@@ -180,6 +180,12 @@ def _behind(wrapper: Any) -> Any:
     return call if inspect.isfunction(call) else None
 
 
+def outermost(function: Callable[..., Any]) -> Guarded | None:
+    """The first of `guards_of`, where what stands above it was made with `functools.wraps`."""
+    guard = getattr(function, _MARK, None)
+    return guard if isinstance(guard, Guarded) else None
+
+
 def guards_of(function: Callable[..., Any]) -> list[Guarded]:
     """The guards that a call of *function* passes through, the outermost first."""
     found: list[Guarded] = []

@@ -8,7 +8,7 @@ from typing import Any
 from flask import current_app, has_request_context, request
 from flask.views import MethodView, View
 
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of, outermost
 from flask_distlock.private import views_of
 
 #: None: every HTTP method.
@@ -63,8 +63,7 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
     view = views_of(current_app).get(request.endpoint)
     if view is None:
         return None
-    if guarded.wrapper is view:
-        # As most are: nothing stands above it.
+    if outermost(view) is guarded:
         methods = _or_told(guarded, None if class_of(view) is None else UNSAFE_METHODS)
         return methods is None or request.method in methods
     found: bool | None = None

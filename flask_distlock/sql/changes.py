@@ -106,22 +106,22 @@ class Changes:
                 begun[connection] = seen_at_begin(connection)
             return
         asked, acted = self._work.get(session, NOTHING)
-        acts = cursor.description is None and not is_savepoint(context)
+        writes = context.isinsert or context.isupdate or context.isdelete
+        acts = cursor.description is None and (writes or not is_savepoint(context))
         self._work[session] = Work(asked + 1, acted + acts)
-        changed, word = _effect(connection, cursor, context)
+        changed, word = _effect(connection, cursor, writes, context.isinsert)
         if changed:
             self._sent.add(session)
         elif word:
             self._quiet.setdefault(session, set()).add(word)
 
 
-def _effect(connection: Connection, cursor: Any, context: Any) -> tuple[bool, str]:
-    """Whether the statement that *context* is about has changed rows, as far as it tells.
+def _effect(connection: Connection, cursor: Any, writes: bool, inserts: bool) -> tuple[bool, str]:
+    """Whether the statement of *cursor* has changed rows, as far as it tells.
 
-    And what it was to do, where it has changed nothing.
+    And what it was to do, where it has changed nothing. *writes*, *inserts*: as SQLAlchemy has made it.
     """
-    writes = context.isinsert or context.isupdate or context.isdelete
-    if context.isinsert and cursor.description is not None and connection.dialect.name == "sqlite":
+    if inserts and cursor.description is not None and connection.dialect.name == "sqlite":
         # It counts them only when what they return has been fetched.
         return True, ""
     # What gives no rows was no reading, in whatever words; SET and SAVEPOINT count none.

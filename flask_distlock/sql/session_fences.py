@@ -44,6 +44,8 @@ class Fences:
 
     def __init__(self, is_current: Callable[[Session], bool]) -> None:
         self._is_current = is_current
+        #: Those of all sessions, while their guards go on.
+        self.open: set[Fenced] = set()
         #: The outermost first.
         self._of: WeakKeyDictionary[Session, tuple[Fenced, ...]] = WeakKeyDictionary()
         #: The same by app contexts: ``db.session.remove()`` in a view gives it another session.
@@ -62,6 +64,7 @@ class Fences:
         context = app_ctx._get_current_object()  # type: ignore[attr-defined]
         self._of[session] = self._in[context] = (*self.of(session), fenced)
         watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
+        self.open.add(fenced)
         try:
             with beginnable(session):
                 yield
@@ -69,6 +72,7 @@ class Fences:
             # A guard around this one goes on, and one that is kept may be over before.
             rest = tuple(one for one in self._of.get(session, ()) if one is not fenced)
             self._of[session] = self._in[context] = rest
+            self.open.discard(fenced)
 
     def begin(self, session: Session, connection: Connection) -> None:
         """*session* has begun a later transaction, on *connection*."""

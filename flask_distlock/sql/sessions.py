@@ -79,17 +79,17 @@ class Sessions:
         self._kept.setdefault(session, []).append(kept)
 
     def after_begin(self, session: Session, transaction: SessionTransaction, connection: Connection) -> None:
-        if transaction.nested:
-            return
         self.changes.begin(session, connection)
-        self.fences.begin(session, connection)
+        if self.fences.open:
+            self.fences.begin(session, connection)
 
     def before_commit(self, session: Session) -> None:
         refuse_unpassed()
         # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
         try:
             check_held()
-            self.fences.refuse_commit(session, self.changes.known)
+            if self.fences.open:
+                self.fences.refuse_commit(session, self.changes.known)
         except LockLost as error:
             for kept in self._kept.get(session, ()):
                 kept.refused = error
@@ -97,13 +97,12 @@ class Sessions:
 
     def after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():
-            self.fences.committed(session)
+            if self.fences.open:
+                self.fences.committed(session)
             for kept in self._kept.get(session, ()):
                 kept.committed = True
 
     def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
-        if transaction.parent is not None:
-            return
         self.changes.end(session)
         for kept in tuple(self._kept.get(session, ())):
             kept.transaction_ended()
@@ -123,6 +122,9 @@ _of: WeakKeyDictionary[Session, WeakSet[Sessions]] = WeakKeyDictionary()
 
 def _teller(name: str, followers: _Followers) -> Callable[..., None]:
     def tell(session: Session, *args: Any) -> None:
+        if args and args[0].parent is not None:
+            # A savepoint, or a flush, is part of a transaction.
+            return
         known = _of.setdefault(session, WeakSet())
         if has_app_context():
             app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
