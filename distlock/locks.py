@@ -187,7 +187,7 @@ def connect(
 
     *url*: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, ``unix:///path/redis.sock``;
     ``zookeeper://[user:password@]host[:port][,host…][/path]``; ``file:///directory`` for the processes of
-    one host; ``memory://name`` for one process, in tests.
+    one host; ``memory://name`` for one process, in tests; or the scheme of a backend that is installed.
     *backend*: a scheme, or the dotted path of a class, such as ``shop.locks.MyBackend``; None: as *url* says.
     *prefix*: stands before every name, so that two shops may share a lock service; at most 64 characters.
     *ttl*: how long a lock lives without renewal, seconds, more than 0. It is renewed every third of that.

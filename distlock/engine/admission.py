@@ -1,4 +1,4 @@
-"""Admission: a caller that would most likely wait in vain is refused at once, instead of being stored.
+"""Admission: a caller that would most likely wait in vain is refused at once, not stored. G6 lives here.
 
 Behind n others one waits for n + 1 grants, so the wait is expected to be as long as the last n + 1 grants of
 this process took. The turns of other processes are in that, and nobody has to ask them. One slow grant counts

@@ -1,4 +1,7 @@
-"""Whose turn it is: a hold comes from the service, passes from caller to caller, and goes back."""
+"""Whose turn it is: a hold comes from the lock service, passes from caller to caller, and goes back.
+
+G5 lives here: the order within a process is the room's, that of the processes the lock service's.
+"""
 
 from __future__ import annotations
 
