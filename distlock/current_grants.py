@@ -109,7 +109,7 @@ def was_asked_for(grant: Grant) -> bool:
 def current_grants() -> tuple[CurrentGrant, ...]:
     """What the guards around the running code hold, the outermost first; before them what is kept."""
     mine, request = _current.get(), _keeping.get()
-    kept = () if request is None else request.open()
+    kept = request.open() if request is not None and (request.kept or request.around) else ()
     if not mine and not kept:
         return ()
     owner = current_owner()
@@ -123,7 +123,7 @@ def current_grants() -> tuple[CurrentGrant, ...]:
 def inherited() -> tuple[CurrentGrant, ...]:
     """`current_grants`, and what still is held around the code that started the running task or thread."""
     request = _keeping.get()
-    kept = () if request is None else request.open()
+    kept = request.open() if request is not None and (request.kept or request.around) else ()
     return (*kept, *(one for one in _current.get() if not one.grant.released))
 
 
