@@ -145,9 +145,8 @@ def _check_placement(route: Route) -> Iterator[CheckMessage]:
 
 def _check_backends(setting: object) -> Iterator[CheckMessage]:
     for alias, one in read(setting).items():
-        errors = list(_check_backend(one))
-        yield from errors
-        if not errors and not settings.DEBUG and not one.capabilities.several_processes:
+        yield from _check_backend(one)
+        if not settings.DEBUG and _is_alone(one):
             yield Caution(
                 f"DISTLOCK[{alias!r}] uses the {one.scheme} backend, which keeps no other process out.",
                 hint="Outside of tests use a lock service that all servers share.",
@@ -166,6 +165,13 @@ def _check_backend(one: AliasSettings) -> Iterator[CheckMessage]:
     except LockError as error:
         hint = "Found by the user who runs this check: run it as the user who serves the site."
         yield Error(str(error), hint=hint, id="distlock.E014")
+
+
+def _is_alone(one: AliasSettings) -> bool:
+    try:
+        return not one.capabilities.several_processes
+    except ConfigurationError:
+        return False  # `_check_backend` says so.
 
 
 def _not_configured() -> CheckMessage:
