@@ -21,7 +21,7 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, guards_of, told_of
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import check_arguments, served
-from flask_distlock.guarding.required import expecting
+from flask_distlock.guarding.required import requiring
 from flask_distlock.guarding.state import current_state
 from flask_distlock.guarding.status import status_of
 from flask_distlock.guarding.views import class_of, guards_at, inherited_at
@@ -72,7 +72,7 @@ def _locked(app: Flask, endpoint: str, view: Callable[..., Any], routes: list[Ro
         if not may_change_arguments(app, endpoint) and all(_says(route, around) for route in routes):
             view = wrap(around.function, around)
         else:
-            view = _expecting(view, base, frozenset(these), where)
+            view = _requiring(view, base, frozenset(these), where)
     return view
 
 
@@ -104,27 +104,27 @@ def _says(route: Route, guarded: Guarded) -> bool:
     return True
 
 
-def _expecting(
+def _requiring(
     view: Callable[..., Any], base: Guarded, methods: frozenset[str], where: str
 ) -> Callable[..., Any]:
     @functools.wraps(view)
     def wrapper(**arguments: Any) -> Any:
         if request.method not in methods:
             return current_app.ensure_sync(view)(**arguments)
-        with expecting(base, where) as expected:
+        with requiring(base, where) as required:
             try:
                 result = current_app.ensure_sync(view)(**arguments)
             except HTTPException as error:
                 # Flask takes one for an answer.
                 if status_of(error) < 400:
-                    expected.refuse()
+                    required.refuse()
                 raise
             else:
                 if status_of(result) < 400:
-                    expected.refuse()
+                    required.refuse()
                 return result
             finally:
-                if not expected.passed:
+                if not required.passed:
                     # A hook would commit it.
                     current_state().session.roll_back()
 

@@ -12,7 +12,7 @@ from distlock.web.decorator import Guarded
 
 
 @dataclass(slots=True, eq=False)
-class Expected:
+class Required:
     """*guarded*, to which one request has to come. *view*: the method that has to call it, for messages."""
 
     guarded: Guarded
@@ -29,28 +29,28 @@ class Expected:
             )
 
 
-_expected: ContextVar[Expected | None] = ContextVar("distlock_flask_expected", default=None)
+_required: ContextVar[Required | None] = ContextVar("distlock_flask_required", default=None)
 
 
 @contextmanager
-def expecting(guarded: Guarded, view: str) -> Iterator[Expected]:
+def requiring(guarded: Guarded, view: str) -> Iterator[Required]:
     """Around a view."""
-    expected = Expected(guarded, view)
-    before = _expected.set(expected)
+    required = Required(guarded, view)
+    before = _required.set(required)
     try:
-        yield expected
+        yield required
     finally:
-        _expected.reset(before)
+        _required.reset(before)
 
 
 def passed(guarded: Guarded) -> None:
     """The lock of *guarded* is held."""
-    expected = _expected.get()
-    if expected is not None and expected.guarded is guarded:
-        expected.passed = True
+    required = _required.get()
+    if required is not None and required.guarded is guarded:
+        required.passed = True
 
 
 def refuse_unpassed() -> None:
     """Raise `ConfigurationError` where a view is about to commit that has not come to its lock."""
-    if (expected := _expected.get()) is not None:
-        expected.refuse()
+    if (required := _required.get()) is not None:
+        required.refuse()

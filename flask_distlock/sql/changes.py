@@ -16,7 +16,7 @@ from flask_distlock.sql.dialects import (
     Seen,
     changed,
     commits_by_itself,
-    holds,
+    holds_locks,
     seen_at_begin,
 )
 
@@ -80,14 +80,14 @@ class Changes:
         answers = {changed(connection, before, quiet) for connection, before in begun if before is not None}
         return True if True in answers else None if None in answers else False
 
-    def held(self, session: Session) -> bool | None:
+    def holds_locks(self, session: Session) -> bool | None:
         """Whether the end of *session*, which has no changes, lets locks go that its site has taken.
 
         None: its database can't tell, or nobody has seen how the transaction began.
         """
         if session not in self._begun:
             return None
-        answers = {holds(connection) for connection in self._begun[session]}
+        answers = {holds_locks(connection) for connection in self._begun[session]}
         return True if True in answers else None if None in answers else False
 
     def work(self, session: Session) -> Work:

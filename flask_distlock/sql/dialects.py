@@ -42,7 +42,7 @@ WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 LOCKING = frozenset({"LOCK TABLE"})
 
 # The server does not tell advisory locks of the transaction from those of the connection.
-_HELD = f"""
+_LOCKS = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL OR EXISTS (
   SELECT FROM pg_catalog.pg_locks
   WHERE pid = pg_backend_pid()
@@ -95,7 +95,7 @@ def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool |
     return now.changes > before.changes
 
 
-def holds(connection: Connection) -> bool | None:
+def holds_locks(connection: Connection) -> bool | None:
     """Whether the end of the transaction on *connection*, which has no changes, would let a lock go.
 
     None: it can't tell.
@@ -107,7 +107,7 @@ def holds(connection: Connection) -> bool | None:
                 begun = getattr(connection.connection.dbapi_connection, "in_transaction", True)
                 return None if begun else False
             case "postgresql":
-                return bool(connection.exec_driver_sql(_HELD, execution_options={FENCE: True}).scalar_one())
+                return bool(connection.exec_driver_sql(_LOCKS, execution_options={FENCE: True}).scalar_one())
     except Exception:
         # One that has failed keeps its locks until it is rolled back, and answers nothing.
         return None

@@ -41,15 +41,15 @@ def refuse_opened(
     if joins(session):
         # What is held there belongs to the code that has begun it, and stays.
         return
-    held = changes.held(session)
-    if held or (mine is not None and mine.acts):
+    locks = changes.holds_locks(session)
+    if locks or (mine is not None and mine.acts):
         raise ConfigurationError(
             f"{where} is about to wait for {shown} inside a transaction of db.session which has locked rows "
             "or a table, as with SELECT … FOR UPDATE, has an advisory lock, or has set something, as with "
             "SET LOCAL. Its end would let that go. Do that under the lock, or call db.session.commit() or "
             "rollback() before."
         )
-    if mine is not None and held is None:
+    if mine is not None and locks is None:
         raise ConfigurationError(
             f"{where} would be locked on {shown} inside a transaction of db.session, which the code around "
             "has begun with a query, and the database can't tell what it has locked there. Take the lock "

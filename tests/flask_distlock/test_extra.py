@@ -12,9 +12,18 @@ from flask import Flask
 from flask_distlock import DistLock, distributed_lock
 app = Flask(__name__)
 app.config["DISTLOCK"] = "memory://"
-DistLock(app)
+locks = DistLock(app)
 app.post("/<int:id>")(distributed_lock("product_<id>")(lambda id: "sold"))
-print(app.test_client().post("/1").text)
+
+@app.post("/block/<int:id>")
+def block(id):
+    with locks.lock(f"product_{id}"):
+        return "sold"
+
+app.post("/fenced/<int:id>")(distributed_lock("product_<id>", fence=True)(lambda id: "sold"))
+print(*(app.test_client().post(path).text for path in ("/1", "/block/1")))
+app.testing = True
+app.test_client().post("/fenced/1")
 """
 
 
@@ -28,7 +37,9 @@ def test_without_flask_the_command_to_run_is_named() -> None:
 
 
 def test_sqlalchemy_is_not_needed() -> None:
-    assert run(WITHOUT_SQLALCHEMY).stdout == "sold\n"
+    done = run(WITHOUT_SQLALCHEMY)
+    assert done.stdout == "sold sold\n"
+    assert "has a fence, which needs the db.session of Flask-SQLAlchemy" in done.stderr.splitlines()[-1]
 
 
 SITE = """
