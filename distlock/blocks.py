@@ -5,38 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distlock.current_grants import current_grants, inherited
-from distlock.engine.steps import Gate
+from distlock.entries import Entry
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.grant import Grant
-from distlock.owner import Owner, current_owner
+from distlock.owner import current_owner
 
 if TYPE_CHECKING:
-    from distlock.lock import Lock
-    from distlock.locks import Locks
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One caller's way into a lock: an ``acquire()``, or a ``with`` block."""
-
-    lock: Lock
-    owner: Owner
-    #: It marks all that the engine does for this entry.
-    gate: Gate
-    #: What the lock's own books had of the owner before.
-    before: Any = None
-    grant: Grant | None = None
-    #: Whose code has entered the block. A generator is another frame than the code that drives or closes it.
-    frame: FrameType | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.grant is not None and not self.grant.released and not self.grant.lost
+    from distlock.namespace import Namespace
 
 
 _PLAIN_WITH = (
@@ -90,43 +68,39 @@ def apart() -> Iterator[None]:
         _around.reset(token)
 
 
-def refuse_own(lock: Lock, names: Sequence[str]) -> None:
-    """Raise `ConfigurationError` if the code around holds one of *names*, which *lock* would wait for."""
-    if both := _of_guard(lock, names):
+def refuse_own(namespace: Namespace, names: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if the code around holds one of *names*, which it would wait for."""
+    if both := _of_guard(namespace, names):
         raise ConfigurationError(
             f"The lock {both} is held by the guard around this very code, which would wait for itself: leave "
             "this lock out, for the guard holds it already."
         )
-    if lock.of_guard or not lock._locks.keeps_out:
-        # A site's test may hold the lock, and look how its guarded view answers in the same thread.
-        return
-    if not (around := _around.get()):
+    if not namespace.keeps_out or not (around := _around.get()):
         return
     owner = current_owner()
-    if both := _common(lock._locks, names, [one for one in around if one.owner == owner]):
+    if both := _common(namespace, names, [one for one in around if one.owner == owner]):
         raise ConfigurationError(
             f"The lock {both} is held by a 'with' block around this very code, which would wait for itself: "
             f"leave the inner 'with' out, or write rlock({both}) twice, which lets its owner in again."
         )
 
 
-def timed_out(lock: Lock, stopped_loop: bool) -> LockTimeout:
-    """The error of a ``with`` that was not entered. *stopped_loop*: no task could run while it waited."""
-    after = f"after {lock._default_timeout():g} seconds"
-    if fault := own_fault(lock):
-        said = f"The lock {lock._shown()} was still held {after}, {fault}"
+def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stopped_loop: bool) -> LockTimeout:
+    """The error of one that has waited *seconds* in vain. *stopped_loop*: no task could run meanwhile."""
+    shown = ", ".join(map(repr, names))
+    if fault := own_fault(namespace, names):
+        said = f"The lock {shown} was still held after {seconds:g} seconds, {fault}"
     else:
         said = (
-            f"The lock {lock._shown()} was still held by somebody else {after}. "
+            f"The lock {shown} was still held by somebody else after {seconds:g} seconds. "
             "Try again later, or raise the time-out."
         )
     return LockTimeout(said + _PLAIN_WITH if stopped_loop else said)
 
 
-def own_fault(lock: Lock) -> str | None:
-    """How the running code itself keeps *lock* from being granted, as far as is known, and what to do."""
-    names = lock.names
-    if _of_guard(lock, names):
+def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
+    """How the running code itself keeps *names* from being granted, as far as is known, and what to do."""
+    if _of_guard(namespace, names):
         return (
             "by the guard around this very code, which waits for itself: leave this lock out, for the "
             "guard holds it already."
@@ -134,11 +108,11 @@ def own_fault(lock: Lock) -> str | None:
     owner = current_owner()
     around = _around.get()
     again = f"write rlock({', '.join(map(repr, names))}), which lets its owner in again."
-    if _common(lock._locks, names, [one for one in around if one.owner == owner]):
+    if _common(namespace, names, [one for one in around if one.owner == owner]):
         return f"by a 'with' block around this very code, which waits for itself: leave it out, or {again}"
-    if any(lock._locks._holder(name) == owner for name in names):
+    if any(namespace.holder(name) == owner for name in names):
         return f"by an acquire() of this very thread or task, which waits for itself: release it, or {again}"
-    if is_held_around(lock._locks, names):
+    if is_held_around(namespace, names):
         return (
             "by the code that started this thread or task. If that waits for it, both wait for themselves: "
             "take the lock in one of them only."
@@ -146,36 +120,36 @@ def own_fault(lock: Lock) -> str | None:
     return None
 
 
-def is_held_around(client: Locks, names: Sequence[str]) -> bool:
+def is_held_around(namespace: Namespace, names: Sequence[str]) -> bool:
     """Whether the running code, or what has started it, holds one of *names*, as far as is known."""
     owner = current_owner()
     return (
-        any(client._holder(name) == owner for name in names)
-        or bool(_common(client, names, _around.get()))
+        any(namespace.holder(name) == owner for name in names)
+        or bool(_common(namespace, names, _around.get()))
         or any(
-            client.is_place_of(one.client) and not set(names).isdisjoint(one.grant.names)
+            namespace.is_same(one.namespace) and not set(names).isdisjoint(one.grant.names)
             for one in inherited()
             if not one.grant.lost
         )
     )
 
 
-def _of_guard(lock: Lock, names: Sequence[str]) -> str:
+def _of_guard(namespace: Namespace, names: Sequence[str]) -> str:
     """Those of *names* that a guard around the running code holds, as text."""
     for one in current_grants():
         if not one.running:
             continue  # It is kept for the next caller that asks for it.
         both = _shown(names, one.grant.names)
-        if both and not (one.grant.released or one.grant.lost) and lock._locks.is_place_of(one.client):
+        if both and not (one.grant.released or one.grant.lost) and namespace.is_same(one.namespace):
             return both
     return ""
 
 
-def _common(client: Locks, names: Sequence[str], blocks: Sequence[Entry]) -> str:
+def _common(namespace: Namespace, names: Sequence[str], blocks: Sequence[Entry]) -> str:
     """Those of *names* that one of *blocks* holds, as text."""
     for one in blocks:
-        both = _shown(names, one.lock.names)
-        if both and one.is_open and client.is_place_of(one.lock._locks):
+        both = _shown(names, one.names)
+        if both and one.is_open and namespace.is_same(one.namespace):
             return both
     return ""
 

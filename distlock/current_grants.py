@@ -14,15 +14,15 @@ from distlock.grant import Grant
 from distlock.owner import Owner, current_owner
 
 if TYPE_CHECKING:
-    from distlock.locks import Locks
+    from distlock.namespace import Namespace
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentGrant:
     """One grant, and the guard around the running code that has it."""
 
-    #: The `Locks` that granted it: one name means another lock on another lock service.
-    client: Locks
+    #: Where it is the lock of its names: in another namespace they are other locks.
+    namespace: Namespace
     grant: Grant
     #: Threads and tasks that inherit the context did not inherit the lock.
     owner: Owner
@@ -128,13 +128,16 @@ def inherited() -> tuple[CurrentGrant, ...]:
 
 
 @contextmanager
-def holding(client: Locks, grant: Grant, fenced_in: str | None = None) -> Iterator[None]:
+def holding(namespace: Namespace, grant: Grant, fenced_in: str | None = None) -> Iterator[CurrentGrant]:
     """A guard holds *grant* while the block runs."""
     owner = current_owner()
-    around = tuple(one for one in _current.get() if one.owner == owner)
-    before = _current.set((*around, CurrentGrant(client, grant, owner, fenced_in)))
+    around = _current.get()
+    if around:
+        around = tuple(one for one in around if one.owner == owner)
+    mine = CurrentGrant(namespace, grant, owner, fenced_in)
+    before = _current.set((*around, mine))
     try:
-        yield
+        yield mine
     finally:
         _current.reset(before)
 

@@ -9,9 +9,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Never
 
 from distlock import blocks
-from distlock.blocks import Entry
+from distlock.acquirer import AtEnd
 from distlock.engine.refusals import is_time_out
 from distlock.engine.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
+from distlock.entries import Entries, Entry
 from distlock.errors import LostInside, NotHeld
 from distlock.grant import Grant
 from distlock.numbers import check_timeout
@@ -26,19 +27,18 @@ logger = logging.getLogger("distlock")
 class Lock:
     """What `Locks.lock` returns. Cheap; make one wherever you need it; threads and tasks may share it."""
 
-    #: A guard's: after COMMIT its view's answer stands, so that the end of its ``with`` tells of no loss.
-    of_guard = False
-    #: False where that end is a COMMIT itself.
+    #: False where the end of its ``with`` is a COMMIT, which looks at the lock itself.
     tells_loss = True
 
-    def __init__(self, locks: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
-        self._locks = locks
+    def __init__(self, client: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
+        self.client = client
         self.names = names
-        self._timeout, self._ttl = timeout, ttl
-        #: Whose grants came from this object and are out: for `release` and ``with``.
-        self._out: list[Entry] = []
-        #: The ``with`` blocks that are being run.
-        self._entered: list[Entry] = []
+        #: The longest wait, seconds; -1: no limit.
+        self.timeout = client.timeout if timeout is None else timeout
+        #: Lifetime without renewal, seconds.
+        self.ttl = ttl
+        self._namespace = client.namespace
+        self._entries = Entries(client.namespace)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._shown()}>"
@@ -110,17 +110,17 @@ class Lock:
 
     def locked(self) -> bool:
         """Whether anybody holds one of the names just now, here or elsewhere. Asks the lock service."""
-        return any(self._locks._locked(name) for name in self.names)
+        return any(self._namespace.locked(name) for name in self.names)
 
     def owned(self) -> bool:
         """Whether a grant that came from this object is out, and not lost. Asks nobody."""
-        return any(entry.is_open for entry in self._out)
+        return self._entries.any_open()
 
     def __enter__(self) -> Grant:
         block = self._entry(ThreadGate())
         try:
-            blocks.refuse_own(self, self._wanted(block))
-            grant = run(self._enter(block, self._seconds(True, None)))
+            blocks.refuse_own(self._namespace, self._wanted(block))
+            grant = run(self._enter(block, self._longest()))
             return self._opened(block, grant, sys._getframe(1))
         except BaseException as error:
             self._forsake(block, error)
@@ -132,6 +132,7 @@ class Lock:
             block = self._ending(sys._getframe(1))
             if block is not None:
                 run(self._leave(block))
+                self._forget(block)
         except BaseException as error:
             self._break_off(block, error, sys._getframe(1))
             raise
@@ -140,8 +141,8 @@ class Lock:
     async def __aenter__(self) -> Grant:
         block = self._entry(TaskGate())
         try:
-            blocks.refuse_own(self, self._wanted(block))
-            grant = await arun(self._enter(block, self._seconds(True, None)))
+            blocks.refuse_own(self._namespace, self._wanted(block))
+            grant = await arun(self._enter(block, self._longest()))
             return self._opened(block, grant, sys._getframe(1))
         except BaseException as error:
             self._forsake(block, error)
@@ -153,6 +154,7 @@ class Lock:
             block = self._ending(sys._getframe(1))
             if block is not None:
                 await arun(self._leave(block))
+                self._forget(block)
         except BaseException as error:
             self._break_off(block, error, sys._getframe(1))
             raise
@@ -161,80 +163,66 @@ class Lock:
     # -- entering --------------------------------------------------------------------------------
 
     def _entry(self, gate: Gate) -> Entry:
-        return Entry(self, current_owner(), gate)
+        return Entry(self._namespace, self.names, current_owner(), gate)
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
         """What the lock service has to be asked for."""
         return self.names
 
     def _enter(self, entry: Entry, seconds: float) -> Steps[Grant | None]:
-        grant = yield from self._ask(self.names, entry.gate, seconds)
+        grant = yield from self.client.acquirer.acquire(self.names, entry.gate, seconds, self.ttl)
         if grant is not None:
-            grant.timeout = self._default_timeout()
+            grant.timeout = self.timeout
             entry.grant = grant
-            with self._locks._engine.books:
-                # Grants that were released by themselves need not be remembered.
-                self._out = [*self._unreleased(), entry] if self._out else [entry]
+            self._entries.granted(entry)
         return grant
-
-    def _ask(self, names: tuple[str, ...], gate: Gate, seconds: float) -> Steps[Grant | None]:
-        return self._locks._acquire(names, gate, seconds, self._ttl)
 
     def _opened(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
         if grant is None:
-            raise blocks.timed_out(self, isinstance(block.gate, ThreadGate) and in_event_loop())
+            stopped_loop = isinstance(block.gate, ThreadGate) and in_event_loop()
+            raise blocks.timed_out(self._namespace, self.names, self.timeout, stopped_loop)
         block.grant = grant
         block.frame = frame
         # One step.
-        self._entered.append(block)
-        if not self.of_guard:
-            blocks.begin(block)
+        self._entries.entered.append(block)
+        blocks.begin(block)
         return grant
 
     def _forsake(self, entry: Entry, error: BaseException) -> None:
         """*entry* was interrupted, or refused: leave nothing of it behind."""
-        if entry in self._entered:
-            self._entered.remove(entry)
-        self._locks._forsake(self.names, entry.gate, error)
+        if entry in self._entries.entered:
+            self._entries.entered.remove(entry)
+        self._namespace.forsake(self.names, entry.gate, error)
 
     def _told(self, grant: Grant | None, seconds: float) -> Grant | None:
-        if grant is None and seconds > 0 and (fault := blocks.own_fault(self)):
+        if grant is None and seconds > 0 and (fault := blocks.own_fault(self._namespace, self.names)):
             logger.warning("The lock %s was still held after %g seconds, %s", self._shown(), seconds, fault)
         return grant
 
-    def _default_timeout(self) -> float:
-        return self._locks.timeout if self._timeout is None else self._timeout
+    def _longest(self) -> float:
+        return math.inf if self.timeout == -1 else check_timeout(self.timeout)
 
     def _seconds(self, blocking: bool, timeout: float | None) -> float:
         if not blocking:
             if timeout is not None and timeout != -1:
                 raise ValueError("can't specify a timeout for a non-blocking call")
             return 0.0
-        seconds = self._default_timeout() if timeout is None else timeout
-        if seconds == -1:
-            return math.inf
-        return check_timeout(seconds)
+        if timeout is None:
+            return self._longest()
+        return math.inf if timeout == -1 else check_timeout(timeout)
 
     # -- leaving ---------------------------------------------------------------------------------
 
-    def _unreleased(self) -> list[Entry]:
-        return [entry for entry in self._out if entry.grant is not None and not entry.grant.released]
-
     def _last(self) -> Entry:
         """What `release` gives back. It changes nothing."""
-        owner = current_owner()
-        with self._locks._engine.books:
-            out = self._unreleased()
-            for entry in [*(one for one in reversed(out) if one.owner == owner), *out]:
-                return entry
-        raise self._not_held()
+        entry = self._entries.latest(current_owner())
+        if entry is None:
+            raise self._not_held()
+        return entry
 
     def _give_back(self, entry: Entry) -> Steps[None]:
-        with self._locks._engine.books:
-            try:
-                self._out.remove(entry)
-            except ValueError:
-                raise self._not_held() from None
+        if not self._entries.take_out(entry):
+            raise self._not_held()
         if entry.grant is not None:
             yield from entry.grant._release()
 
@@ -244,27 +232,31 @@ class Lock:
     def _ending(self, frame: FrameType) -> Entry | None:
         """The ``with`` block that *frame* ends; None if nothing is left of it. It changes nothing."""
         # To copy is one step.
-        return blocks.ending(self._entered.copy(), frame)
+        return blocks.ending(self._entries.entered.copy(), frame)
 
     def _leave(self, block: Entry) -> Steps[None]:
-        if (grant := self._of(block)) is not None:
-            yield from grant._release()
-        self._forget(block)
+        """Release what *block* holds, after what its client does before that."""
+        at_end = self.client.at_end
+        if at_end is None or not self._gives_back(block):
+            return self._release(block)
+        return self._leave_after(at_end, block)
 
-    def _of(self, block: Entry) -> Grant | None:
-        """What the end of *block* gives back: its owner's latest, for the body may have exchanged it."""
-        if self._out == [block]:
-            return block.grant
-        with self._locks._engine.books:
-            others = [entry for entry in self._entered if entry is not block]
-            out = [entry for entry in self._unreleased() if entry not in others]
-        return next((entry.grant for entry in reversed(out) if entry.owner == block.owner), block.grant)
+    def _leave_after(self, at_end: AtEnd, block: Entry) -> Steps[None]:
+        try:
+            block.trouble = yield from at_end(self.names)
+        finally:
+            yield from self._release(block)
+
+    def _gives_back(self, block: Entry) -> bool:
+        """Whether the end of *block* releases anything."""
+        return True
+
+    def _release(self, block: Entry) -> Steps[None]:
+        if (grant := self._entries.grant_of(block)) is not None:
+            yield from grant._release()
 
     def _forget(self, block: Entry) -> None:
-        with self._locks._engine.books:
-            if block in self._entered:
-                self._entered.remove(block)
-            self._out = self._unreleased()
+        self._entries.forget(block)
         blocks.end(block)
 
     def _break_off(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
@@ -274,7 +266,7 @@ class Lock:
             block = self._ending(frame)
             if block is None or (block.frame is not frame and block.owner != current_owner()):
                 return
-        block.grant = self._of(block)
+        block.grant = self._entries.grant_of(block)
         self._hand_back(block, error)
         self._forget(block)
 
@@ -285,7 +277,11 @@ class Lock:
 
     def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
         """Unless the body has raised: `LostInside` if the lock was lost, `NotHeld` if *block* is gone."""
-        if self.of_guard or not self.tells_loss or (exc_info and exc_info[0] is not None):
+        if exc_info and exc_info[0] is not None:
+            return
+        if block is not None and block.trouble is not None:
+            raise block.trouble
+        if not self.tells_loss:
             return
         if block is None:
             raise self._not_held()

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
+from distlock.acquirer import Acquirer, AtEnd
 from distlock.backends import create
-from distlock.engine.leading import LAST_WORDS
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.machine import Engine
-from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Gate, Steps
-from distlock.grant import Grant
 from distlock.lock import Lock
-from distlock.multi_grant import MultiGrant
 from distlock.names import check_name, check_prefix
+from distlock.namespace import EngineNamespace
 from distlock.numbers import check_count, check_seconds, check_timeout
-from distlock.owner import Owner
 from distlock.rlock import RLock
 
 #: What other libraries call our words. Passing theirs gives an error that translates.
@@ -38,15 +33,13 @@ TRANSLATIONS = {
 class Locks:
     """Locks of one lock service under one prefix. Threads, tasks and forked children share it."""
 
-    #: Equal for clients that give out one lock for one name, where that is known; None: it is not.
-    place: object = None
-    #: Whether a lock keeps anybody out.
-    keeps_out = True
-
-    def __init__(self, engine: Engine, prefix: str, timeout: float) -> None:
-        self.prefix = prefix
+    def __init__(self, acquirer: Acquirer, timeout: float, at_end: AtEnd | None = None) -> None:
+        """*acquirer*: what takes the names. *timeout*: the longest wait, seconds; -1: no limit."""
+        self.acquirer = acquirer
+        self.namespace = acquirer.namespace
+        self.prefix = self.namespace.prefix
         self.timeout = timeout
-        self._engine = engine
+        self.at_end = at_end
 
     def lock(
         self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
@@ -90,15 +83,9 @@ class Locks:
         """
         return RLock(self, *self._checked("rlock", names, timeout, ttl, unknown))
 
-    def is_place_of(self, other: Locks) -> bool:
-        """Whether one name is one lock here and for *other*. Two aliases may differ in their words only."""
-        if self._engine is other._engine and self.prefix == other.prefix:
-            return True
-        return self.place is not None and self.place == other.place
-
     def close(self) -> None:
         """Give everything back and drop threads and connections. The client may be used again."""
-        self._engine.close()
+        self.namespace.close()
 
     def _checked(
         self,
@@ -117,53 +104,10 @@ class Locks:
         if timeout is not None and timeout != -1:
             check_timeout(timeout)
         if ttl is None:
-            ttl = self._engine.ttl
+            ttl = self.namespace.ttl
         else:
             check_seconds("ttl", ttl)
         return ordered, timeout, ttl
-
-    def _key(self, name: str) -> str:
-        return f"{self.prefix}:{name}"
-
-    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        if len(names) == 1:
-            return (yield from self._engine.acquire(self._key(names[0]), names[0], gate, seconds, ttl))
-        return (yield from self._acquire_all(names, gate, seconds, ttl))
-
-    def _acquire_all(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
-    ) -> Steps[MultiGrant | None]:
-        now = self._engine.now
-        deadline = now() + seconds
-        grants: list[NameGrant] = []
-        try:
-            for name in names:
-                left = max(0.0, deadline - now()) if seconds else 0.0
-                if seconds and not left:
-                    break
-                grant = yield from self._engine.acquire(self._key(name), name, gate, left, ttl)
-                if grant is None:
-                    break
-                grants.append(grant)
-            else:
-                return MultiGrant(grants)
-        except BaseException as error:
-            for grant in reversed(grants):
-                grant._let_go(error)
-            raise
-        yield from MultiGrant(grants)._release(deadline + LAST_WORDS if seconds else math.inf)
-        return None
-
-    def _forsake(self, names: Iterable[str], gate: Gate, error: BaseException) -> None:
-        """Leave nothing behind of the caller with *gate*."""
-        self._engine.forsake([self._key(name) for name in names], gate, error)
-
-    def _holder(self, name: str) -> Owner | None:
-        """The owner in this process that was granted *name*, as far as is known."""
-        return self._engine.holder(self._key(name))
-
-    def _locked(self, name: str) -> bool:
-        return self._engine.locked(self._key(name))
 
 
 def connect(
@@ -230,9 +174,9 @@ def connect(
         on_lost=on_lost,
         on_lifted=on_lifted,
     )
-    locks = Locks(engine, prefix, timeout)
-    locks.place = (url, backend, prefix, options, None)
-    return locks
+    namespace = EngineNamespace(engine, prefix)
+    namespace.identity = (url, backend, prefix, options, None)
+    return Locks(namespace, timeout)
 
 
 def refuse_unknown(function: str, unknown: Iterable[str]) -> None:

@@ -3,59 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from distlock.blocks import Entry
-from distlock.engine.steps import Steps, ThreadGate, run
+from distlock.engine.steps import Gate, Steps, ThreadGate, run
+from distlock.entries import Entry
 from distlock.errors import NotHeld
 from distlock.grant import Grant
+from distlock.inside import Entered, Names, together
 from distlock.lock import Lock
-from distlock.multi_grant import MultiGrant
 from distlock.owner import Owner, current_owner
 
 if TYPE_CHECKING:
     from distlock.locks import Locks
-
-
-@dataclass(frozen=True, slots=True)
-class Entered:
-    """How often its owner is inside one name."""
-
-    grant: Grant
-    #: What was asked for together with it.
-    whole: Grant
-    count: int = 1
-    #: The same for a lock that was lost since, in a block further out.
-    before: Entered | None = None
-
-    @property
-    def is_held(self) -> bool:
-        return not self.grant.released and not self.grant.lost
-
-    def unreleased(self) -> Entered | None:
-        """This one, or the next one further out whose end is still to come."""
-        one: Entered | None = self
-        while one is not None and one.grant.released:
-            one = one.before
-        return one
-
-
-def _together(entered: list[Entered]) -> Grant:
-    """One grant of all of them: that which was asked for, where it has no other name."""
-    whole = entered[0].whole
-    if len(whole.names) == len(entered) and all(one.whole is whole for one in entered):
-        return whole
-    return entered[0].grant if len(entered) == 1 else MultiGrant([one.grant for one in entered])
-
-
-#: What one owner is inside of, by name. It is replaced, never changed: an interrupt comes before or after.
-Names = Mapping[str, Entered]
-
-#: It belongs to the client: two objects of the same names are the same lock.
-Inside = dict[Owner, Names]
 
 
 class RLock(Lock):
@@ -66,9 +27,9 @@ class RLock(Lock):
     trip, and gives the same grant.
     """
 
-    def __init__(self, locks: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
-        super().__init__(locks, names, timeout, ttl)
-        self._inside = locks._engine.inside
+    def __init__(self, client: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
+        super().__init__(client, names, timeout, ttl)
+        self._inside = client.namespace.inside
 
     def owned(self) -> bool:
         """Whether the caller is inside, and the lock is not lost."""
@@ -77,9 +38,9 @@ class RLock(Lock):
 
     # -- entering --------------------------------------------------------------------------------
 
-    def _entry(self, gate: Any) -> Entry:
+    def _entry(self, gate: Gate) -> Entry:
         owner = current_owner()
-        return Entry(self, owner, gate, before=self._inside.get(owner, {}))
+        return Entry(self._namespace, self.names, owner, gate, before=self._inside.get(owner, {}))
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
         mine: Names = entry.before
@@ -89,19 +50,19 @@ class RLock(Lock):
         wanted = self._wanted(entry)
         after: dict[str, Entered] = {}
         if wanted:
-            grant = yield from self._ask(wanted, entry.gate, seconds)
+            grant = yield from self.client.acquirer.acquire(wanted, entry.gate, seconds, self.ttl)
             if grant is None:
                 return None
             for name, part in grant.parts.items():
-                part.timeout = self._default_timeout()
+                part.timeout = self.timeout
                 earlier = entry.before.get(name)
                 after[name] = Entered(part, grant, before=earlier and earlier.unreleased())
         for name in self.names:
             if name not in wanted:
                 one = entry.before[name]
                 after[name] = replace(one, count=one.count + 1)
-        entry.grant = _together([after[name] for name in self.names])
-        entry.grant.timeout = self._default_timeout()
+        entry.grant = together([after[name] for name in self.names])
+        entry.grant.timeout = self.timeout
         self._note(entry.owner, {**self._inside.get(entry.owner, {}), **after})
         return entry.grant
 
@@ -125,7 +86,7 @@ class RLock(Lock):
             raise NotHeld(
                 f"The lock {self._shown()} was to be released by a thread or task that does not hold it."
             )
-        return Entry(self, owner, ThreadGate(), before=mine)
+        return Entry(self._namespace, self.names, owner, ThreadGate(), before=mine)
 
     def _give_back(self, entry: Entry) -> Steps[None]:
         after, over = self._once_less(entry.owner)
@@ -150,25 +111,19 @@ class RLock(Lock):
                 after[name] = entered.before
             else:
                 del after[name]
-        return after, _together(over) if over else None
+        return after, together(over) if over else None
 
     def _ending(self, frame: FrameType) -> Entry | None:
         if (block := super()._ending(frame)) is not None:
             block.before = self._inside.get(block.owner, {})
         return block
 
-    def _leave(self, block: Entry) -> Steps[None]:
+    def _gives_back(self, block: Entry) -> bool:
+        return self._once_less(block.owner)[1] is not None
+
+    def _release(self, block: Entry) -> Steps[None]:
         if any(name in block.before for name in self.names):
-            yield from self._give_back(Entry(self, block.owner, block.gate))
-        self._forget(block)
-        # Left it is all the same: nobody else would ever do it.
-        if block.owner != current_owner():
-            names = self._shown()
-            raise NotHeld(
-                f"The 'with' block of rlock({names}) was left in another thread or task than it was entered "
-                f"in, where its owner is: write lock({names}), which has none, or leave it where it was "
-                "entered."
-            )
+            yield from self._give_back(Entry(self._namespace, self.names, block.owner, block.gate))
 
     def _hand_back(self, entry: Entry, error: BaseException) -> None:
         if self._inside.get(entry.owner) is entry.before:
@@ -176,6 +131,17 @@ class RLock(Lock):
             if over is not None:
                 over._let_go(error)
             self._note(entry.owner, after)
+
+    def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
+        # Left it is all the same: nobody else would ever do it.
+        if block is not None and block.owner != current_owner():
+            names = self._shown()
+            raise NotHeld(
+                f"The 'with' block of rlock({names}) was left in another thread or task than it was entered "
+                f"in, where its owner is: write lock({names}), which has none, or leave it where it was "
+                "entered."
+            )
+        super()._tell(block, exc_info)
 
     # -- what threading.Condition asks of a lock -------------------------------------------------
 
@@ -187,7 +153,7 @@ class RLock(Lock):
         """Leave as often as the caller has entered. Returns what `_acquire_restore` needs."""
         entry = self._last()
         saved = {name: entry.before[name] for name in self.names}
-        grant = _together([*saved.values()])
+        grant = together([*saved.values()])
         try:
             run(grant._release())
         except BaseException as error:
@@ -211,6 +177,6 @@ class RLock(Lock):
             self._forsake(entry, error)
             raise
         # The blocks around have another grant than they began with.
-        for block in self._entered:
+        for block in self._entries.entered:
             if block.owner == entry.owner:
                 block.grant = entry.grant

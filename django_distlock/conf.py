@@ -13,7 +13,8 @@ from django.utils.module_loading import import_string
 from distlock.errors import ConfigurationError
 from distlock.web.settings.aliases import AliasSettings, contended_status, read
 from distlock.web.settings.clients import Clients, without_settings
-from django_distlock.clients.client import make
+from django_distlock.clients.client import make, make_standby
+from django_distlock.guarding.fence import database_of
 
 logger = logging.getLogger("distlock")
 
@@ -23,7 +24,7 @@ def _read() -> dict[str, AliasSettings]:
     return without_settings(settings.DEBUG) if setting is None else read(setting)
 
 
-clients = Clients(_read, make)
+clients = Clients(_read, make, make_standby, database_of)
 
 
 # To look for a setting that is not there costs Django two exceptions, in each request.

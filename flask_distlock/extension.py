@@ -25,7 +25,6 @@ from distlock.web.settings.clients import (
     without_settings,
 )
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
-from distlock.web.terms import fence_for
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
@@ -39,8 +38,8 @@ from flask_distlock.guarding.whole_request import enclose
 from flask_distlock.private import run_first, views_of
 from flask_distlock.signals import fence_lifted, lock_lost, send
 from flask_distlock.sql.binds import bind_of
-from flask_distlock.sql.blocks import BLOCK, SessionClient
-from flask_distlock.sql.rows import RowClient
+from flask_distlock.sql.blocks import BLOCK, SessionAcquirer
+from flask_distlock.sql.rows import row_client
 
 logger = logging.getLogger("distlock")
 
@@ -83,7 +82,8 @@ class DistLock:
         app.config.setdefault(SERVER_TIMING, False)
         if app.config["DISTLOCK"] is not None:
             read(app.config["DISTLOCK"])
-        state = State(Clients(lambda: _read(app), lambda settings: _make(app, settings)), self._user)
+        clients = Clients(lambda: _read(app), lambda settings: _make(app, settings), fenced_in=bind_of)
+        state = State(clients, self._user)
         app.extensions[KEY] = state
         state.session.look_out(app)
         enclose(app)
@@ -109,13 +109,13 @@ class DistLock:
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""
         state = current_state()
-        client, settings = state.clients[alias], state.clients.settings(alias)
+        guards, settings = state.clients[alias], state.clients.settings(alias)
         state.session.watch(current_app)
         if settings.scheme == "database":
             # The block is a transaction, and its end is that of the row's lock.
             transactions = state.session.transactions(BLOCK, is_view=False, outlives=False)
-            return RowClient(client, transactions, bind_of(settings.fence))
-        return SessionClient(client, state.session)
+            return row_client(guards, transactions, bind_of(settings.fence))
+        return Locks(SessionAcquirer(guards.acquirer, state.session), guards.timeout)
 
     def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:
         """A lock of the default alias; see `distlock.Locks.lock`."""
@@ -164,9 +164,8 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     for guarded in check_placement(app, views):
         for shared in joined(guarded.told.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
-        fence_for(state.clients.settings(guarded.told.alias), guarded.told)
         # Made, and not connected: an extra that is missing is a mistake like the others.
-        _ = state.clients[guarded.told.alias]
+        state.clients.terms(guarded.told)
     return views
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from distlock import clock, reentrance
 from distlock.backends.base import Backend
@@ -54,10 +53,6 @@ class Engine:
         self.ttl = ttl
         self.era = era
         self.now = now
-        #: For `RLock`: what each owner is inside of.
-        self.inside: dict[Owner, Any] = {}
-        #: For `Lock` and `RLock`. The code that has it may be interrupted by a handler that takes it.
-        self.books = threading.RLock()
         self.section = CriticalSection(wake=lambda: self.keeper.wake())
         self.rooms = Rooms(Admission(max_waiters, max_waiters_total))
         self.losses = Losses(on_lost, threads)
@@ -127,7 +122,6 @@ class Engine:
         try:
             for hold in holds:
                 self.lose(hold, "the client was closed", retire=True, aside=False)
-            self.inside.clear()
             self.keeper.close()
             self.losses.join()
             reentrance.call(self.backend.close)
@@ -157,9 +151,7 @@ class Engine:
         """In the child: what the parent holds stays the parent's."""
         self.rooms.after_fork()
         self.section.after_fork()
-        self.books = threading.RLock()
         self._acquiring.closed = None
-        self.inside.clear()
         self.stalled.forget()
         self.keeper.after_fork()
         self.losses.after_fork()

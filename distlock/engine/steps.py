@@ -71,11 +71,13 @@ Steps = Generator[Call | Park, Any, T]
 class ThreadGate:
     """A thread, or a greenlet where the threading module is patched."""
 
-    __slots__ = ("_closed",)
+    __slots__ = ("_closed", "before_sleep")
 
     may_stall = False
 
     def __init__(self) -> None:
+        #: Called by the thread each time that it goes to sleep there.
+        self.before_sleep: Callable[[], None] | None = None
         self._closed = threading.Lock()
         self._closed.acquire()
 
@@ -89,6 +91,8 @@ class ThreadGate:
         return True
 
     def wait(self, timeout: float) -> None:
+        if self.before_sleep is not None:
+            self.before_sleep()
         self._closed.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
 
 

@@ -15,6 +15,7 @@ from distlock import clock
 from distlock.backends.base import Ask
 from distlock.engine.machine import Engine
 from distlock.engine.name_grant import NameGrant
+from distlock.namespace import EngineNamespace
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0
@@ -64,7 +65,8 @@ class ConformanceFixtures:
 
 
 def engine_of(locks: distlock.Locks) -> Engine:
-    return locks._engine
+    assert isinstance(locks.namespace, EngineNamespace)
+    return locks.namespace.engine
 
 
 def ask_of(grant: distlock.Grant) -> Ask:

@@ -9,20 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 import secrets
-import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
 
 from distlock.engine.steps import Gate, Steps
 from distlock.errors import NotHeld
 from distlock.grant import Fence, Grant
 from distlock.locks import Locks
 from distlock.multi_grant import MultiGrant
-
-if TYPE_CHECKING:
-    from distlock.engine.machine import Engine
-    from distlock.rlock import Inside
+from distlock.namespace import Namespace
 
 
 class DummyGrant(Grant):
@@ -82,40 +77,34 @@ class DummyGrant(Grant):
         self._released = True
 
 
-class _NoEngine:
-    """What locks ask of an engine besides grants."""
-
-    def __init__(self, ttl: float) -> None:
-        self.ttl = ttl
-        self.books = threading.RLock()
-        self.inside: Inside = {}
-
-    def locked(self, key: str) -> bool:
-        return False
-
-    def holder(self, key: str) -> None:
-        return None
-
-    def forsake(self, keys: Iterable[str], gate: Gate, error: BaseException) -> None:
-        return None
-
-    def close(self) -> None:
-        return None
-
-
-class DummyLocks(Locks):
-    """A client that locks nothing."""
+class DummyNamespace(Namespace):
+    """Names that everybody gets at once."""
 
     keeps_out = False
 
-    def __init__(self, prefix: str = "", *, ttl: float = 10.0, timeout: float = 5.0, era: int = 1) -> None:
-        super().__init__(cast("Engine", _NoEngine(ttl)), prefix, timeout)
+    def __init__(self, prefix: str, ttl: float, era: int) -> None:
+        super().__init__(prefix, ttl)
         self._era = era
         # next() of a count is one step of the interpreter: threads never get the same number.
         # They go on growing when the process starts again: a fence's row may remember the last ones.
         self._numbers = itertools.count(time.time_ns() // 1000)
 
-    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant]:
         yield from ()
         grants = [DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers))}) for name in names]
         return grants[0] if len(grants) == 1 else MultiGrant(grants)
+
+    def forsake(self, names: tuple[str, ...], gate: Gate, error: BaseException) -> None: ...
+
+    def holder(self, name: str) -> None:
+        return None
+
+    def locked(self, name: str) -> bool:
+        return False
+
+
+class DummyLocks(Locks):
+    """A client that locks nothing."""
+
+    def __init__(self, prefix: str = "", *, ttl: float = 10.0, timeout: float = 5.0, era: int = 1) -> None:
+        super().__init__(DummyNamespace(prefix, ttl, era), timeout)

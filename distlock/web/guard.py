@@ -9,16 +9,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
 from typing import Protocol, TypeVar
 
-from distlock.clock import now
 from distlock.current_grants import CurrentGrant, Kept, current_grants, holding, inherited
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
-from distlock.lock import Lock
 from distlock.locks import Locks
-from distlock.owner import current_owner
+from distlock.namespace import Namespace
+from distlock.web.guard_lock import GuardLock
 from distlock.web.nesting import patience, waiting
 from distlock.web.observer import Observer, Watch, watching
-from distlock.web.standby import LockOrRow
 
 R = TypeVar("R")
 
@@ -68,22 +66,27 @@ def run(
     Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
     lost before COMMIT rolls it back, too.
     """
-    wanted, kept = _wanted(client, names, transactions, fence)
+    around = current_grants()
+    wanted, kept = _wanted(client.namespace, names, around, transactions, fence)
     if not wanted:
         with kept or nullcontext():
             return body()
-    left = _left(client, timeout)
+    if around:
+        # What was kept may have ended since: to look for open transactions ends those of hooks.
+        around = current_grants()
+    lock = _lock(client, wanted, around, timeout, ttl, standby if fence else None)
     with ExitStack() as rest:
-        watch = rest.enter_context(watching(observer, wanted))
-        with ExitStack() as lock:
-            with waiting(client, wanted):
-                grant = lock.enter_context(
-                    _lock(client, wanted, timeout, ttl, standby if fence else None, left)
-                )
-            with _held(client, grant, transactions, fence, watch, left) as finish:
-                result = finish(body())
-            if later := _later(keep, client, grant, fence):
-                lock.pop_all()
+        watch = None if observer is None else rest.enter_context(watching(observer, wanted))
+        with ExitStack() as held:
+            with waiting(client.namespace, wanted, around) if around else nullcontext():
+                grant = held.enter_context(lock)
+            with _held(client.namespace, grant, transactions, fence, watch, lock.left) as (mine, commits):
+                result = body()
+                if commits:
+                    # The last moment at which nothing has happened yet.
+                    grant.check()
+            if keep is not None and (later := keep(mine)):
+                held.pop_all()
                 later.push(rest.pop_all())
                 later.callback(grant.release)
     return result
@@ -103,22 +106,26 @@ async def arun(
     keep: Keep | None = None,
 ) -> R:
     """`run`, for an async *body*."""
-    wanted, kept = _wanted(client, names, transactions, fence)
+    around = current_grants()
+    wanted, kept = _wanted(client.namespace, names, around, transactions, fence)
     if not wanted:
         with kept or nullcontext():
             return await body()
-    left = _left(client, timeout)
+    if around:
+        # What was kept may have ended since: to look for open transactions ends those of hooks.
+        around = current_grants()
+    lock = _lock(client, wanted, around, timeout, ttl, standby if fence else None)
     with ExitStack() as rest:
-        watch = rest.enter_context(watching(observer, wanted))
-        async with AsyncExitStack() as lock:
-            with waiting(client, wanted):
-                grant = await lock.enter_async_context(
-                    _lock(client, wanted, timeout, ttl, standby if fence else None, left)
-                )
-            with _held(client, grant, transactions, fence, watch, left) as finish:
-                result = finish(await body())
-            if later := _later(keep, client, grant, fence):
-                lock.pop_all()
+        watch = None if observer is None else rest.enter_context(watching(observer, wanted))
+        async with AsyncExitStack() as held:
+            with waiting(client.namespace, wanted, around) if around else nullcontext():
+                grant = await held.enter_async_context(lock)
+            with _held(client.namespace, grant, transactions, fence, watch, lock.left) as (mine, commits):
+                result = await body()
+                if commits:
+                    grant.check()
+            if keep is not None and (later := keep(mine)):
+                held.pop_all()
                 later.push(rest.pop_all())
                 # Where it ends there may be no event loop any more.
                 later.callback(grant.release)
@@ -135,94 +142,81 @@ def check_held() -> None:
 def _lock(
     client: Locks,
     names: Sequence[str],
+    around: Sequence[CurrentGrant],
     timeout: float | None,
     ttl: float | None,
     standby: Locks | None,
-    left: Callable[[], float],
-) -> Lock | LockOrRow:
-    timeout = patience(client, names, timeout)
-    if standby is None:
-        lock = client.lock(*names, timeout=timeout, ttl=ttl)
-        lock.of_guard = True
-        return lock
-    return LockOrRow(client, standby, names, timeout, ttl, left)
+) -> GuardLock:
+    if timeout is None:
+        timeout = client.timeout
+    wait = patience(client.namespace, names, around, timeout) if around else timeout
+    return GuardLock(client, tuple(sorted(names)), timeout, wait, ttl, standby)
 
 
 @contextmanager
 def _held(
-    client: Locks,
+    namespace: Namespace,
     grant: Grant,
     transactions: Transactions,
     fence: str | None,
     watch: Watch | None,
     left: Callable[[], float],
-) -> Iterator[Callable[[R], R]]:
-    """Between lock and release: BEGIN, the block, COMMIT. Gives what the result of the block goes through."""
+) -> Iterator[tuple[CurrentGrant, bool]]:
+    """Between lock and release: BEGIN, the block, COMMIT. Gives what is held, and whether it will commit."""
     # A row's lock is there only when its transaction is.
-    late = grant.held_by_transaction
+    late = watch is not None and grant.held_by_transaction
     if watch is not None and not late:
         watch.acquired(grant)
-    with holding(client, grant, fence), transactions.begin(grant, fence, left) as commits:
+    with holding(namespace, grant, fence) as mine, transactions.begin(grant, fence, left) as commits:
         if watch is not None and late:
             watch.acquired(grant)
-
-        def finish(result: R) -> R:
-            if commits:
-                # The last moment at which nothing has happened yet.
-                grant.check()
-            return result
-
-        yield finish
-
-
-def _left(client: Locks, timeout: float | None) -> Callable[[], float]:
-    """What is left of the wait, seconds: for the lock, and then for the fence's rows."""
-    deadline = now() + (client.timeout if timeout is None else timeout)
-    return lambda: deadline - now()
-
-
-def _later(keep: Keep | None, client: Locks, grant: Grant, fence: str | None) -> ExitStack | None:
-    return None if keep is None else keep(CurrentGrant(client, grant, current_owner(), fence))
+        yield mine, commits
 
 
 def _wanted(
-    client: Locks, names: Sequence[str], transactions: Transactions, fence: str | None
+    namespace: Namespace,
+    names: Sequence[str],
+    around: Sequence[CurrentGrant],
+    transactions: Transactions,
+    fence: str | None,
 ) -> tuple[Sequence[str], Kept | None]:
     """Those of *names* that are not held yet. A held one that was lost raises `LockLost`.
 
     Where all of them are kept from a call before: what to enter.
     """
-    around = current_grants()
+    if not around:
+        transactions.refuse_open(names, nested=False)
+        return names, None
     running = [one for one in around if one.running]
     for one in running:
-        if client.is_place_of(one.client) and not set(one.grant.names).isdisjoint(names):
+        if namespace.is_same(one.namespace) and not set(one.grant.names).isdisjoint(names):
             one.grant.check()
             _refuse_unfenced(one, names, fence)
             names = [name for name in names if name not in one.grant.names]
     if not names:
         return (), None
-    if (again := kept_for(client, names)) is not None:
+    if (again := kept_for(namespace, names)) is not None:
         _refuse_unfenced(again, names, fence)
         return (), again.kept
     transactions.refuse_open(names, nested=bool(running))
-    refuse_kept(client, names)
+    refuse_kept(namespace, names)
     return names, None
 
 
-def kept_for(client: Locks, names: Sequence[str]) -> CurrentGrant | None:
-    """What this request keeps of *client* that has all of *names*. Raises `LockLost` if it was lost."""
+def kept_for(namespace: Namespace, names: Sequence[str]) -> CurrentGrant | None:
+    """What this request keeps of *namespace* that has all of *names*. Raises `LockLost` if it was lost."""
     for one in current_grants():
-        if one.kept and client.is_place_of(one.client) and set(names) <= set(one.grant.names):
+        if one.kept and namespace.is_same(one.namespace) and set(names) <= set(one.grant.names):
             one.grant.check()
             return one
     return None
 
 
-def refuse_kept(client: Locks, names: Sequence[str]) -> None:
+def refuse_kept(namespace: Namespace, names: Sequence[str]) -> None:
     """Raise `ConfigurationError` if this request keeps some of *names*: it would wait for itself."""
     for one in current_grants():
         both = [name for name in names if name in one.grant.names]
-        if one.kept and both and client.is_place_of(one.client):
+        if one.kept and both and namespace.is_same(one.namespace):
             raise ConfigurationError(
                 f"{', '.join(map(repr, both))} is kept by this request until the transaction that was begun "
                 f"under it has ended, and would be waited for in vain with {', '.join(map(repr, names))}: "

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from distlock.current_grants import CurrentGrant, current_grants
 from distlock.errors import LockTimeout
-from distlock.locks import Locks
+from distlock.namespace import Namespace
 from distlock.owner import Owner, current_owner
 
 logger = logging.getLogger("distlock")
@@ -41,34 +41,31 @@ _told: set[tuple[str, ...]] = set()
 _books = threading.RLock()
 
 
-def patience(client: Locks, names: Sequence[str], timeout: float | None) -> float | None:
-    """How long to wait for *names* here, where *timeout* is what the guard says: seconds, or None."""
-    if _against_the_order(client, names, current_grants()) is None:
-        return timeout
-    seconds = client.timeout if timeout is None else timeout
-    return seconds / 2 if seconds > 0 else seconds
+def patience(
+    namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant], seconds: float
+) -> float:
+    """How long to wait for *names*, where *around* is held and the time-out says *seconds*."""
+    if seconds > 0 and _against_the_order(namespace, names, around) is not None:
+        return seconds / 2
+    return seconds
 
 
 @contextmanager
-def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
-    """Around the wait for *names*. Raises `LockTimeout` at once where it would close a ring."""
-    around = current_grants()
-    if not around:
-        yield
-        return
-    against = _against_the_order(client, names, around)
+def waiting(namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]) -> Iterator[None]:
+    """The wait for *names* while *around* is held. Raises `LockTimeout` where it would close a ring."""
+    against = _against_the_order(namespace, names, around)
     if against is not None:
-        _tell_once(client, names, against)
+        _tell_once(namespace, names, against)
     me = _Waiter(
-        frozenset(_key(one.client, name) for one in around for name in one.grant.names),
-        frozenset(_key(client, name) for name in names),
+        frozenset(_key(one.namespace, name) for one in around for name in one.grant.names),
+        frozenset(_key(namespace, name) for name in names),
         current_owner(),
     )
     with _books:
         if _closes_a_ring(me):
             raise LockTimeout(
                 f"{_shown(names)} is held by a call that waits for {_shown(_names_of(around))}, which is "
-                f"held here: both would wait until their time-outs. {_line(client, names, around)}"
+                f"held here: both would wait until their time-outs. {_line(namespace, names, around)}"
             )
         _waiters.add(me)
     try:
@@ -76,30 +73,23 @@ def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
     except LockTimeout as error:
         if against is None:
             raise
-        raise LockTimeout(f"{error} {_line(client, names, around)}") from error
+        raise LockTimeout(f"{error} {_line(namespace, names, around)}") from error
     finally:
         with _books:
             _waiters.discard(me)
 
 
 @contextmanager
-def block_waiting(client: Locks, names: Sequence[str], seconds: float) -> Iterator[float]:
-    """`waiting` for a ``with`` block of *client* inside a guard. Gives how long to wait: of *seconds*.
+def block_waiting(namespace: Namespace, names: Sequence[str], seconds: float) -> Iterator[float]:
+    """`waiting`, for a ``with`` block inside a guard. Gives how long to wait: of *seconds*.
 
-    A caller without *seconds* to wait is in no ring. A guard may wait by a lock of *client*, too.
+    A caller without *seconds* to wait is in no ring.
     """
-    if not seconds or not current_grants() or _guard_waits():
+    if not seconds or not (around := current_grants()):
         yield seconds
         return
-    with waiting(client, names):
-        yield patience(client, names, seconds) or seconds
-
-
-def _guard_waits() -> bool:
-    """Whether a guard of the running thread or task waits already."""
-    owner = current_owner()
-    with _books:
-        return any(one.owner == owner for one in _waiters)
+    with waiting(namespace, names, around):
+        yield patience(namespace, names, around, seconds)
 
 
 def _closes_a_ring(me: _Waiter) -> bool:
@@ -116,17 +106,17 @@ def _closes_a_ring(me: _Waiter) -> bool:
 
 
 def _against_the_order(
-    client: Locks, names: Sequence[str], around: Sequence[CurrentGrant]
+    namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]
 ) -> CurrentGrant | None:
     """What is held around, and comes after one of *names*."""
-    wanted = min(_rank(client, name) for name in names)
+    wanted = min(_rank(namespace, name) for name in names)
     for one in around:
-        if any(_rank(one.client, name) > wanted for name in one.grant.names):
+        if any(_rank(one.namespace, name) > wanted for name in one.grant.names):
             return one
     return None
 
 
-def _tell_once(client: Locks, names: Sequence[str], outer: CurrentGrant) -> None:
+def _tell_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) -> None:
     # Names that differ in their numbers only come from the same guards.
     kind = tuple(re.sub(r"\d+", "0", name) for name in (*outer.grant.names, "", *names))
     with _books:
@@ -138,13 +128,13 @@ def _tell_once(client: Locks, names: Sequence[str], outer: CurrentGrant) -> None
         "this one, and this one for it: so it waits for half of its time-out only. %s",
         _shown(names),
         _shown(outer.grant.names),
-        _line(client, names, [outer]),
+        _line(namespace, names, [outer]),
     )
 
 
-def _line(client: Locks, names: Sequence[str], around: Sequence[CurrentGrant]) -> str:
+def _line(namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]) -> str:
     """What to write instead."""
-    if not all(client.is_place_of(one.client) for one in around):
+    if not all(namespace.is_same(one.namespace) for one in around):
         return "They are of different aliases: take those of one alias first everywhere."
     both = ", ".join(f'"{name}"' for name in sorted({*_names_of(around), *names}))
     return f"Write one guard with all names, on the outer function: @distributed_lock({both})"
@@ -158,10 +148,10 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _key(client: Locks, name: str) -> Key:
-    return (id(client) if client.place is None else repr(client.place), name)
+def _key(namespace: Namespace, name: str) -> Key:
+    return (id(namespace) if namespace.identity is None else repr(namespace.identity), name)
 
 
-def _rank(client: Locks, name: str) -> tuple[str, str]:
+def _rank(namespace: Namespace, name: str) -> tuple[str, str]:
     """The one order for everybody: also for other processes, which have the same settings."""
-    return ("" if client.place is None else repr(client.place), name)
+    return ("" if namespace.identity is None else repr(namespace.identity), name)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Never
 
+from distlock.acquirer import Acquirer, AtEnd
 from distlock.backends.base import Ask, Capabilities, Held, Sink
 from distlock.clock import now
 from distlock.engine.machine import Engine
@@ -23,11 +23,12 @@ from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
+from distlock.namespace import EngineNamespace
 from distlock.owner import Owner, current_owner
 from distlock.web.settings.aliases import AliasSettings
 
 #: Begins the transaction that locks the rows, and ends it. The second argument: seconds that are left.
-Begin = Callable[[RowGrant, Callable[[], float]], AbstractContextManager[object]]
+Begin = Callable[[Grant, Callable[[], float]], AbstractContextManager[object]]
 
 _WITH = "A row is locked as long as a transaction: write 'with locks.lock(…):'."
 
@@ -64,8 +65,8 @@ class _ThisProcess:
     def after_fork(self) -> None: ...
 
 
-class RowLocks(Locks):
-    """A client whose grants are worth something only in a transaction that passes the fence with them."""
+class RowAcquirer:
+    """What it grants is worth something only in a transaction that passes the fence with it."""
 
     def __init__(self, settings: AliasSettings) -> None:
         engine = Engine(
@@ -76,39 +77,39 @@ class RowLocks(Locks):
             max_waiters_total=settings.max_waiters_total,
             era=settings.era,
         )
-        super().__init__(engine, settings.prefix, settings.timeout)
+        self.namespace = EngineNamespace(engine, settings.prefix)
+        self._era = settings.era
 
-    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        if ttl != self._engine.ttl:
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        if ttl != self.namespace.ttl:
             raise ConfigurationError("The backend 'database' has no ttl: leave ttl= out.")
-        local = yield from super()._acquire(names, gate, seconds, ttl)
-        return None if local is None else RowGrant(local, self.prefix, self._engine.era)
+        local = yield from self.namespace.acquire(names, gate, seconds, ttl)
+        return None if local is None else RowGrant(local, self.namespace.prefix, self._era)
 
 
 class RowLock(Lock):
-    """What ``locks.lock(...)`` gives where no guard is around: its ``with`` block is a transaction."""
+    """A lock whose ``with`` block is a transaction: committed at its end, rolled back on errors."""
 
-    def __init__(self, local: Lock, begin: Begin) -> None:
-        super().__init__(local._locks, local.names, local._timeout, local._ttl)
-        self._local = local
-        local.tells_loss = False
+    tells_loss = False
+
+    def __init__(self, lock: Lock, begin: Begin) -> None:
+        super().__init__(lock.client, lock.names, lock.timeout, lock.ttl)
         self._begin = begin
         self._open: list[tuple[Owner, ExitStack]] = []
-        self._books = threading.RLock()
 
     def __enter__(self) -> Grant:
-        deadline = now() + self._default_timeout()
+        deadline = now() + self.timeout
         with ExitStack() as stack:
-            grant = stack.enter_context(self._local)
-            assert isinstance(grant, RowGrant)
+            grant = super().__enter__()
+            stack.push(super().__exit__)
             stack.enter_context(self._begin(grant, lambda: deadline - now()))
-            with self._books:
+            with self.client.namespace.books:
                 self._open.append((current_owner(), stack.pop_all()))
         return grant
 
     def __exit__(self, *exc_info: Any) -> None:
         owner = current_owner()
-        with self._books:
+        with self.client.namespace.books:
             index = max(index for index, (who, _) in enumerate(self._open) if who == owner)
             _, stack = self._open.pop(index)
         stack.__exit__(*exc_info)
@@ -127,3 +128,33 @@ class RowLock(Lock):
 
     async def arelease(self) -> Never:
         raise ConfigurationError(_WITH)
+
+
+class RowLocks(Locks):
+    """What a face gives where the lock is a row: the ``with`` blocks of its locks are transactions.
+
+    *begin*: begins one, and ends it. *no_rlock*: why there are no re-entrant ones, and what to write.
+    """
+
+    def __init__(
+        self,
+        acquirer: Acquirer,
+        timeout: float,
+        begin: Begin,
+        no_rlock: str,
+        at_end: AtEnd | None = None,
+    ) -> None:
+        super().__init__(acquirer, timeout, at_end)
+        self._begin = begin
+        self._no_rlock = no_rlock
+
+    def lock(
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+    ) -> Lock:
+        """A lock whose ``with`` block is a transaction; see `distlock.Locks.lock`."""
+        return RowLock(super().lock(*names, timeout=timeout, ttl=ttl, **unknown), self._begin)
+
+    def rlock(
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+    ) -> Never:
+        raise ConfigurationError(self._no_rlock)

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from distlock.backends.base import refuse_lacking
 from distlock.errors import ConfigurationError
+from distlock.locks import Locks
 from distlock.web.decorator import Told
 from distlock.web.settings.aliases import AliasSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the calls under one decorator have in common, as long as the settings are the same."""
+
+    client: Locks
+    max_names: int
+    #: The database that is fenced, in the framework's words; None: none.
+    fence: str | None
+    #: Whose rows are the locks while the lock service is away; None: nothing runs then.
+    standby: Locks | None
 
 
 def fence_for(settings: AliasSettings, told: Told) -> bool | str:

@@ -6,73 +6,60 @@ import asyncio
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
 
-from distlock.blocks import Entry
+from distlock.acquirer import Acquirer, AtEnd
 from distlock.engine.steps import Gate, NewGate, Park, Steps, TaskGate
+from distlock.errors import ConfigurationError, LockError
 from distlock.grant import Grant
 from distlock.grant_wrapper import GrantWrapper
-from distlock.lock import Lock
-from distlock.locks import Locks
+from distlock.namespace import Namespace
 from distlock.owner import Owner, current_owner, in_event_loop
-from distlock.rlock import RLock
+from distlock.web.nesting import block_waiting
 from django_distlock.clients.waits import request_threads, wait_for_us, watched
 from django_distlock.guarding.leftovers import give_up, refuse_early, refuse_left, roll_back
+from django_distlock.guarding.transactions import refuse_open
 
 
-class BlockLock(Lock):
-    """A lock that rolls back what is open at its end: its COMMIT would come after the release."""
+class BlockAcquirer:
+    """*inner*, outside of every transaction. *line*: what to write where one is open."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        #: The database that a block has left a transaction open in, until that is told.
-        self._left: dict[int, str] = {}
+    def __init__(self, inner: Acquirer, line: str) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
+        self._line = line
 
-    def _ask(self, names: tuple[str, ...], gate: Gate, seconds: float) -> Steps[Grant | None]:
-        grant = yield from super()._ask(names, gate, seconds)
-        # A guard ends its own, and looks at its lock before COMMIT. A row is locked as long as a transaction.
-        if grant is None or self.of_guard or grant.held_by_transaction:
-            return grant
-        return EnclosingGrant(grant, current_owner(), self._locks)
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        refuse_open(names, self._line)
+        with block_waiting(self.namespace, names, seconds) as most:
+            grant = yield from self._inner.acquire(names, gate, most, ttl)
+        return None if grant is None else EnclosingGrant(grant, current_owner(), self.namespace)
 
-    def _leave(self, block: Entry) -> Steps[None]:
+
+def roll_back_left(namespace: Namespace) -> AtEnd:
+    """At the end of a ``with`` block what is open is rolled back: its COMMIT would come after the release."""
+
+    def at_end(names: tuple[str, ...]) -> Steps[LockError | None]:
+        left = yield from _where_it_runs(roll_back, namespace, names)
         try:
-            if not self.of_guard and self._gives_back(block):
-                left = yield from _where_it_runs(roll_back, self._locks, self.names)
-                if left is not None:
-                    self._left[id(block)] = left
-        finally:
-            yield from super()._leave(block)
+            refuse_left(names, left)
+        except ConfigurationError as error:
+            return error
+        return None
 
-    def _gives_back(self, block: Entry) -> bool:
-        """Whether the end of *block* releases anything."""
-        return True
-
-    def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
-        left = self._left.pop(id(block), None)
-        if not exc_info or exc_info[0] is None:
-            refuse_left(self.names, left)
-        super()._tell(block, exc_info)
-
-
-class BlockRLock(BlockLock, RLock):
-    """A re-entrant one: its end is where its owner has left it as often as entered."""
-
-    def _gives_back(self, block: Entry) -> bool:
-        return self._once_less(block.owner)[1] is not None
+    return at_end
 
 
 class EnclosingGrant(GrantWrapper):
     """A grant whose release is an error inside a transaction that its owner has begun under it."""
 
-    __slots__ = ("_client", "_owner")
+    __slots__ = ("_namespace", "_owner")
 
-    def __init__(self, grant: Grant, owner: Owner, client: Locks) -> None:
+    def __init__(self, grant: Grant, owner: Owner, namespace: Namespace) -> None:
         super().__init__(grant)
         self._owner = owner
-        self._client = client
+        self._namespace = namespace
 
     def __eq__(self, other: object) -> bool:
         # The signals tell of that of the lock service.
@@ -86,27 +73,29 @@ class EnclosingGrant(GrantWrapper):
         parts = self._grant.parts
         if len(parts) == 1:
             return dict.fromkeys(parts, self)
-        return {name: EnclosingGrant(part, self._owner, self._client) for name, part in parts.items()}
+        return {name: EnclosingGrant(part, self._owner, self._namespace) for name, part in parts.items()}
 
     def _release(self, until: float = math.inf) -> Steps[None]:
         early: str | None = None
         try:
             # Another thread has transactions of its own, and a lock that is lost is not given back.
             if not self.released and not self.lost and self._owner == current_owner():
-                early = yield from _where_it_runs(give_up, self._client, self.names)
+                early = yield from _where_it_runs(give_up, self._namespace, self.names)
         finally:
             yield from self._grant._release(until)
         if isinstance(sys.exc_info()[1], Exception | None):
             refuse_early(self.names, early)
 
 
-def _where_it_runs(look: Callable[[], str | None], client: Locks, names: Sequence[str]) -> Steps[str | None]:
+def _where_it_runs(
+    look: Callable[[], str | None], namespace: Namespace, names: Sequence[str]
+) -> Steps[str | None]:
     """Call *look* in the thread that does the database work of the running code, which holds *names*."""
     if not in_event_loop():
         return look()
     gate = yield NewGate()
     if isinstance(gate, TaskGate):
-        return (yield from _when_idle(look, gate, lambda: wait_for_us(request_threads(), client, names)))
+        return (yield from _when_idle(look, gate, lambda: wait_for_us(request_threads(), namespace, names)))
     return look()
 
 

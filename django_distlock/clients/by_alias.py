@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from distlock.lock import Lock
+from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.clients.client import Client
@@ -16,11 +18,19 @@ from django_distlock.guarding.fence import database_of
 class LockHandler:
     """The clients of ``settings.DISTLOCK``. Its own methods are those of the default alias."""
 
-    def __getitem__(self, alias: str) -> Client:
+    def __init__(self) -> None:
+        #: By the client that guards use, which is another one when the settings have changed.
+        self._made: WeakKeyDictionary[Locks, Client | RowClient] = WeakKeyDictionary()
+
+    def __getitem__(self, alias: str) -> Client | RowClient:
         """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
-        client, settings = cast(Client, clients[alias]), clients.settings(alias)
-        using = database_of(settings.fence) if settings.scheme == "database" else None
-        return client if using is None else RowClient(client, using)
+        guards = clients[alias]
+        if (made := self._made.get(guards)) is None:
+            settings = clients.settings(alias)
+            using = database_of(settings.fence) if settings.scheme == "database" else None
+            made = Client(guards) if using is None else RowClient(guards, using)
+            self._made[guards] = made
+        return made
 
     def lock(self, *names: str, **options: Any) -> Lock:
         """A lock of the default alias; see `Client.lock`."""

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
 from django.core import mail
 
-from distlock.engine.steps import Gate, Steps
 from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
-from distlock.web.nesting import block_waiting
+from distlock.web.rows import RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
-from django_distlock.clients.blocks import BlockLock, BlockRLock
-from django_distlock.clients.pooled import giving_back
-from django_distlock.clients.waits import waiting
-from django_distlock.guarding.transactions import refuse_open
+from django_distlock.clients.blocks import BlockAcquirer, roll_back_left
+from django_distlock.clients.waits import Waiting
 from django_distlock.signals import fence_lifted, lock_lost
 
 _LINE = (
@@ -27,20 +23,6 @@ _LINE = (
     "transaction.atomic(), which under ATOMIC_REQUESTS needs @transaction.non_atomic_requests on the view. "
     "Where the lock has nothing to do with the database, write locks.lock(…, in_transaction=True)."
 )
-
-
-class Anywhere(Locks):
-    """A client that refuses no transaction. Which threads wait by it is known."""
-
-    def __init__(self, inner: Locks) -> None:
-        super().__init__(inner._engine, inner.prefix, inner.timeout)
-        self._inner = inner
-        self.keeps_out = inner.keeps_out
-
-    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        # Tasks share a thread, which does not wait with them.
-        with nullcontext() if gate.may_stall else waiting(self, names):
-            return (yield from self._inner._acquire(names, gate, seconds, ttl))
 
 
 class Client(Locks):
@@ -51,45 +33,23 @@ class Client(Locks):
     ``locks.lock("printer", in_transaction=True)``. The transactions of `TestCase` don't count.
     """
 
-    def __init__(self, anywhere: Anywhere) -> None:
-        super().__init__(anywhere._engine, anywhere.prefix, anywhere.timeout)
-        self._anywhere = anywhere
-        self.keeps_out = anywhere.keeps_out
-
-    @property
-    def place(self) -> object:
-        """That of all its locks, also of those inside a transaction."""
-        return self._anywhere.place
-
-    @place.setter
-    def place(self, place: object) -> None:
-        self._anywhere.place = place
+    def __init__(self, guards: Locks) -> None:
+        """*guards*: the client of the same alias that guards use."""
+        namespace = guards.namespace
+        super().__init__(BlockAcquirer(guards.acquirer, _LINE), guards.timeout, roll_back_left(namespace))
+        self._anywhere = Locks(Waiting(namespace, gives_back=False), guards.timeout)
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """See `distlock.Locks.lock`. *in_transaction*: it may be taken inside an open transaction."""
-        if in_transaction:
-            return self._anywhere.lock(*names, **options)
-        words = {word: options.pop(word, None) for word in ("timeout", "ttl")}
-        return BlockLock(self, *self._checked("lock", names, **words, unknown=options))
+        return self._anywhere.lock(*names, **options) if in_transaction else super().lock(*names, **options)
 
     def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> RLock:
         """See `distlock.Locks.rlock`. *in_transaction*: it may be taken inside an open transaction."""
-        if in_transaction:
-            return self._anywhere.rlock(*names, **options)
-        words = {word: options.pop(word, None) for word in ("timeout", "ttl")}
-        return BlockRLock(self, *self._checked("rlock", names, **words, unknown=options))
-
-    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        refuse_open(names, _LINE)
-        with block_waiting(self, names, seconds) as most:
-            return (yield from self._wait(names, gate, most, ttl))
-
-    def _wait(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        return (yield from self._anywhere._acquire(names, giving_back(gate), seconds, ttl))
+        return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
 
-def make(of_alias: AliasSettings) -> Client:
-    """The client of *of_alias*. Raises `ConfigurationError`; connects to nothing."""
+def make(of_alias: AliasSettings) -> Locks:
+    """The client of *of_alias* for guards. Raises `ConfigurationError`; connects to nothing."""
 
     # Django's tests run without DEBUG, and their set-up gives them an outbox.
     if not settings.DEBUG and not hasattr(mail, "outbox"):
@@ -101,4 +61,10 @@ def make(of_alias: AliasSettings) -> Client:
     def lifted(grant: Grant, was: Fence) -> None:
         fence_lifted.send_robust(Client, alias=of_alias.alias, names=grant.names, grant=grant, was=was)
 
-    return Client(Anywhere(make_client(of_alias, lost, lifted)))
+    client = make_client(of_alias, lost, lifted)
+    return Locks(Waiting(client.acquirer), client.timeout)
+
+
+def make_standby(of_alias: AliasSettings) -> Locks:
+    """The client whose rows are the locks of *of_alias* while its lock service is away."""
+    return Locks(Waiting(RowAcquirer(of_alias)), of_alias.timeout)

@@ -21,27 +21,9 @@ _USED = """
 def giving_back(gate: Gate) -> Gate:
     """*gate*, whose sleeper gives the pooled connections back first."""
     if isinstance(gate, ThreadGate):
-        return _InThread(gate)
+        gate.before_sleep = give_back
+        return gate
     return _InTask(gate) if isinstance(gate, TaskGate) else gate
-
-
-class _InThread:
-    __slots__ = ("_gate",)
-
-    may_stall = False
-
-    def __init__(self, gate: ThreadGate) -> None:
-        self._gate = gate
-
-    def wake(self) -> None:
-        self._gate.wake()
-
-    def alive(self) -> bool:
-        return self._gate.alive()
-
-    def wait(self, timeout: float) -> None:
-        give_back()
-        self._gate.wait(timeout)
 
 
 class _InTask:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Never
+from typing import Any
 
+from distlock.acquirer import Acquirer
 from distlock.engine.steps import Gate, Steps
 from distlock.errors import ConfigurationError
-from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
-from distlock.web.rows import RowLock
-from django_distlock.clients.client import Client
+from distlock.locks import Locks
+from distlock.web.rows import RowLocks
+from django_distlock.clients.blocks import roll_back_left
 from django_distlock.guarding.fence import fenced
 from django_distlock.guarding.leftovers import refuse_failed
 from django_distlock.guarding.transactions import refuse_open
@@ -23,28 +24,36 @@ _LINE = (
 )
 
 
-class RowClient(Client):
+class _Outside:
+    """*inner*, outside of every transaction: the block begins its own."""
+
+    def __init__(self, inner: Acquirer) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
+
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        refuse_open(names, _LINE)
+        return (yield from self._inner.acquire(names, gate, seconds, ttl))
+
+
+class RowClient(RowLocks):
     """What ``locks["alias"]`` gives where the lock is a row of the database *using*."""
 
-    def __init__(self, guards: Client, using: str) -> None:
-        super().__init__(guards._anywhere)
+    def __init__(self, guards: Locks, using: str) -> None:
+        """*guards*: the client of the same alias that guards use."""
+        no_rlock = f"A lock that is a row can't be an rlock: it is one transaction. {_LINE}"
+        at_end = roll_back_left(guards.namespace)
+        super().__init__(_Outside(guards.acquirer), guards.timeout, self._transaction, no_rlock, at_end)
         self._using = using
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """A lock whose ``with`` block is a transaction: committed at its end, rolled back on errors."""
         if in_transaction:
             raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_LINE}")
-        return RowLock(super().lock(*names, **options), self._begin)
-
-    def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> Never:
-        raise ConfigurationError(f"A lock that is a row can't be an rlock: it is one transaction. {_LINE}")
-
-    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        refuse_open(names, _LINE)
-        return (yield from self._wait(names, gate, seconds, ttl))
+        return super().lock(*names, **options)
 
     @contextmanager
-    def _begin(self, grant: RowGrant, left: Callable[[], float]) -> Iterator[None]:
+    def _transaction(self, grant: Grant, left: Callable[[], float]) -> Iterator[None]:
         with fenced(grant, self._using, left):
             yield
             refuse_failed([self._using])

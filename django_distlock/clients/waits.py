@@ -9,27 +9,41 @@ from typing import Any
 
 from asgiref.sync import AsyncToSync, SyncToAsync
 
+from distlock.acquirer import Acquirer
 from distlock.blocks import is_held_around
-from distlock.engine.steps import Gate
-from distlock.locks import Locks
+from distlock.engine.steps import Gate, Steps
+from distlock.grant import Grant
+from distlock.namespace import Namespace
+from django_distlock.clients.pooled import giving_back
 
 # No mutex: everybody writes first and reads then, so that one of two at least sees the other.
-_waits: dict[int, tuple[Locks, Sequence[str]]] = {}
+_waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
 _watched: dict[Gate, int | None] = {}
 
 
-@contextmanager
-def waiting(client: Locks, names: Sequence[str]) -> Iterator[None]:
-    """This thread waits for *names* of *client* while the block runs."""
-    me = threading.get_ident()
-    _waits[me] = client, names
-    try:
-        for gate, thread in tuple(_watched.items()):
-            if thread in {None, me}:
-                gate.wake()
-        yield
-    finally:
-        _waits.pop(me, None)
+class Waiting:
+    """*inner*; but a thread that waits is known by what it waits for, and keeps no idle connection."""
+
+    def __init__(self, inner: Acquirer, *, gives_back: bool = True) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
+        self._gives_back = gives_back
+
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        if self._gives_back:
+            gate = giving_back(gate)
+        if gate.may_stall:
+            # Tasks share a thread, which does not wait with them.
+            return (yield from self._inner.acquire(names, gate, seconds, ttl))
+        me = threading.get_ident()
+        _waits[me] = self.namespace, names
+        try:
+            for watch, thread in tuple(_watched.items()):
+                if thread in {None, me}:
+                    watch.wake()
+            return (yield from self._inner.acquire(names, gate, seconds, ttl))
+        finally:
+            _waits.pop(me, None)
 
 
 @contextmanager
@@ -42,13 +56,15 @@ def watched(gate: Gate, thread: int | None = None) -> Iterator[None]:
         del _watched[gate]
 
 
-def wait_for_us(threads: Sequence[int], client: Locks | None = None, names: Sequence[str] = ()) -> bool:
+def wait_for_us(
+    threads: Sequence[int], namespace: Namespace | None = None, names: Sequence[str] = ()
+) -> bool:
     """Whether one of *threads* waits for a lock that is held by the running code, or by what it runs in.
 
-    *names* of *client* are held for certain: the code that ends them may run elsewhere.
+    *names* of *namespace* are held for certain: the code that ends them may run elsewhere.
     """
     for wanted, some in filter(None, map(_waits.get, threads)):
-        if client is not None and wanted.is_place_of(client) and not set(names).isdisjoint(some):
+        if namespace is not None and wanted.is_same(namespace) and not set(names).isdisjoint(some):
             return True
         if is_held_around(wanted, some):
             return True

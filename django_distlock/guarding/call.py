@@ -13,11 +13,8 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.web import guard
 from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.terms import fence_for
-from django_distlock.clients.client import Anywhere, Client
 from django_distlock.conf import clients, warn_without_checks
 from django_distlock.guarding.advice import async_with_fence
-from django_distlock.guarding.fence import database_of
 from django_distlock.guarding.leftovers import give_up_failed, refuse_left
 from django_distlock.guarding.observers import observer_for
 from django_distlock.guarding.request import DjangoRequest
@@ -41,18 +38,17 @@ def run(
     warn_without_checks()
     parts = None if request is None else DjangoRequest(request)
     told = guarded.told
-    client = clients[told.alias]
-    maximum = clients.settings(told.alias).max_names
-    names = guarded.names.of_call(args, kwargs, maximum, request=parts)
+    terms = clients.terms(told)
+    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts)
     return guard.run(
-        client,
+        terms.client,
         names,
         lambda: _finished(guarded, body()),
         transactions,
         timeout=told.timeout,
         ttl=told.ttl,
-        fence=fence_of(guarded),
-        standby=_standby(told.alias),
+        fence=terms.fence,
+        standby=terms.standby,
         observer=observer_for(guarded, request),
     )
 
@@ -68,13 +64,12 @@ async def arun(
     warn_without_checks()
     parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
     told = guarded.told
-    if fence_of(guarded) is not None:
+    terms = clients.terms(told)
+    if terms.fence is not None:
         raise ConfigurationError(
             async_with_fence(guarded, row_is_lock=clients.settings(told.alias).scheme == "database")
         )
-    client = clients[told.alias]
-    maximum = clients.settings(told.alias).max_names
-    names = guarded.names.of_call(args, kwargs, maximum, request=parts)
+    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts)
     transactions = await AsyncTransactions.look_around(guarded.where)
 
     async def finished() -> Any:
@@ -87,7 +82,7 @@ async def arun(
         return result
 
     return await guard.arun(
-        client,
+        terms.client,
         names,
         finished,
         transactions,
@@ -95,16 +90,6 @@ async def arun(
         ttl=told.ttl,
         observer=observer_for(guarded, request),
     )
-
-
-def fence_of(guarded: Guarded) -> str | None:
-    """The database that *guarded* fences: as it was told, or else as its alias is set. None: none."""
-    return database_of(fence_for(clients.settings(guarded.told.alias), guarded.told))
-
-
-def _standby(alias: str) -> Client | None:
-    rows = clients.standby(alias)
-    return None if rows is None else Client(Anywhere(rows))
 
 
 def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:

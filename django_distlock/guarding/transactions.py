@@ -176,8 +176,9 @@ class AsyncTransactions:
         return left
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        if self._open is not None:
-            raise ConfigurationError(self._open.message(self._where, names, nested))
+        # The event loop's own thread may have one, too, where Django lets async code use the database.
+        if (found := self._open or find_open()) is not None:
+            raise ConfigurationError(found.message(self._where, names, nested))
 
     @contextmanager
     def begin(self, grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:

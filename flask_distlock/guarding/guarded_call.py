@@ -13,13 +13,12 @@ from flask.views import View
 from werkzeug.exceptions import HTTPException
 
 from distlock.errors import LockError
-from distlock.locks import Locks
 from distlock.web import guard
 from distlock.web.decorator import Guarded
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.terms import fence_for
+from distlock.web.terms import Terms
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.observers import observer_for
 from flask_distlock.guarding.request import FlaskRequest
@@ -28,7 +27,6 @@ from flask_distlock.guarding.session import GuardTransactions
 from flask_distlock.guarding.state import current_state
 from flask_distlock.guarding.status import status_of
 from flask_distlock.guarding.views import locked_as_view
-from flask_distlock.sql.binds import bind_of
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -57,11 +55,9 @@ class GuardedCall:
     """What one call asks for, and what becomes of it."""
 
     guarded: Guarded
-    client: Locks
+    terms: Terms
     names: Sequence[str]
     transactions: GuardTransactions
-    fence: str | None
-    standby: Locks | None
     observer: Observer | None
     #: What the view has raised, and is an answer like any other.
     raised: HTTPException | None = None
@@ -101,14 +97,14 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
                 return this.finish_raised(error)
 
         result = guard.run(
-            this.client,
+            this.terms.client,
             this.names,
             body,
             this.transactions,
             timeout=guarded.told.timeout,
             ttl=guarded.told.ttl,
-            fence=this.fence,
-            standby=this.standby,
+            fence=this.terms.fence,
+            standby=this.terms.standby,
             observer=this.observer,
             keep=this.transactions.keep,
         )
@@ -137,14 +133,14 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
                 return this.finish_raised(error)
 
         result = await guard.arun(
-            this.client,
+            this.terms.client,
             this.names,
             body,
             this.transactions,
             timeout=guarded.told.timeout,
             ttl=guarded.told.ttl,
-            fence=this.fence,
-            standby=this.standby,
+            fence=this.terms.fence,
+            standby=this.terms.standby,
             observer=this.observer,
             keep=this.transactions.keep,
         )
@@ -164,30 +160,22 @@ def _wanted(guarded: Guarded, kwargs: Kwargs) -> bool:
 def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> GuardedCall:
     if not is_view:
         guarded.refuse_methods()
-    state, told = current_state(), guarded.told
-    settings = state.clients.settings(told.alias)
+    state = current_state()
+    terms = state.clients.terms(guarded.told)
     if is_view:
         names = guarded.names.of_call(
             args,
             kwargs,
-            settings.max_names,
+            terms.max_names,
             request=FlaskRequest(request, state.user),
             first=(request,),
             is_method=bool(args) and isinstance(args[0], View),
         )
     else:
-        names = _names_of_function(guarded, args, kwargs, settings.max_names)
-    client = state.clients[told.alias]
+        names = _names_of_function(guarded, args, kwargs, terms.max_names)
     state.session.watch(current_app)
-    return GuardedCall(
-        guarded,
-        client,
-        names,
-        state.session.transactions(guarded.where, is_view),
-        bind_of(fence_for(settings, told)),
-        state.clients.standby(told.alias),
-        observer_for(guarded),
-    )
+    transactions = state.session.transactions(guarded.where, is_view)
+    return GuardedCall(guarded, terms, names, transactions, observer_for(guarded))
 
 
 def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: int) -> list[str]:

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Mapping
 from typing import Self
 
+from distlock.acquirer import Acquirer
 from distlock.current_grants import CurrentGrant, Kept
 from distlock.engine.steps import Gate, Steps
 from distlock.grant import Grant
 from distlock.grant_wrapper import GrantWrapper
-from distlock.locks import Locks
 from distlock.multi_grant import MultiGrant
+from distlock.namespace import Namespace
 from distlock.owner import current_owner
 from distlock.web.guard import kept_for, refuse_kept
 from distlock.web.nesting import block_waiting
@@ -22,25 +23,23 @@ from flask_distlock.guarding.session import AppSession, inside_guard
 BLOCK = "The block of locks.lock(…)"
 
 
-class SessionClient(Locks):
-    """What ``locks["alias"]`` gives: *client*, whose locks end what the session has read before them."""
+class SessionAcquirer:
+    """*inner*; but what the session has read before is read again, and what a request keeps is entered."""
 
-    def __init__(self, client: Locks, sessions: AppSession) -> None:
-        super().__init__(client._engine, client.prefix, client.timeout)
-        self.place = client.place
-        self.keeps_out = client.keeps_out
-        self._client = client
+    def __init__(self, inner: Acquirer, sessions: AppSession) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
         self._sessions = sessions
 
-    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        if (again := kept_for(self, names)) is not None and again.kept is not None:
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
             return EnteredGrant(_of_names(again.grant, names), again.kept)
         transactions = self._sessions.transactions(BLOCK, is_view=False)
         transactions.refuse_open(names, nested=inside_guard())
-        refuse_kept(self, names)
-        with block_waiting(self, names, seconds) as most:
-            grant = yield from self._client._acquire(names, gate, most, ttl)
-        return None if grant is None else SessionGrant(grant, self._client, self._sessions)
+        refuse_kept(self.namespace, names)
+        with block_waiting(self.namespace, names, seconds) as most:
+            grant = yield from self._inner.acquire(names, gate, most, ttl)
+        return None if grant is None else SessionGrant(grant, self.namespace, self._sessions)
 
 
 def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
@@ -102,20 +101,22 @@ class _Ending(GrantWrapper):
 class SessionGrant(_Ending):
     """What is open in the session at its end keeps it: a later COMMIT of that is still under the lock."""
 
-    __slots__ = ("_client", "_sessions")
+    __slots__ = ("_namespace", "_sessions")
 
-    def __init__(self, grant: Grant, client: Locks, sessions: AppSession, whole: Self | None = None) -> None:
+    def __init__(
+        self, grant: Grant, namespace: Namespace, sessions: AppSession, whole: Self | None = None
+    ) -> None:
         super().__init__(grant, whole)
-        self._client = client
+        self._namespace = namespace
         self._sessions = sessions
 
     def _part(self, part: Grant) -> Self:
-        return type(self)(part, self._client, self._sessions, self)
+        return type(self)(part, self._namespace, self._sessions, self)
 
     def _end(self) -> Steps[None]:
         later = None
         try:
-            held = CurrentGrant(self._client, self._grant, current_owner())
+            held = CurrentGrant(self._namespace, self._grant, current_owner())
             transactions = self._sessions.transactions(BLOCK, is_view=False)
             later = transactions.leave(held, failed=sys.exc_info()[0] is not None)
         finally:

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Never
 
+from distlock.acquirer import Acquirer
 from distlock.engine.steps import Gate, Steps
-from distlock.errors import ConfigurationError
-from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
-from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.web.nesting import block_waiting
-from distlock.web.rows import RowLock
+from distlock.web.rows import RowLocks
 from flask_distlock.guarding.session import GuardTransactions, inside_guard
 
+_NO_RLOCK = (
+    "A lock that is a row can't be an rlock, because it is one transaction: write "
+    "'with locks.lock(…):', with db.session.commit() at the end of its block."
+)
 
-class RowClient(Locks):
-    """What ``locks["alias"]`` gives where the lock is a row of the bind *bind*."""
 
-    def __init__(self, guards: Locks, transactions: GuardTransactions, bind: str | None) -> None:
-        super().__init__(guards._engine, guards.prefix, guards.timeout)
-        self.place = guards.place
-        self._guards = guards
+class _Outside:
+    """*inner*, outside of every transaction of the session: the block begins its own."""
+
+    def __init__(self, inner: Acquirer, transactions: GuardTransactions) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
         self._transactions = transactions
-        self._bind = bind
 
-    def lock(self, *names: str, **options: Any) -> Lock:
-        """A lock whose ``with`` block is a transaction of ``db.session``, and commits it by itself."""
-        return RowLock(super().lock(*names, **options), self._begin)
-
-    def rlock(self, *names: str, **options: Any) -> Never:
-        raise ConfigurationError(
-            "A lock that is a row can't be an rlock, because it is one transaction: write "
-            "'with locks.lock(…):', with db.session.commit() at the end of its block."
-        )
-
-    def _acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
         self._transactions.refuse_open(names, nested=inside_guard())
-        with block_waiting(self, names, seconds) as most:
-            return (yield from self._guards._acquire(names, gate, most, ttl))
+        with block_waiting(self.namespace, names, seconds) as most:
+            return (yield from self._inner.acquire(names, gate, most, ttl))
 
-    def _begin(self, grant: RowGrant, left: Callable[[], float]) -> AbstractContextManager[object]:
-        return self._transactions.begin(grant, self._bind, left)
+
+def row_client(guards: Locks, transactions: GuardTransactions, bind: str | None) -> RowLocks:
+    """What ``locks["alias"]`` gives where the lock is a row of the bind *bind*.
+
+    *guards*: the client of the same alias that guards use. The ``with`` block of a lock is a transaction of
+    ``db.session``, and commits it by itself.
+    """
+
+    def begin(grant: Grant, left: Callable[[], float]) -> AbstractContextManager[object]:
+        return transactions.begin(grant, bind, left)
+
+    return RowLocks(_Outside(guards.acquirer, transactions), guards.timeout, begin, _NO_RLOCK)

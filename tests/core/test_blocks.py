@@ -15,6 +15,7 @@ import pytest
 import distlock
 from distlock.clock import now
 from distlock.current_grants import holding
+from distlock.web.guard_lock import GuardLock
 
 Connect = Callable[..., distlock.Locks]
 
@@ -100,7 +101,7 @@ def test_a_guard_around_is_named(locks: distlock.Locks) -> None:
     grant = locks.lock("a").acquire()
     assert grant is not None
     with (
-        holding(locks, grant),
+        holding(locks.namespace, grant),
         pytest.raises(distlock.ConfigurationError, match="the guard around this very"),
     ):
         locks.lock("a").__enter__()
@@ -109,8 +110,7 @@ def test_a_guard_around_is_named(locks: distlock.Locks) -> None:
 
 def test_a_guard_inside_a_block_waits_and_says_for_whom(locks: distlock.Locks) -> None:
     """A site's test holds the lock, and looks how its view answers."""
-    guard = locks.lock("a", timeout=0.05)
-    guard.of_guard = True
+    guard = GuardLock(locks, ("a",), timeout=0.05, wait=0.05, ttl=None, standby=None)
     with locks.lock("a"), pytest.raises(distlock.LockTimeout, match="'with' block around this very code"):
         guard.__enter__()
 

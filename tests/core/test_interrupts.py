@@ -79,8 +79,6 @@ def check(engine: Engine) -> None:
     assert engine.section.mutex.acquire(timeout=PATIENCE)
     engine.section.catch_up()
     engine.section.mutex.release()
-    assert engine.books.acquire(timeout=PATIENCE)
-    engine.books.release()
     wait_until(lambda: not engine.keeper.holds and not engine.keeper.retired, "nothing is kept")
     assert engine.rooms.by_key == {}
     assert engine.rooms.waiting == 0
@@ -122,7 +120,9 @@ def play(scene: str, url: str, every: int) -> None:
         assert grant is not None, where
         grant.check()
         grant.release()
-        engine_of(locks).inside.clear()
+        locks.namespace.inside.clear()
+        assert locks.namespace.books.acquire(timeout=PATIENCE)
+        locks.namespace.books.release()
         check(engine_of(locks))
     assert points * every > 100, f"{points} points: is anything traced?"
     # No handler can help where __exit__ has not begun: one point of each block.

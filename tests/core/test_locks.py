@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
+from distlock.testing.fixtures import engine_of
 
 
 def test_connecting_reaches_for_nothing() -> None:
@@ -270,7 +271,7 @@ def test_a_forgotten_client_is_collected_after_it_was_closed() -> None:
     locks = distlock.connect("memory://forgotten")
     with locks.lock("product_1"):
         pass
-    engine = weakref.ref(locks._engine)
+    engine = weakref.ref(engine_of(locks))
     locks.close()
     del locks
     gc.collect()

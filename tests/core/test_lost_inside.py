@@ -10,6 +10,7 @@ import pytest
 
 import distlock
 from distlock.testing.fixtures import engine_of, wait_until
+from distlock.web.guard_lock import GuardLock
 
 Make = Callable[[distlock.Locks], distlock.Lock]
 
@@ -115,7 +116,5 @@ def test_each_block_of_a_reentrant_lock_that_ends_lost_says_so(locks: distlock.L
 
 
 def test_a_guard_says_nothing(locks: distlock.Locks) -> None:
-    lock = locks.lock("a")
-    lock.of_guard = True
-    with lock as grant:
+    with GuardLock(locks, ("a",), timeout=1, wait=1, ttl=None, standby=None) as grant:
         lose(grant)

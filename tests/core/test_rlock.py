@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.fixtures import wait_until
 
 
 @pytest.fixture
 def locks(request: pytest.FixtureRequest) -> Iterator[distlock.Locks]:
     locks = distlock.connect(f"memory://{request.node.name}", timeout=60)
     yield locks
-    assert engine_of(locks).inside == {}
+    assert locks.namespace.inside == {}
     locks.close()
 
 
@@ -92,7 +92,7 @@ def test_inside_a_lost_one_the_lock_is_taken_anew() -> None:
             inner.check()
             assert inner.fences["a"] > outer.fence
         assert not locks.rlock("a").owned()
-    assert engine_of(locks).inside == {}
+    assert locks.namespace.inside == {}
     locks.close()
 
 

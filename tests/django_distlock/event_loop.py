@@ -9,11 +9,12 @@ from contextlib import contextmanager
 
 from django.http import HttpRequest, HttpResponse
 
+from distlock.testing.fixtures import engine_of
 from django_distlock import locks
 
 
 def waiting() -> int:
-    return locks["default"]._engine.rooms.waiting
+    return engine_of(locks["default"]).rooms.waiting
 
 
 @contextmanager

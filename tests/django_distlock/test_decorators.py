@@ -16,6 +16,7 @@ from rest_framework.request import Request
 
 import distlock
 from distlock.errors import ConfigurationError, LockTimeout
+from distlock.testing.fixtures import engine_of
 from distlock.web.names.converters import Malformed
 from django_distlock import distributed_lock, locks
 from tests.redis_server import eventually
@@ -124,7 +125,7 @@ def test_too_many_waiters_are_turned_away_at_once(
     waiter = threading.Thread(target=lambda: statuses.append(client.post("/product/1").status_code))
     with locks.lock("product_1"):
         waiter.start()
-        eventually(lambda: locks["default"]._engine.rooms.waiting == 1, "one request waits")
+        eventually(lambda: engine_of(locks["default"]).rooms.waiting == 1, "one request waits")
         response = client.post("/product/1")
     waiter.join()
     assert (response.status_code, response.json()["code"]) == (503, "lock_queue_full")

@@ -8,21 +8,21 @@ from contextlib import suppress
 from distlock.engine.steps import Call, Park, Steps
 from distlock.errors import TooManyWaiters
 from distlock.grant import Grant
-from distlock.locks import Locks
+from distlock.namespace import EngineNamespace
 from tests.engine.simulation import Process, SimulatedGate, Simulation
 
 TIMEOUT = 5.0
 
 
 class Caller:
-    """One call of `Locks._acquire`, taken as far as it goes whenever somebody says so."""
+    """One call of `Namespace.acquire`, taken as far as it goes whenever somebody says so."""
 
     def __init__(self, process: Process, names: tuple[str, ...], timeout: float, calls: bool = True) -> None:
         self.engine = process.engine
         self.gate = SimulatedGate()
         self.grant: Grant | None = None
         self.done = False
-        self._steps = Locks(self.engine, "", math.inf)._acquire(names, self.gate, timeout, self.engine.ttl)
+        self._steps = EngineNamespace(self.engine, "").acquire(names, self.gate, timeout, self.engine.ttl)
         self._step: Call | Park = next(self._steps)
         if calls:
             self._calls()

@@ -15,6 +15,7 @@ import distlock
 from distlock import TooManyWaiters
 from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.backends.memory import MemoryBackend
+from distlock.testing.fixtures import engine_of
 from tests.redis_server import RedisServer, eventually
 
 #: Longer than anything here takes.
@@ -31,8 +32,8 @@ def locks(request: pytest.FixtureRequest) -> Iterator[distlock.Locks]:
         server: RedisServer = request.getfixturevalue("redis_server")
         client = distlock.connect(server.url, prefix="admission", timeout=SHORT)
     yield client
-    assert client._engine.rooms.waiting == 0
-    assert not client._engine.rooms.by_key
+    assert engine_of(client).rooms.waiting == 0
+    assert not engine_of(client).rooms.by_key
     client.close()
 
 
@@ -54,7 +55,7 @@ def line(locks: distlock.Locks, name: str) -> Iterator[None]:
 
 
 def long_awaited(locks: distlock.Locks, name: str) -> None:
-    room = locks._engine.rooms.by_key[locks._key(name)]
+    room = engine_of(locks).rooms.by_key[f"{locks.prefix}:{name}"]
     eventually(lambda: room.queue, "somebody waits")
     eventually(lambda: distlock.clock.now() - room.since > SHORT, "it takes long")
 
@@ -128,7 +129,7 @@ def test_a_cap_counts_tasks_and_threads() -> None:
         began = asyncio.Event()
         waiting = asyncio.create_task(wait(began))
         await began.wait()
-        while locks._engine.rooms.waiting == 0:
+        while engine_of(locks).rooms.waiting == 0:
             await asyncio.sleep(0)
         await asyncio.to_thread(refuse, locks.lock("a"))
         waiting.cancel()
@@ -136,7 +137,7 @@ def test_a_cap_counts_tasks_and_threads() -> None:
             await waiting
         # Its place is free again.
         waiting = asyncio.create_task(wait(began))
-        while locks._engine.rooms.waiting == 0:
+        while engine_of(locks).rooms.waiting == 0:
             await asyncio.sleep(0)
         with pytest.raises(TooManyWaiters):
             await locks.lock("b", "a").aacquire()
@@ -212,7 +213,7 @@ class Stuck(MemoryBackend):
 
 def test_a_refusal_waits_for_no_answer_of_the_service() -> None:
     locks = distlock.connect("memory://stuck", backend=f"{__name__}.Stuck", max_waiters=1, timeout=PATIENT)
-    backend = locks._engine.backend
+    backend = engine_of(locks).backend
     assert isinstance(backend, Stuck)
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(locks.lock("a").acquire)

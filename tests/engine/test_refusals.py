@@ -12,6 +12,7 @@ import pytest
 
 import distlock
 from distlock.engine.refusals import NAMES, PERIOD, Refusals
+from distlock.testing.fixtures import engine_of
 from tests.redis_server import eventually
 
 
@@ -45,7 +46,7 @@ def full(url: str) -> Iterator[distlock.Locks]:
     with ThreadPoolExecutor(1) as pool:
         with locks.lock("product_1"):
             waiting = pool.submit(locks.lock("product_1").acquire)
-            eventually(lambda: locks._engine.rooms.waiting == 1, "one caller waits")
+            eventually(lambda: engine_of(locks).rooms.waiting == 1, "one caller waits")
             yield locks
         grant = waiting.result(60)
         assert grant is not None

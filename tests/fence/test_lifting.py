@@ -17,6 +17,7 @@ from distlock import Fence, Grant, Locks
 from distlock.backends.memory import MemoryBackend
 from distlock.errors import BackendUnavailable, LockLost
 from distlock.fence.row import OldEra, Overtaken
+from distlock.testing.fixtures import engine_of
 from distlock.web.answers import log_level
 from flask_distlock.fence import fence_table
 from flask_distlock.sql.fence_row import fenced
@@ -178,7 +179,7 @@ def memory() -> Iterator[Locks]:
 
 
 def test_a_grant_that_the_service_has_given_to_another_is_overtaken(engine: Engine, memory: Locks) -> None:
-    backend = memory._engine.backend
+    backend = engine_of(memory).backend
     assert isinstance(backend, Forgetful)
     remembers(engine, memory)
     # No 'with': its end says that the lock was lost.
@@ -186,7 +187,7 @@ def test_a_grant_that_the_service_has_given_to_another_is_overtaken(engine: Engi
     assert grant is not None
     backend.service.records.clear()
     other = distlock.connect("memory://x", prefix="shop")
-    other._engine.backend.service = backend.service  # type: ignore[attr-defined]
+    engine_of(other).backend.service = backend.service  # type: ignore[attr-defined]
     with other.lock("product_1") as later:
         passes(engine, later)
         assert not grant.lost
@@ -200,7 +201,7 @@ def test_a_grant_that_the_service_has_given_to_another_is_overtaken(engine: Engi
 
 
 def test_a_service_that_does_not_answer_confirms_nothing(engine: Engine, memory: Locks) -> None:
-    backend = memory._engine.backend
+    backend = engine_of(memory).backend
     assert isinstance(backend, Forgetful)
     remembers(engine, memory)
     with memory.lock("product_1") as grant:

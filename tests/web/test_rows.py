@@ -11,18 +11,20 @@ import pytest
 from distlock.clock import now
 from distlock.errors import LockTimeout, NotHeld, TooManyWaiters
 from distlock.fence.issuing import RowGrant
-from distlock.web.rows import RowLocks
+from distlock.locks import Locks
+from distlock.testing.fixtures import engine_of
 from distlock.web.settings.aliases import read
+from distlock.web.settings.clients import make_rows
 from tests.redis_server import eventually
 
 
-def client(**given: object) -> RowLocks:
-    return RowLocks(read({"default": {"BACKEND": "database", "PREFIX": "shop", **given}})["default"])
+def client(**given: object) -> Locks:
+    return make_rows(read({"default": {"BACKEND": "database", "PREFIX": "shop", **given}})["default"])
 
 
-def wait_for(locks: RowLocks, waiting: int) -> None:
+def wait_for(locks: Locks, waiting: int) -> None:
     deadline = time.monotonic() + 10
-    while locks._engine.rooms.waiting != waiting:
+    while engine_of(locks).rooms.waiting != waiting:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -68,7 +70,7 @@ def test_who_would_wait_in_vain_is_turned_away_at_once() -> None:
         with locks.lock("product_1"):
             waiting = pool.submit(locks.lock("product_1").__enter__)
             wait_for(locks, 1)
-            (room,) = locks._engine.rooms.by_key.values()
+            (room,) = engine_of(locks).rooms.by_key.values()
             eventually(lambda: now() - room.since > 0.3, "it takes long")
             with pytest.raises(TooManyWaiters) as refusal:
                 pool.submit(locks.lock("product_1", timeout=0.3).__enter__).result()

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from distlock.backends import class_of
 from distlock.backends.base import LooksAhead, refuse_lacking
@@ -14,11 +15,13 @@ from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError, LockError
 from distlock.locks import Locks, connect
+from distlock.web.decorator import Told
 from distlock.web.dummy import DummyLocks
-from distlock.web.rows import RowLocks
+from distlock.web.rows import RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from distlock.web.settings.values import WITHOUT_SERVICE
+from distlock.web.terms import Terms, fence_for
 
 logger = logging.getLogger("distlock")
 
@@ -27,20 +30,26 @@ class Clients:
     """Clients by alias. Threads share it.
 
     *read* is called for the settings when they are first needed; *make*, once for each alias: see
-    `make_client`.
+    `make_client`; *make_standby*, for those with ``ON_BACKEND_DOWN``: see `make_rows`. *fenced_in* gives the
+    framework's name of a fenced database, where True is the default one, and False none.
     """
 
     def __init__(
         self,
         read: Callable[[], Mapping[str, AliasSettings]],
         make: Callable[[AliasSettings], Locks] | None = None,
+        make_standby: Callable[[AliasSettings], Locks] | None = None,
+        fenced_in: Callable[[bool | str], str | None] | None = None,
     ) -> None:
         self._read = read
         self._make = make or make_client
+        self._make_standby = make_standby or make_rows
+        self._fenced_in = fenced_in or (lambda fence: str(fence) if fence else None)
         self._mutex = threading.RLock()
         self._settings: Mapping[str, AliasSettings] | None = None
         self._clients: dict[str, Locks] = {}
         self._standbys: dict[str, Locks] = {}
+        self._terms: WeakKeyDictionary[Told, Terms] = WeakKeyDictionary()
 
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
@@ -51,8 +60,20 @@ class Clients:
         with self._mutex:
             if alias not in self._clients:
                 made = self._clients[alias] = self._make(settings)
-                made.place = _place(settings)
+                made.namespace.identity = _identity(settings)
             return self._clients[alias]
+
+    def terms(self, told: Told) -> Terms:
+        """What guards that were told *told* work with. Raises `ConfigurationError`. Connects to nothing."""
+        # Those of settings that are changed meanwhile are not kept.
+        known = self._terms
+        terms = known.get(told)
+        if terms is None:
+            settings = self.settings(told.alias)
+            fence = self._fenced_in(fence_for(settings, told))
+            standby = self.standby(told.alias)
+            terms = known[told] = Terms(self[told.alias], settings.max_names, fence, standby)
+        return terms
 
     def standby(self, alias: str) -> Locks | None:
         """Whose rows are the locks of *alias* while its service is away; None: nothing runs then."""
@@ -61,7 +82,7 @@ class Clients:
             return None
         with self._mutex:
             if alias not in self._standbys:
-                self._standbys[alias] = RowLocks(settings)
+                self._standbys[alias] = self._make_standby(settings)
             return self._standbys[alias]
 
     def settings(self, alias: str) -> AliasSettings:
@@ -82,12 +103,13 @@ class Clients:
         with self._mutex:
             clients = [*self._clients.values(), *self._standbys.values()]
             self._clients, self._standbys, self._settings = {}, {}, None
+            self._terms = WeakKeyDictionary()
         for client in clients:
             client.close()
 
 
-def _place(settings: AliasSettings) -> object:
-    """Where the locks of an alias are kept: two aliases with one place may differ in their words only."""
+def _identity(settings: AliasSettings) -> object:
+    """Where the locks of an alias are kept. Two aliases with one identity may differ in their words only."""
     row = settings.fence if settings.scheme == "database" else None
     return settings.location, settings.backend, settings.prefix, dict(settings.options), row
 
@@ -102,7 +124,7 @@ def make_client(
     if settings.scheme == "dummy":
         return DummyLocks(settings.prefix, ttl=settings.ttl, timeout=settings.timeout, era=settings.era)
     if settings.scheme == "database":
-        return RowLocks(settings)
+        return make_rows(settings)
     try:
         client = connect(
             settings.location,
@@ -124,6 +146,11 @@ def make_client(
         # TypeError: an option with the name of an argument, or one that another library would take.
         raise ConfigurationError(f"DISTLOCK[{settings.alias!r}]: {error}") from error
     return client
+
+
+def make_rows(settings: AliasSettings) -> Locks:
+    """The client whose locks are rows. Connects to nothing."""
+    return Locks(RowAcquirer(settings), settings.timeout)
 
 
 def refuse_unusable(settings: AliasSettings) -> None:

@@ -18,7 +18,6 @@ import distlock
 from distlock.backends.file import hints
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.tree import Tree
-from distlock.testing.fixtures import engine_of
 from tests.backends.file.peer import Peer, Sink
 from tests.core.interrupts import Interrupted, interrupted
 
@@ -94,7 +93,7 @@ def test_whoever_is_interrupted_leaves_no_dead_name(
             grant = one.lock("a").acquire()
             assert grant is not None, where
             grant.release()
-        engine_of(locks).inside.clear()
+        locks.namespace.inside.clear()
     assert points > 30, f"{points} points: is anything traced?"
     gc.collect()
     locks.close()

@@ -17,6 +17,7 @@ from rest_framework.views import APIView
 
 from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
+from distlock.testing.fixtures import engine_of
 from django_distlock import distributed_lock, locks
 from django_distlock.conf import clients
 from django_distlock.models import FenceRow
@@ -112,7 +113,7 @@ def test_who_would_wait_in_vain_is_answered_503_without_a_look_at_the_database(
 ) -> None:
     settings.DISTLOCK = {"default": {"BACKEND": "database", "PREFIX": "shop", "MAX_WAITERS_TOTAL": 1}}
     client = serve(guarded(lambda: "sold"))
-    rooms = clients["default"]._engine.rooms
+    rooms = engine_of(clients["default"]).rooms
     queries: list[str] = []
 
     def wait() -> None:

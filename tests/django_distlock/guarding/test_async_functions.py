@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
@@ -43,6 +44,23 @@ def test_a_sync_function_does_not_block_the_event_loop() -> None:
         sell(1)
 
     with pytest.raises(SynchronousOnlyOperation, match=r"write 'async def', or call sync_to_async"):
+        asyncio.run(careless())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_of_the_event_loops_own_thread_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django lets async code use the database in its own thread, if it is told to."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+
+    @lock
+    async def sell(id: int) -> None:
+        pytest.fail("ran")
+
+    async def careless() -> None:
+        with transaction.atomic():
+            await sell(1)
+
+    with pytest.raises(ConfigurationError, match="inside a transaction of the database 'default'"):
         asyncio.run(careless())
 
 

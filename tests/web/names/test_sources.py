@@ -38,7 +38,7 @@ def test_an_argument_that_the_function_does_not_have_is_found_at_once() -> None:
     with pytest.raises(ConfigurationError, match="Did you mean 'product_<int:id>'"):
         Names(["product_<int:idd>"]).bind(buy)
     with pytest.raises(
-        ConfigurationError, match=r"^tests\.web\.test_sources\.buy: .*It has: request, id, amount"
+        ConfigurationError, match=r"^tests\.web\.names\.test_sources\.buy: .*It has: request, id, amount"
     ):
         Names(["<slug:shop>"]).bind(buy)
 
@@ -50,10 +50,12 @@ def test_an_argument_in_other_letters_is_guessed() -> None:
 
 def test_what_a_call_can_not_fill_in_names_the_function() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"^tests\.web\.test_sources\.buy: <id> .*'product_<slug:id>'"
+        ConfigurationError, match=r"^tests\.web\.names\.test_sources\.buy: <id> .*'product_<slug:id>'"
     ):
         names("product_<id>", kwargs={"id": "red-shoe"})
-    with pytest.raises(ConfigurationError, match=r"^tests\.web\.test_sources\.buy: A callable for a lock's"):
+    with pytest.raises(
+        ConfigurationError, match=r"^tests\.web\.names\.test_sources\.buy: A callable for a lock's"
+    ):
         names(lambda *args, **kwargs: None, kwargs={"id": 1})
 
 

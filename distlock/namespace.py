@@ -1,0 +1,128 @@
+"""A namespace: the names under one prefix of one lock service. In it one name is one lock."""
+
+from __future__ import annotations
+
+import math
+import threading
+from abc import ABC, abstractmethod
+from typing import Self
+
+from distlock.engine.fork import forget_in_children
+from distlock.engine.leading import LAST_WORDS
+from distlock.engine.machine import Engine
+from distlock.engine.name_grant import NameGrant
+from distlock.engine.steps import Gate, Steps
+from distlock.grant import Grant
+from distlock.inside import Inside
+from distlock.multi_grant import MultiGrant
+from distlock.owner import Owner
+
+
+class Namespace(ABC):
+    """What the clients of one namespace share. It is an `Acquirer` itself, the one that stands around none.
+
+    *prefix*: what stands before every name. *ttl*: seconds, of locks that were told none.
+    """
+
+    #: Whether a lock keeps anybody out.
+    keeps_out = True
+    #: Equal for those in which one name is one lock, as far as is known; None: nothing is known of it.
+    identity: object = None
+
+    def __init__(self, prefix: str, ttl: float) -> None:
+        self.prefix = prefix
+        self.ttl = ttl
+        #: What the owners of re-entrant locks are inside of.
+        self.inside: Inside = {}
+        self._make_books()
+        forget_in_children(self)
+
+    def _make_books(self) -> None:
+        #: For the books of `Lock` and `RLock`. Its thread may be interrupted by code that takes it, too.
+        self.books = threading.RLock()
+
+    @property
+    def namespace(self) -> Self:
+        return self
+
+    def is_same(self, other: Namespace) -> bool:
+        """Whether one name is one lock here and there. Two aliases may differ in their words only."""
+        return self is other or (self.identity is not None and self.identity == other.identity)
+
+    @abstractmethod
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        """See `Acquirer`."""
+
+    @abstractmethod
+    def forsake(self, names: tuple[str, ...], gate: Gate, error: BaseException) -> None:
+        """Leave nothing behind of the caller with *gate*, which *error* interrupted."""
+
+    @abstractmethod
+    def holder(self, name: str) -> Owner | None:
+        """The owner in this process that was granted *name*, as far as is known."""
+
+    @abstractmethod
+    def locked(self, name: str) -> bool:
+        """Whether anybody holds *name* just now, here or elsewhere. Asks the lock service."""
+
+    def close(self) -> None:
+        """Give everything back and drop threads and connections."""
+        self.inside.clear()
+
+    def after_fork(self) -> None:
+        """In the child: what the parent holds stays the parent's."""
+        self._make_books()
+        self.inside.clear()
+
+
+class EngineNamespace(Namespace):
+    """Names that *engine* gets from a lock service."""
+
+    def __init__(self, engine: Engine, prefix: str) -> None:
+        super().__init__(prefix, engine.ttl)
+        self.engine = engine
+        self._before = f"{prefix}:"
+
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        if len(names) == 1:
+            return self.engine.acquire(self._before + names[0], names[0], gate, seconds, ttl)
+        return self._acquire_all(names, gate, seconds, ttl)
+
+    def _acquire_all(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
+    ) -> Steps[MultiGrant | None]:
+        now = self.engine.now
+        deadline = now() + seconds
+        grants: list[NameGrant] = []
+        try:
+            for name in names:
+                left = max(0.0, deadline - now()) if seconds else 0.0
+                if seconds and not left:
+                    break
+                grant = yield from self.engine.acquire(self._before + name, name, gate, left, ttl)
+                if grant is None:
+                    break
+                grants.append(grant)
+            else:
+                return MultiGrant(grants)
+        except BaseException as error:
+            for grant in reversed(grants):
+                grant._let_go(error)
+            raise
+        yield from MultiGrant(grants)._release(deadline + LAST_WORDS if seconds else math.inf)
+        return None
+
+    def forsake(self, names: tuple[str, ...], gate: Gate, error: BaseException) -> None:
+        self.engine.forsake([self._before + name for name in names], gate, error)
+
+    def holder(self, name: str) -> Owner | None:
+        return self.engine.holder(self._before + name)
+
+    def locked(self, name: str) -> bool:
+        return self.engine.locked(self._before + name)
+
+    def close(self) -> None:
+        try:
+            self.engine.close()
+        finally:
+            super().close()
