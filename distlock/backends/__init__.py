@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import cast
 
 from distlock.backends.base import Backend, Capabilities
-from distlock.backends.known import BUILT_IN, Home, home_of, known
+from distlock.backends.known import BUILT_IN, Home, home_of, schemes
 from distlock.errors import ConfigurationError
 from distlock.extras import remedy
 
@@ -121,13 +121,13 @@ def _unknown(scheme: str, url: str) -> ConfigurationError:
             "transaction of a Django or Flask view. Write it in the settings: "
             'DISTLOCK = {"default": {"BACKEND": "database"}}.'
         )
-    schemes = ", ".join(f"{name}://" for name in known())
+    known = ", ".join(f"{name}://" for name in schemes())
     if scheme:
         return ConfigurationError(
-            f"No lock service is known as {scheme!r}. Known are {schemes} or a dotted path."
+            f"No lock service is known as {scheme!r}. Known are {known} or a dotted path."
         )
     return ConfigurationError(
-        f"The URL of the lock service has no scheme. Known are {schemes}, as in redis://localhost:6379/0."
+        f"The URL of the lock service has no scheme. Known are {known}, as in redis://localhost:6379/0."
     )
 
 

@@ -63,7 +63,7 @@ def home_of(word: str) -> Home | None:
     return None
 
 
-def known() -> list[str]:
+def schemes() -> list[str]:
     """Every scheme: ours, then those of the installed distributions."""
     return [*BUILT_IN, *sorted({point.name for point in _offers()} - BUILT_IN.keys())]
 

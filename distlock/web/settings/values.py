@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from distlock.backends.base import Capabilities
-from distlock.backends.known import home_of, known
+from distlock.backends.known import home_of, schemes
 from distlock.errors import ConfigurationError
 from distlock.names import check_prefix
 from distlock.numbers import A_COUNT, a_number_of_seconds, is_count, is_seconds
@@ -49,7 +49,7 @@ def _backend(value: Any) -> str | None:
     try:
         if scheme and not django and serving(scheme) is not None:
             return "It holds a URL, which belongs into LOCATION." if is_url else None
-        words = [*WITHOUT_SERVICE, *known()]
+        words = [*WITHOUT_SERVICE, *schemes()]
     except ConfigurationError as error:
         return str(error)
     remedy = f"Known are {', '.join(words)}, or a dotted path."
