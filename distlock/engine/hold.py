@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distlock.backends.base import Ask
 from distlock.grant import Fence
+from distlock.owner import Owner
 
 if TYPE_CHECKING:
     from distlock.engine.name_grant import NameGrant
@@ -59,6 +60,15 @@ class Hold:
         self.since = sent
         self.turn_ends = sent + TURN
         self.renew(sent, ttl)
+
+    @property
+    def owner(self) -> Owner | None:
+        """The thread or task that was granted it."""
+        return None if self.waiter is None else self.waiter.owner
+
+    def is_out(self, grant: NameGrant) -> bool:
+        """Whether *grant* is carved from it, and nothing that followed."""
+        return self.grant is grant
 
     def next_fence(self, era: int) -> Fence:
         fence = Fence(era, self.first_number + self.used)

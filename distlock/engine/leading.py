@@ -130,7 +130,7 @@ class Leading:
 
     def _leave_behind(self, room: Room, mine: Ask) -> None:
         """The answer came too late for the caller that asked. It is for others of the room, or for nobody."""
-        if room.ask is not mine and (room.hold is None or room.hold.ask is not mine):
+        if room.ask is not mine and room.hold_of(mine.token) is None:
             self._keeper.retire(mine)
 
     def give_up(self, waiter: Waiter) -> None:

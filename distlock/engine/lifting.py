@@ -51,7 +51,7 @@ class Lifting:
         hold = grant._hold
 
         def is_out() -> bool:
-            return hold.grant is grant and not grant.released and not grant.lost
+            return hold.is_out(grant) and not grant.released and not grant.lost
 
         with self._section.mutex:
             if hold.lifted or not is_out():

@@ -21,17 +21,48 @@ from distlock.engine.hold import Hold
 from distlock.engine.keeper import Keeper
 from distlock.engine.leading import Leading
 from distlock.engine.lifting import Lifting, OnLifted
-from distlock.engine.loss import Losses, OnLost
+from distlock.engine.loss import Lose, Losses, OnLost
 from distlock.engine.process_end import end_with_process, may_run
 from distlock.engine.refusals import log
 from distlock.engine.releasing import Releasing
 from distlock.engine.room import Rooms
-from distlock.engine.sink import EngineSink
 from distlock.engine.stalled import Stalled
 from distlock.engine.turns import Turns
 from distlock.owner import Owner
 
 CLOSED = "The client of the lock service was closed. It holds no locks. Use a new one."
+
+
+class EngineSink:
+    """What a lock service tells without being asked.
+
+    A message is only a hint. The state is on the service, and a caller that hears of it asks there.
+    """
+
+    def __init__(self, section: CriticalSection, rooms: Rooms, keeper: Keeper, lose: Lose) -> None:
+        self._section = section
+        self._rooms = rooms
+        self._keeper = keeper
+        self._lose = lose
+
+    def hint(self, key: str) -> None:
+        with self._section.mutex:
+            room = self._rooms.by_key.get(key)
+            if room is not None:
+                room.wake_leader()
+
+    def lost(self, key: str, token: str) -> None:
+        with self._section.mutex:
+            room = self._rooms.by_key.get(key)
+            hold = room.hold_of(token) if room is not None else None
+        if hold is not None:
+            self._lose(hold, "its lock service said so", retire=False)
+
+    def doubt(self) -> None:
+        with self._section.mutex:
+            for room in self._rooms.by_key.values():
+                room.wake_leader()
+            self._keeper.hurry()
 
 
 class Engine:
@@ -90,12 +121,11 @@ class Engine:
         """The owner in this process that was granted *key*; None: nobody, as far as is known."""
         with self.section.mutex:
             room = self.rooms.by_key.get(key)
-            hold = room.hold if room is not None else None
-            return hold.waiter.owner if hold is not None and hold.waiter is not None else None
+            return next((hold.owner for hold in room.holds), None) if room is not None else None
 
     def locked(self, key: str) -> bool:
         room = self.rooms.by_key.get(key)
-        if room is not None and room.hold is not None:
+        if room is not None and room.holds:
             return True
         if self.section.reentered():
             raise reentrance.refusal()
@@ -141,7 +171,7 @@ class Engine:
         log(refusals)
         for hold in holds:
             # A daemon thread runs on until the very end: with its lock given back there would be two inside.
-            kept = hold.waiter is None or may_run(hold.waiter.owner[0])
+            kept = hold.owner is None or may_run(hold.owner[0])
             self.lose(hold, "the process ends", retire=not kept, aside=False)
 
     def has_ended(self) -> bool:

@@ -73,6 +73,15 @@ class Room:
         self.granted = False
         self.pace = pace
 
+    @property
+    def holds(self) -> list[Hold]:
+        """What this process owns of the name."""
+        return [] if self.hold is None else [self.hold]
+
+    def hold_of(self, token: str) -> Hold | None:
+        """The hold that *token* proves, if it is ours still."""
+        return next((hold for hold in self.holds if hold.ask.token == token), None)
+
     def wake_leader(self) -> None:
         """It is worth asking the service again."""
         if self.queue and self.queue[0].leads:
@@ -160,14 +169,14 @@ class Rooms:
             self.fail(room, why)
             room.ask = None
             self.settle(room)
-        return [room.hold for room in rooms if room.hold is not None]
+        return [hold for room in rooms for hold in room.holds]
 
     def after_fork(self) -> None:
         """In the child: what the parent holds stays the parent's."""
         for room in self.by_key.values():
-            if room.hold is not None:
-                room.hold.lost = "it belongs to the parent of this forked process"
-                room.hold.room = Room(room.key, room.name)
+            for hold in room.holds:
+                hold.lost = "it belongs to the parent of this forked process"
+                hold.room = Room(room.key, room.name)
         self.admission.forget()
         self.by_key = {}
         self.waiting = 0

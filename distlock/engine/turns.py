@@ -57,8 +57,9 @@ class Turns:
 
     def pass_on(self, hold: Hold) -> bool:
         """Give the next grant to the next waiter, if there is one and the turn is not over."""
-        waiter = self._rooms.first(hold.room) if hold.may_pass(self._grantor.now()) else None
-        if waiter is None:
+        if not hold.room.queue or not hold.may_pass(self._grantor.now()):
+            return False
+        if (waiter := self._rooms.first(hold.room)) is None:
             return False
         self._grant(hold, waiter)
         waiter.gate.wake()
@@ -101,7 +102,7 @@ class Turns:
         hold = grant._hold
         if hold.room.hold is hold:
             self.mend(hold.room)
-        elif hold.returning and hold.grant is grant:
+        elif hold.returning and hold.is_out(grant):
             self.returned(hold, None)
 
     def abandon(self, key: str, gate: Gate, error: BaseException) -> None:
