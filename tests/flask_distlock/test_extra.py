@@ -20,7 +20,11 @@ def block(id):
     with locks.lock(f"product_{id}"):
         return "sold"
 
-app.post("/fenced/<int:id>")(distributed_lock("product_<id>", fence=True)(lambda id: "sold"))
+@app.post("/fenced/<int:id>")
+@distributed_lock("product_<id>", fence=True)
+def fenced(id):
+    return "sold"
+
 print(*(app.test_client().post(path).text for path in ("/1", "/block/1")))
 app.testing = True
 app.test_client().post("/fenced/1")
