@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.testing.fixtures import PATIENCE, ConformanceFixtures, Connect
+from distlock.testing.fixtures import BRIEF, PATIENCE, ConformanceFixtures, Connect
 
 
 class CartConformance(ConformanceFixtures):
@@ -20,7 +20,7 @@ class CartConformance(ConformanceFixtures):
     ) -> None:
         a, b, c = (f"{name}_{letter}" for letter in "abc")
         with locks.lock(c):
-            assert other.lock(c, b, a).acquire(timeout=0.1) is None
+            assert other.lock(c, b, a).acquire(timeout=BRIEF) is None
             for free in (a, b):
                 assert not other.lock(free).locked()
         with other.lock(c, b, a, b) as grants:

@@ -8,7 +8,9 @@ Subclass its parts in a test module and give them a fixture ``url``::
     def url():
         return "mine://localhost"
 
-    class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance):
+    class TestProtocol(
+        conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+    ):
         pass
 
     class TestThreads(conformance.ThreadConformance):
@@ -24,7 +26,7 @@ from distlock.testing.carts import CartConformance
 from distlock.testing.closing import CloseConformance
 from distlock.testing.floors import FloorConformance
 from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
-from distlock.testing.protocol import LeaseConformance, ProtocolConformance
+from distlock.testing.protocol import LeaseConformance, NumberConformance, ProtocolConformance
 from distlock.testing.threads import ThreadConformance
 from distlock.testing.troubles import TroubleConformance
 
@@ -33,6 +35,7 @@ __all__ = [
     "CloseConformance",
     "FloorConformance",
     "LeaseConformance",
+    "NumberConformance",
     "ProcessConformance",
     "ProcessLeaseConformance",
     "ProtocolConformance",

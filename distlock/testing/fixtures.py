@@ -19,6 +19,8 @@ from distlock.namespace import EngineNamespace
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0
+#: A wait that has to end in vain: long enough for an answer on a busy machine, seconds.
+BRIEF = 0.5
 #: A lifetime that no test outlives, seconds: nothing comes right just because a lease ended.
 LONG = 60.0
 

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import LONG, PATIENCE, ConformanceFixtures, ask_of, engine_of, wait_until
+from distlock.testing.fixtures import (
+    BRIEF,
+    LONG,
+    PATIENCE,
+    ConformanceFixtures,
+    ask_of,
+    engine_of,
+    wait_until,
+)
 from distlock.testing.history import Record, check_history
 from distlock.testing.process import Process
 
@@ -104,7 +112,7 @@ class ProcessConformance(ProcessFixtures):
         try:
             assert child["lost"]
             assert not child["took"]
-            assert locks.lock(name).acquire(timeout=0.2) is None
+            assert locks.lock(name).acquire(timeout=BRIEF) is None
         finally:
             os.kill(child["child"], signal.SIGKILL)
         assert not holder.do("state")["lost"]

@@ -97,6 +97,11 @@ class ProtocolFixtures:
 
 
 class ProtocolConformance(ProtocolFixtures):
+    def test_what_it_can_do_is_declared_and_tested(self, one: Contender) -> None:
+        can = one.backend.capabilities
+        assert can.lease == isinstance(self, LeaseConformance), "lease and LeaseConformance go together"
+        assert can.fence == isinstance(self, NumberConformance), "fence and NumberConformance go together"
+
     # -- exclusion -------------------------------------------------------------------------------
 
     def test_a_free_key_is_held_at_once(self, one: Contender, key: str) -> None:
@@ -240,7 +245,9 @@ class ProtocolConformance(ProtocolFixtures):
         assert two.backend.renew([forged, first]) == [False, True]
         two.queued(ask(key))
 
-    # -- numbers ---------------------------------------------------------------------------------
+
+class NumberConformance(ProtocolFixtures):
+    """For services whose numbers grow, so that fences can be made of them."""
 
     def test_later_holds_have_larger_numbers(self, one: Contender, two: Contender, key: str) -> None:
         numbers = []

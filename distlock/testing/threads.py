@@ -13,6 +13,7 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.testing.fixtures import (
+    BRIEF,
     PATIENCE,
     ConformanceFixtures,
     Connect,
@@ -112,7 +113,7 @@ class ThreadConformance(ConformanceFixtures):
         self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> None:
         def wait() -> None:
-            with pytest.raises(distlock.LockTimeout, match=name), other.lock(name, timeout=0.05):
+            with pytest.raises(distlock.LockTimeout, match=name), other.lock(name, timeout=BRIEF):
                 pytest.fail("entered without the lock")
 
         with locks.lock(name):
@@ -132,7 +133,7 @@ class ThreadConformance(ConformanceFixtures):
     ) -> None:
         grant = locks.lock(name).acquire()
         assert grant is not None
-        assert other.lock(name).acquire(timeout=0.05) is None
+        assert other.lock(name).acquire(timeout=BRIEF) is None
         grant.release()
         assert not locks.lock(name).locked()
         assert engine_of(other).rooms.by_key == {}
@@ -220,7 +221,7 @@ class ThreadConformance(ConformanceFixtures):
     ) -> None:
         with locks.lock(name):
             waiting = pool.submit(other.lock(name, timeout=0.01).acquire, timeout=-1)
-            assert other.lock(name, timeout=0.05).acquire() is None
+            assert other.lock(name, timeout=BRIEF).acquire() is None
         grant = waiting.result(PATIENCE)
         assert grant is not None
         grant.release()

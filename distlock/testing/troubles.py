@@ -16,6 +16,7 @@ import distlock
 from distlock import clock
 from distlock.testing.faults import Faulty
 from distlock.testing.fixtures import (
+    BRIEF,
     PATIENCE,
     ConformanceFixtures,
     Connect,
@@ -65,7 +66,7 @@ class TroubleConformance(ConformanceFixtures):
         with other.lock(name):
             faulty.lose_replies["cancel"] = 1
             with pytest.raises(distlock.BackendUnavailable):
-                locks.lock(name).acquire(timeout=0.05)
+                locks.lock(name).acquire(timeout=BRIEF)
         wait_until(lambda: not other.lock(name).locked(), "nobody holds it")
 
     def test_the_others_are_told_too_when_the_service_fails(
@@ -200,7 +201,7 @@ class TroubleConformance(ConformanceFixtures):
         began = clock.now()
         locks, other = connect(), connect()
         with locks.lock(name):
-            assert other.lock(name).acquire(timeout=0.05) is None
+            assert other.lock(name).acquire(timeout=BRIEF) is None
         locks.close()
         other.close()
         assert threading.active_count() == before

@@ -53,7 +53,9 @@ def refusal(url: str = "etcd://localhost") -> str:
     return str(caught.value)
 
 
-class TestProtocol(conformance.ProtocolConformance):
+class TestProtocol(
+    conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+):
     @pytest.fixture
     def url(self, install: Install) -> str:
         install()

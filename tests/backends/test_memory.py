@@ -12,7 +12,9 @@ def url() -> str:
     return f"memory://{secrets.token_hex(4)}"
 
 
-class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance):
+class TestProtocol(
+    conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+):
     pass
 
 

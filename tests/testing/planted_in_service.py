@@ -7,7 +7,7 @@ import os
 import weakref
 from typing import Any
 
-from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.base import Ask, Capabilities, Held, Queued
 from distlock.backends.memory import WINDOW, Entry, MemoryBackend, MemoryService, Record
 from distlock.errors import BackendUnavailable
 
@@ -196,6 +196,10 @@ class ReleaseTwicePopsTwice(MemoryBackend):
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         super().release(ask)
         return True
+
+
+class DeclaresTooLittle(MemoryBackend):
+    capabilities = Capabilities(fence=True)
 
 
 class CloseKeepsADescriptor(MemoryBackend):

@@ -36,6 +36,7 @@ IN_THE_SERVICE = {
     "AnybodyRaisesFloors": "only_the_holder_raises_a_floor",
     "EveryRaiseIsANewFence": "raising_a_floor_again_changes_nothing",
     "NamesFold": "different_names_are_different_locks",
+    "DeclaresTooLittle": "what_it_can_do_is_declared_and_tested",
     "CloseKeepsADescriptor": "a_close_leaves_nothing_open",
     "CloseKeepsAHandOver": "a_close_leaves_nothing_open",
     "CloseKeepsTheQueue": "a_closed_backend_waits_no_more",
@@ -91,7 +92,12 @@ def plant(monkeypatch):
     for bug in {bugs}:
         getattr(planted_in_engine, bug)(monkeypatch)
 
-class TestService(Options, conformance.ProtocolConformance, conformance.LeaseConformance):
+class TestService(
+    Options,
+    conformance.ProtocolConformance,
+    conformance.NumberConformance,
+    conformance.LeaseConformance,
+):
     pass
 
 class TestClose(Options, conformance.CloseConformance):

@@ -19,7 +19,7 @@ def queue(tmp_path: Path) -> Path:
     return tmp_path / "locks" / "v2" / "queue"
 
 
-class TestProtocol(conformance.ProtocolConformance):
+class TestProtocol(conformance.ProtocolConformance, conformance.NumberConformance):
     pass
 
 

@@ -14,7 +14,9 @@ def url(redis_server: RedisServer) -> str:
     return redis_server.url
 
 
-class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance):
+class TestProtocol(
+    conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+):
     pass
 
 

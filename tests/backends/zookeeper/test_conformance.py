@@ -12,7 +12,9 @@ def url(zookeeper_server: ZooKeeperServer) -> str:
     return zookeeper_server.url
 
 
-class TestProtocol(conformance.ProtocolConformance, conformance.LeaseConformance):
+class TestProtocol(
+    conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+):
     pass
 
 
