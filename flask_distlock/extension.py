@@ -111,7 +111,7 @@ class DistLock:
         state = current_state()
         guards, settings = state.clients[alias], state.clients.settings(alias)
         state.session.watch(current_app)
-        if settings.scheme == "database":
+        if settings.row_is_lock:
             # The block is a transaction, and its end is that of the row's lock.
             transactions = state.session.transactions(BLOCK, is_view=False, outlives=False)
             return row_client(guards, transactions, bind_of(settings.fence))

@@ -28,7 +28,7 @@ def fence_for(settings: AliasSettings, told: Told) -> bool | str:
 
     Raises `ConfigurationError` if the guard was told what its backend can't do.
     """
-    if settings.scheme != "database":
+    if not settings.row_is_lock:
         if told.fence:
             refuse_lacking(settings.scheme, settings.capabilities, "fence", str(told))
         return settings.fence if told.fence is None else told.fence

@@ -87,7 +87,7 @@ def _problems(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
         if told.fence is not None:
             yield from _problem(guarded.where, fence)
         if fence and iscoroutinefunction(guarded.function):
-            row_is_lock = by_alias[told.alias].scheme == "database"
+            row_is_lock = by_alias[told.alias].row_is_lock
             yield async_with_fence(guarded, row_is_lock=row_is_lock)
 
 

@@ -27,7 +27,7 @@ class LockHandler:
         guards = clients[alias]
         if (made := self._made.get(guards)) is None:
             settings = clients.settings(alias)
-            using = database_of(settings.fence) if settings.scheme == "database" else None
+            using = database_of(settings.fence) if settings.row_is_lock else None
             made = Client(guards) if using is None else RowClient(guards, using)
             self._made[guards] = made
         return made

@@ -67,7 +67,7 @@ async def arun(
     terms = clients.terms(told)
     if terms.fence is not None:
         raise ConfigurationError(
-            async_with_fence(guarded, row_is_lock=clients.settings(told.alias).scheme == "database")
+            async_with_fence(guarded, row_is_lock=clients.settings(told.alias).row_is_lock)
         )
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts)
     transactions = await AsyncTransactions.look_around(guarded.where)

@@ -54,6 +54,11 @@ class AliasSettings:
         return self.backend or scheme_of(self.location)
 
     @property
+    def row_is_lock(self) -> bool:
+        """Whether there is no lock service: the fence's row is the lock."""
+        return self.scheme == "database"
+
+    @property
     def capabilities(self) -> Capabilities:
         """What its backend declares that it can do. Raises `ConfigurationError`."""
         if self.scheme in WITHOUT_SERVICE:

@@ -110,7 +110,7 @@ class Clients:
 
 def _identity(settings: AliasSettings) -> object:
     """Where the locks of an alias are kept. Two aliases with one identity may differ in their words only."""
-    row = settings.fence if settings.scheme == "database" else None
+    row = settings.fence if settings.row_is_lock else None
     return settings.location, settings.backend, settings.prefix, dict(settings.options), row
 
 
@@ -123,7 +123,7 @@ def make_client(
     """
     if settings.scheme == "dummy":
         return DummyLocks(settings.prefix, ttl=settings.ttl, timeout=settings.timeout, era=settings.era)
-    if settings.scheme == "database":
+    if settings.row_is_lock:
         return make_rows(settings)
     try:
         client = connect(
