@@ -202,6 +202,24 @@ def test_a_closed_client_leaves_the_queue_and_the_server(
     two.hold(ask(key))
 
 
+def test_a_backend_closes_while_the_server_hangs(own_server: RedisServer, contender: MakeContender) -> None:
+    key = some_key()
+    one, two = contender(own_server.url), contender(own_server.url, io_timeout=0.5)
+    one.hold(ask(key))
+    before = set(threading.enumerate())
+    two.queue(ask(key))
+    assert set(threading.enumerate()) > before
+    own_server.pause()
+    try:
+        began = clock.now()
+        two.close()
+        # Each cancel by itself would take io_timeout, and without a bound it would be for ever.
+        assert clock.now() - began < PATIENCE
+        assert set(threading.enumerate()) == before
+    finally:
+        own_server.resume()
+
+
 def test_a_forked_child_is_another_contender_with_connections_of_its_own(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
