@@ -1,6 +1,6 @@
 """Telling that a lock was lost: the log, and the callbacks. The grant itself knows before both.
 
-G7 lives here: the keeper and the lock service's messages find a loss, and before the lease ends.
+G7 lives here: the keeper and the lock service's messages find a loss before the lease ends.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+"""CONTRIBUTING.md draws the house as it stands, and each promise has one home, which says so."""
+
+from __future__ import annotations
+
+import re
+
+from tests.test_docs import ROOT
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+PACKAGES = ("distlock", "django_distlock", "flask_distlock")
+
+
+def drawn() -> list[str]:
+    """The directories of the drawing. One that is indented by two more is inside the one above it."""
+    (drawing,) = re.findall(r"^## The house\n+```\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    inside: list[str] = []
+    found = []
+    for line in drawing.splitlines():
+        indent, name = re.match(r"( *)(\w+)/ +\S", line).groups()  # type: ignore[union-attr]
+        inside[len(indent) // 2 :] = [name]
+        found.append("/".join(inside))
+    return found
+
+
+def test_the_drawing_has_every_directory_and_no_other() -> None:
+    packages = {
+        path.parent.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("__init__.py")
+    }
+    # Django's own place for commands.
+    packages -= {"django_distlock/management/commands"}
+    assert packages | {"demo_shop", "loadtest", "bench", "tests"} == set(drawn())
+    assert len(drawn()) == len(set(drawn()))
+
+
+def test_each_promise_has_one_home_that_says_so() -> None:
+    homes = dict(re.findall(r"^\| (G\d) \| [^|]+ \| `([^`|]+)` \|", PAGE, re.MULTILINE))
+    assert list(homes) == [f"G{number}" for number in range(1, 8)]
+    said: dict[str, list[str]] = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for promises in re.findall(r"\b(G\d(?: and G\d)*) lives? here", path.read_text("utf-8")):
+                for promise in promises.split(" and "):
+                    said.setdefault(promise, []).append(path.relative_to(ROOT).as_posix())
+    assert said == {promise: [home] for promise, home in homes.items()}
+
+
+def test_every_path_on_the_page_is_there() -> None:
+    paths = re.findall(r"`([a-z_]+(?:/[\w.*-]*)+)`", PAGE)
+    assert len(paths) > 20
+    missing = [path for path in paths if path != "var/" and not list(ROOT.glob(path.rstrip("/")))]
+    assert not missing
