@@ -61,11 +61,11 @@ def end(block: Entry) -> None:
 @contextmanager
 def apart() -> Iterator[None]:
     """The block is a request: what is around it is a site's test, which may play somebody else."""
-    token = _around.set(())
+    before = _around.set(())
     try:
         yield
     finally:
-        _around.reset(token)
+        _around.reset(before)
 
 
 def refuse_own(namespace: Namespace, names: Sequence[str]) -> None:

@@ -117,13 +117,36 @@ class DistLock:
             return row_client(guards, transactions, bind_of(settings.fence))
         return Locks(SessionAcquirer(guards.acquirer, state.session), guards.timeout)
 
-    def lock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> Lock:
-        """A lock of the default alias; see `distlock.Locks.lock`."""
-        return self[DEFAULT_ALIAS].lock(*names, timeout=timeout, ttl=ttl)
+    def lock(
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+    ) -> Lock:
+        """A lock of the default alias, for views, commands and tasks; ``locks["other"].lock`` of another.
 
-    def rlock(self, *names: str, timeout: float | None = None, ttl: float | None = None) -> RLock:
-        """A re-entrant lock of the default alias; see `distlock.Locks.rlock`."""
-        return self[DEFAULT_ALIAS].rlock(*names, timeout=timeout, ttl=ttl)
+        *names*, *timeout*, *ttl*: as for `distlock.Locks.lock`, which tells the errors, too.
+
+        Raises `ConfigurationError` where ``db.session`` has changed or locked something before.
+
+        Example::
+
+            with locks.lock("product_1") as grant:
+                grant.check()
+        """
+        return self[DEFAULT_ALIAS].lock(*names, timeout=timeout, ttl=ttl, **unknown)
+
+    def rlock(
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+    ) -> RLock:
+        """A re-entrant lock of the default alias.
+
+        *names*, *timeout*, *ttl*: as for `lock`. Raises what that raises, and `ConfigurationError` where the
+        lock is a row of the database.
+
+        Example::
+
+            with locks.rlock("product_1") as grant:
+                grant.check()
+        """
+        return self[DEFAULT_ALIAS].rlock(*names, timeout=timeout, ttl=ttl, **unknown)
 
     #: For code that has the extension at hand.
     distributed_lock = staticmethod(distributed_lock)

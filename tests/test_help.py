@@ -21,6 +21,7 @@ import django_distlock
 import flask_distlock
 from distlock import Grant, Lock, Locks
 from distlock.web.decorator import WORDS
+from django_distlock.clients.by_alias import LockHandler
 from flask_distlock import DistLock
 from tests.redis_server import RedisServer, redis_server
 
@@ -37,6 +38,10 @@ CALLED = [
     django_distlock.atomic,
     flask_distlock.transaction,
     DistLock,
+    DistLock.lock,
+    DistLock.rlock,
+    LockHandler.lock,
+    LockHandler.rlock,
 ]
 
 
@@ -69,7 +74,7 @@ def test_each_argument_is_explained_and_each_call_tells_its_errors(called: Calla
     assert "Raises" in text
     for word, parameter in parameters(called).items():
         said = said_of(word, text)
-        if "as for `lock`" in said:
+        if re.search(r"as for `[\w.]*lock`", said):
             continue
         if word in {"timeout", "ttl", "max_hold"}:
             assert "second" in said, f"{word} has no unit"
@@ -97,6 +102,13 @@ def locks() -> Iterator[Locks]:
     locks.close()
 
 
+@pytest.fixture
+def app(tmp_path: Path) -> Flask:
+    app = Flask(__name__)
+    app.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{tmp_path}/shop.db"
+    return app
+
+
 def test_connect() -> None:
     seen: dict[str, Any] = {"distlock": distlock}
     exec(example(distlock.connect), seen)
@@ -111,6 +123,24 @@ def test_locks_and_grants(locks: Locks, called: Callable[..., Any]) -> None:
     exec(example(called), seen)
     assert seen["grant"].released
     assert not seen["grant"].lost
+
+
+@pytest.mark.parametrize("called", [LockHandler.lock, LockHandler.rlock], ids=full_name)
+def test_locks_of_django(called: Callable[..., Any]) -> None:
+    seen: dict[str, Any] = {"locks": django_distlock.locks}
+    exec(example(called), seen)
+    assert seen["grant"].released
+
+
+@pytest.mark.parametrize("called", [DistLock.lock, DistLock.rlock], ids=full_name)
+def test_locks_of_flask(app: Flask, called: Callable[..., Any]) -> None:
+    app.config["DISTLOCK"] = "memory://help"
+    locks = DistLock(app)
+    seen: dict[str, Any] = {"locks": locks}
+    with app.app_context():
+        exec(example(called), seen)
+        locks.close()
+    assert seen["grant"].released
 
 
 @pytest.mark.parametrize("called", [django_distlock.distributed_lock, distlock.current_grant], ids=full_name)
@@ -148,13 +178,6 @@ def test_a_transaction_of_django(locks: Locks) -> None:
     finally:
         with connection.schema_editor() as editor:
             editor.delete_model(Product)
-
-
-@pytest.fixture
-def app(tmp_path: Path) -> Flask:
-    app = Flask(__name__)
-    app.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{tmp_path}/shop.db"
-    return app
 
 
 def test_a_view_of_flask(app: Flask) -> None:

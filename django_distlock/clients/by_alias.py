@@ -32,13 +32,50 @@ class LockHandler:
             self._made[guards] = made
         return made
 
-    def lock(self, *names: str, **options: Any) -> Lock:
-        """A lock of the default alias; see `Client.lock`."""
-        return self[DEFAULT_ALIAS].lock(*names, **options)
+    def lock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        in_transaction: bool = False,
+        **unknown: Any,
+    ) -> Lock:
+        """A lock of the default alias, for commands, tasks and the admin; ``locks["other"].lock`` of another.
 
-    def rlock(self, *names: str, **options: Any) -> RLock:
-        """A re-entrant lock of the default alias; see `Client.rlock`."""
-        return self[DEFAULT_ALIAS].rlock(*names, **options)
+        *names*, *timeout*, *ttl*: as for `distlock.Locks.lock`, which tells the errors, too.
+        *in_transaction*: True: it may be taken inside an open transaction, because it has nothing to do with
+        the database. False: that raises `ConfigurationError`, because the lock would be free before COMMIT.
+
+        Raises `ConfigurationError` at the end of a ``with`` that leaves a transaction open.
+
+        Example::
+
+            with locks.lock("product_1") as grant:
+                grant.check()
+        """
+        words = {"timeout": timeout, "ttl": ttl, "in_transaction": in_transaction}
+        return self[DEFAULT_ALIAS].lock(*names, **words, **unknown)
+
+    def rlock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        in_transaction: bool = False,
+        **unknown: Any,
+    ) -> RLock:
+        """A re-entrant lock of the default alias.
+
+        *names*, *timeout*, *ttl*, *in_transaction*: as for `lock`. Raises what that raises, and
+        `ConfigurationError` where the lock is a row of the database.
+
+        Example::
+
+            with locks.rlock("product_1") as grant:
+                grant.check()
+        """
+        words = {"timeout": timeout, "ttl": ttl, "in_transaction": in_transaction}
+        return self[DEFAULT_ALIAS].rlock(*names, **words, **unknown)
 
     def close_all(self) -> None:
         """Close every client. They may be used again."""
