@@ -1,4 +1,4 @@
-"""The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order. G2 lives here.
+"""The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order. G2 and G4 live here.
 
 A framework says how its transactions are opened (`Transactions`); the order is ours.
 """

@@ -53,7 +53,7 @@ class LockHandler:
             with locks.lock("product_1") as grant:
                 grant.check()
         """
-        words = {"timeout": timeout, "ttl": ttl, "in_transaction": in_transaction}
+        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "in_transaction": in_transaction}
         return self[DEFAULT_ALIAS].lock(*names, **words, **unknown)
 
     def rlock(
@@ -74,7 +74,7 @@ class LockHandler:
             with locks.rlock("product_1") as grant:
                 grant.check()
         """
-        words = {"timeout": timeout, "ttl": ttl, "in_transaction": in_transaction}
+        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "in_transaction": in_transaction}
         return self[DEFAULT_ALIAS].rlock(*names, **words, **unknown)
 
     def close_all(self) -> None:
