@@ -103,7 +103,7 @@ class Sink(Protocol):
 
 
 class Backend(Protocol):
-    """One client of one lock service. Threads share it. It connects at first use, not before.
+    """What one client has of its lock service. Threads share it. It connects at first use, not before.
 
     Every method but `open`, `close` and `after_fork` does I/O, bounded in time by the backend itself, and
     raises `BackendUnavailable` when the service does not answer: then nothing is known of what it did.
