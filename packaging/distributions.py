@@ -87,10 +87,12 @@ def install(distribution: Distribution, wheel: Path, core: Path, folder: Path) -
     if wheel != core:
         wanted.add(str(core))
     version = core.name.split("-")[1]
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted, cwd=folder)
-    run(python, "-m", "pip", "check", "--disable-pip-version-check", cwd=folder)
+    # Our own pip installs there: one of its own in each would take longer than all that it installs.
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    run(*pip, "install", "--quiet", "--no-compile", *wanted, cwd=folder)
+    run(*pip, "check", cwd=folder)
     run(python, "-c", IMPORT, version, *distribution.imports, cwd=folder)
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 import venv
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,15 @@ db = SQLAlchemy(app)
 class Product(db.Model):
     id = db.Column(db.Integer, primary_key=True)
     stock = db.Column(db.Integer, nullable=False)
+"""
+#: What is typed when the lines stand there, in one process: each would load Django again.
+READY = """
+from django.core.management import call_command
+from shop.models import Product
+
+call_command("migrate", verbosity=0)
+call_command("check", fail_level="WARNING")
+Product.objects.create(stock={stock})
 """
 #: A page that has the README's form.
 DJANGO_PAGE = """
@@ -103,7 +113,12 @@ class Reader:
     def python(self) -> Path:
         return self.environment / "bin" / "python"
 
-    def run(self, *command: object, cwd: Path | None = None) -> None:
+    @property
+    def project(self) -> Path:
+        """What `django` starts from: nothing of ours is in it."""
+        return self.environment / "project"
+
+    def run(self, *command: object, cwd: Path | None = None, python: Path | str = "") -> None:
         # Nothing of this clone, or of pytest-django's, is in reach.
         own = {
             name: value
@@ -113,7 +128,7 @@ class Reader:
         # The newest versions of others are somebody else's test.
         own["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
         done = subprocess.run(
-            [self.python, *map(str, command)],
+            [python or self.python, *map(str, command)],
             cwd=cwd or self.environment,
             env=own,
             stdin=subprocess.DEVNULL,
@@ -126,28 +141,34 @@ class Reader:
     def install(self, clone: Path, *extras: str) -> None:
         """Type the line that begins with ``pip install``; *extras* are added to those that it has."""
         (line,) = re.findall(r"`pip install '/path/to/the/clone\[([^]]*)\]'`", README)
-        venv.create(self.environment, with_pip=True)
+        venv.create(self.environment)
         wanted = f"{clone}[{','.join([line, *extras])}]"
-        self.run("-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted, *OWN)
+        # By the pip that is there. What nobody imports is not compiled.
+        pip = ["-m", "pip", "--python", self.python, "install", "--quiet", "--no-compile"]
+        self.run(*pip, "--disable-pip-version-check", wanted, *OWN, python=sys.executable)
+        self.start_project()
+
+    def start_project(self) -> None:
+        """By ``django-admin startproject``, with an app ``shop`` that has products."""
+        self.project.mkdir()
+        self.run("-m", "django", "startproject", "mysite", ".", cwd=self.project)
+        self.run("manage.py", "startapp", "shop", cwd=self.project)
+        with (self.project / "mysite" / "settings.py").open("a") as settings:
+            settings.write('\nINSTALLED_APPS += ["shop"]\n')
+        (self.project / "shop" / "models.py").write_text(DJANGO_MODELS)
+        self.run("manage.py", "makemigrations", "shop", cwd=self.project)
 
     def django(self, folder: Path, setting: str, stock: int, view: str = DJANGO_VIEW) -> Shop:
-        """A project by ``django-admin startproject``, with an app ``shop`` and the README's lines in it."""
-        folder.mkdir()
-        self.run("-m", "django", "startproject", "mysite", ".", cwd=folder)
-        self.run("manage.py", "startapp", "shop", cwd=folder)
+        """The project with the README's lines in it."""
+        shutil.copytree(self.project, folder)
         with (folder / "mysite" / "settings.py").open("a") as settings:
-            settings.write(f'\nINSTALLED_APPS += ["shop"]\n{setting}')
-        (folder / "shop" / "models.py").write_text(DJANGO_MODELS)
+            settings.write(setting)
         (folder / "shop" / "views.py").write_text(view)
         with (folder / "mysite" / "urls.py").open("a") as urls:
             urls.write(f"\n{DJANGO_URLS}{DJANGO_PAGE}")
         (folder / "shop" / "templates").mkdir()
         (folder / "shop" / "templates" / "buy.html").write_text(FORM)
-        self.run("manage.py", "makemigrations", "shop", cwd=folder)
-        self.run("manage.py", "migrate", cwd=folder)
-        self.run("manage.py", "check", "--fail-level", "WARNING", cwd=folder)
-        fill = f"from shop.models import Product; Product.objects.create(stock={stock})"
-        self.run("manage.py", "shell", "-c", fill, cwd=folder)
+        self.run("manage.py", "shell", "-c", READY.format(stock=stock), cwd=folder)
         return Shop(folder, "mysite.wsgi", folder / "db.sqlite3", "shop_product", typed(DJANGO_CURL))
 
     def flask(self, folder: Path, lines: str, stock: int, prepare: str = "pass") -> Shop:
