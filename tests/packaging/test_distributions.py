@@ -14,9 +14,6 @@ import pytest
 import distlock
 from tests.packaging.script import ROOT, SCRIPT
 
-# Nine virtual environments, with what pip installs in them.
-pytestmark = pytest.mark.timeout(1500)
-
 #: distribution -> its pyproject.toml, and what its own extras are extras of
 ALIASES = {name: ROOT / "packaging" / name for name in ("django-distlock", "flask-distlock")}
 

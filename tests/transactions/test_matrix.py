@@ -52,7 +52,6 @@ def judge(run: Run, url: str) -> Judged:
     return list(judged.values())
 
 
-@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("run", RUNS, ids=str)
 def test_in_every_arrangement_as_many_are_sold_as_there_are(
     run: Run, judged: dict[Run, Future[Judged]]
