@@ -106,10 +106,10 @@ class Backend(Protocol):
     """What one client has of its lock service. Threads share it. It connects at first use, not before.
 
     Every method but `open`, `close` and `after_fork` does I/O, bounded in time by the backend itself, and
-    raises `BackendUnavailable` when the service does not answer: then nothing is known of what it did.
+    raises `BackendUnavailable` when the lock service does not answer: then nothing is known of what it did.
 
     *deadline* is the moment, on `distlock.clock.now`, after which the answer is of no use to the caller any
-    more: the call ends by then, however the service behaves, connecting and repetitions included.
+    more: the call ends by then, however the lock service behaves, connecting and repetitions included.
     """
 
     #: Of its class: it is looked at before there is an instance.
@@ -140,7 +140,7 @@ class Backend(Protocol):
         """Give *ask.token*'s hold a new block of numbers, above *number*; later holds get larger ones.
 
         It starts the lifetime anew, too. A hold that is above *number* already keeps its block, so a
-        repetition changes nothing. None if the hold is not ours. Raises `ConfigurationError` if the service
+        repetition changes nothing. None if the hold is not ours. Raises `ConfigurationError` if it
         can't count so far.
         """
 

@@ -31,7 +31,7 @@ class CloseConformance(ProtocolFixtures):
             # The second time around begins anew, and has to end as well.
             holder.held(first)
             waiter.queued(second)
-            # A service may learn only now where to send hints.
+            # A lock service may learn only now where to send hints.
             waiter.queued(second)
             holder.backend.release(first)
             holder.backend.close()

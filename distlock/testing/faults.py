@@ -12,7 +12,7 @@ REQUESTS = ("request", "cancel", "renew", "release", "raise_floor", "locked")
 
 
 class Faulty:
-    """From now on the next replies to *backend* can be lost, after the service did what it was asked."""
+    """From now on the next replies to *backend* can be lost, after the lock service did what it was asked."""
 
     def __init__(self, backend: Any) -> None:
         #: Method name -> how many of its next replies are lost.

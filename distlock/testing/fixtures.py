@@ -72,7 +72,7 @@ def engine_of(locks: distlock.Locks) -> Engine:
 
 
 def ask_of(grant: distlock.Grant) -> Ask:
-    """What the service was asked for the grant of one name: for those who break locks on purpose."""
+    """What the lock service was asked for the grant of one name: for those who break locks on purpose."""
     assert isinstance(grant, NameGrant)
     return grant._hold.ask
 

@@ -1,4 +1,4 @@
-"""The conformance kit: a service lets the fences of a lock go on above a number that a database remembers."""
+"""The conformance kit: a lock service lets fences go on above a number that a database remembers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ AHEAD = 10_000_000_000
 
 
 class FloorConformance(ProtocolFixtures):
-    """For services that can be told to skip numbers."""
+    """For lock services that can be told to skip numbers."""
 
     def test_a_raised_floor_lifts_the_hold_and_all_later_ones(
         self, one: Contender, two: Contender, key: str

@@ -42,7 +42,7 @@ class ProcessFixtures(ConformanceFixtures):
             one.finish()
 
     def waiting(self, name: str) -> int:
-        """How many processes the service knows to wait for *name*. For a backend's test to answer."""
+        """How many processes the lock service knows to wait for *name*. For a backend's test to answer."""
         raise NotImplementedError
 
     def wait_for_processes(self, name: str, count: int) -> None:
@@ -133,7 +133,7 @@ class ProcessConformance(ProcessFixtures):
 
 
 class ProcessLeaseConformance(ProcessFixtures):
-    """For services whose holds end by themselves: a stopped process does not keep a lock."""
+    """For lock services whose holds end by themselves: a stopped process does not keep a lock."""
 
     def test_a_stopped_waiter_costs_the_others_little(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str

@@ -30,7 +30,7 @@ def ask(key: str, ttl: float = LONG, wait: bool = True, span: int = 1) -> Ask:
 
 
 class Contender:
-    """One client of the service, as one process has one."""
+    """One client of the lock service, as one process has one."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -180,7 +180,7 @@ class ProtocolConformance(ProtocolFixtures):
         first, second = ask(key), ask(key)
         one.held(first)
         two.queued(second)
-        # A service may learn only now where to send hints.
+        # A lock service may learn only now where to send hints.
         two.queued(second)
         one.backend.release(first)
         assert two.sink.wait_for_hint(key)
@@ -247,7 +247,7 @@ class ProtocolConformance(ProtocolFixtures):
 
 
 class NumberConformance(ProtocolFixtures):
-    """For services whose numbers grow, so that fences can be made of them."""
+    """For lock services whose numbers grow, so that fences can be made of them."""
 
     def test_later_holds_have_larger_numbers(self, one: Contender, two: Contender, key: str) -> None:
         numbers = []
@@ -266,7 +266,7 @@ class NumberConformance(ProtocolFixtures):
 
 
 class LeaseConformance(ProtocolFixtures):
-    """For services whose holds end by themselves unless they are renewed."""
+    """For lock services whose holds end by themselves unless they are renewed."""
 
     def test_a_hold_that_nobody_renews_ends(self, one: Contender, two: Contender, key: str) -> None:
         first, second = ask(key, ttl=0.5), ask(key)

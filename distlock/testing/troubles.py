@@ -132,7 +132,7 @@ class TroubleConformance(ConformanceFixtures):
         grant = locks.lock(name).acquire()
         assert grant is not None
         grant.check()
-        # As if somebody else had broken it: the service gives it away behind the holder's back.
+        # As if somebody else had broken it: the lock service gives it away behind the holder's back.
         engine_of(locks).backend.release(ask_of(grant))
         engine_of(locks).sink.doubt()
         if engine_of(locks).backend.capabilities.lease:
@@ -176,7 +176,7 @@ class TroubleConformance(ConformanceFixtures):
     names = 100_000
 
     def residue(self) -> int:
-        """How many keys, files or nodes the service keeps just now. For a backend's test to answer."""
+        """How many keys, files or nodes the lock service keeps just now. For a backend's test to answer."""
         return 0
 
     def test_many_names_leave_nothing_behind(self, connect: Connect) -> None:

@@ -76,7 +76,7 @@ class Clients:
         return terms
 
     def standby(self, alias: str) -> Locks | None:
-        """Whose rows are the locks of *alias* while its service is away; None: nothing runs then."""
+        """Whose rows are the locks of *alias* while its lock service is away; None: nothing runs then."""
         settings = self.settings(alias)
         if settings.on_backend_down != "run":
             return None
