@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,21 @@ from werkzeug.routing import IntegerConverter, UnicodeConverter
 import flask_distlock
 from flask_distlock import private
 
-LOOK = "Look at flask_distlock/private.py: "
+
+def leans(change: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The test fails with *change*: what others have changed, and what that would do to us."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            try:
+                test(**fixtures)
+            except Exception as error:
+                raise AssertionError(f"Look at flask_distlock/private.py: {change}") from error
+
+        return run
+
+    return decorate
 
 
 @pytest.fixture
@@ -34,37 +49,40 @@ class Buy(MethodView):
         return "sold"
 
 
+@leans("Flask no longer serves what stands in view_functions, where rules put their guards.")
 def test_what_is_put_among_the_views_is_served(app: Flask) -> None:
     app.add_url_rule("/", "buy", lambda: "plain")
     private.views_of(app)["buy"] = lambda: "guarded"
-    assert app.test_client().get("/").text == "guarded", (
-        LOOK + "Flask no longer serves what stands in view_functions, where rules put their guards."
-    )
+    assert app.test_client().get("/").text == "guarded"
 
 
+@leans(
+    "Flask no longer runs before_request_funcs[None] in their order: a hook of the site might "
+    "hide that a guard is misplaced."
+)
 def test_a_hook_is_run_before_those_that_were_registered_earlier(app: Flask) -> None:
     ran: list[str] = []
     app.before_request(lambda: ran.append("theirs"))
     private.run_first(app, lambda: ran.append("ours"))
     app.test_client().get("/")
-    assert ran == ["ours", "theirs"], (
-        LOOK + "Flask no longer runs before_request_funcs[None] in their order: a hook of the site might "
-        "hide that a guard is misplaced."
-    )
+    assert ran == ["ours", "theirs"]
 
 
+@leans("Flask no longer asks error_handler_spec[None][None], where lock errors have their answer.")
 def test_what_is_put_among_the_error_handlers_answers(app: Flask) -> None:
     def view() -> str:
         raise KeyError
 
     app.add_url_rule("/", "buy", view)
     private.error_handlers_of(app)[KeyError] = lambda error: "handled"
-    assert app.test_client().get("/").text == "handled", (
-        LOOK + "Flask no longer asks error_handler_spec[None][None], where lock errors have their answer."
-    )
+    assert app.test_client().get("/").text == "handled"
 
 
 @pytest.mark.parametrize("where", ["nowhere", "app", "blueprint", "other blueprint"])
+@leans(
+    "Flask keeps url_value_preprocessors elsewhere: names would be checked against arguments that "
+    "views don't get."
+)
 def test_what_may_change_the_arguments_of_a_route_is_seen(app: Flask, where: str) -> None:
     outer, inner, other = (Blueprint(name, __name__) for name in ("outer", "inner", "other"))
     {"app": app, "blueprint": outer, "other blueprint": other}.get(where, Flask("x")).url_value_preprocessor(
@@ -73,13 +91,11 @@ def test_what_may_change_the_arguments_of_a_route_is_seen(app: Flask, where: str
     outer.register_blueprint(inner)
     app.register_blueprint(outer)
     app.register_blueprint(other)
-    assert private.may_change_arguments(app, "outer.inner.buy") == (where in {"app", "blueprint"}), (
-        LOOK + "Flask keeps url_value_preprocessors elsewhere: names would be checked against arguments that "
-        "views don't get."
-    )
+    assert private.may_change_arguments(app, "outer.inner.buy") == (where in {"app", "blueprint"})
 
 
 @pytest.mark.parametrize("name", ["dispatch_request", "process_response", "async_to_sync"])
+@leans("Flask no longer calls this method of the app, around which a guard has to stand.")
 def test_the_app_calls_what_is_put_around_its_methods(app: Flask, name: str) -> None:
     async def view() -> str:
         return "sold"
@@ -96,10 +112,11 @@ def test_the_app_calls_what_is_put_around_its_methods(app: Flask, name: str) -> 
     private.put_around(app, name, around)
     app.add_url_rule("/", "buy", view)
     assert app.test_client().get("/").text == "sold"
-    assert called, LOOK + f"Flask no longer calls app.{name}(), around which a guard has to stand."
+    assert called
 
 
 @pytest.mark.parametrize("every", [True, False])
+@leans("View.as_view makes its views otherwise: guards on classes would not be compared with routes.")
 def test_what_as_view_makes_is_known(every: bool) -> None:
     class Plain(Buy):
         init_every_request = every
@@ -111,40 +128,41 @@ def test_what_as_view_makes_is_known(every: bool) -> None:
         decorators = [wrapped]
 
     known = [private.is_made_by_as_view(cls.as_view("buy")) for cls in (Plain, Decorated)]
-    assert known == [True, False], (
-        LOOK + "View.as_view makes its views otherwise: guards on classes would not be compared with routes."
-    )
+    assert known == [True, False]
     assert not private.is_made_by_as_view(lambda: None)
 
 
+@leans("as_view is no classmethod any more: the decorators of such classes would lock nothing.")
 def test_a_class_that_makes_its_views_by_itself_is_known() -> None:
     class Itself(Buy):
         @classmethod
         def as_view(cls, name: str, *args: Any, **kwargs: Any) -> Any:
             return lambda: "sold"
 
-    assert [private.has_own_as_view(cls) for cls in (View, Buy, Itself)] == [False, False, True], (
-        LOOK + "as_view is no classmethod any more: the decorators of such classes would lock nothing."
-    )
+    assert [private.has_own_as_view(cls) for cls in (View, Buy, Itself)] == [False, False, True]
 
 
+@leans("flask.views.http_method_funcs no longer says which methods of a MethodView answer.")
 def test_the_names_of_methods_that_answer_are_known() -> None:
     methods = Buy.methods or set()
-    assert {"post"} == private.METHOD_NAMES & set(vars(Buy)) == {name.lower() for name in methods}, (
-        LOOK + "flask.views.http_method_funcs no longer says which methods of a MethodView answer."
-    )
+    assert {"post"} == private.METHOD_NAMES & set(vars(Buy)) == {name.lower() for name in methods}
 
 
+@leans(
+    "Flask marks otherwise for which routes it answers OPTIONS: a guard that locks nothing else "
+    "would not be refused."
+)
 def test_that_flask_answers_options_is_known(app: Flask) -> None:
     app.add_url_rule("/", "one", lambda: "")
     app.add_url_rule("/all", "all", lambda: "", methods=["OPTIONS"])
     known = {route.endpoint: private.answers_options(route) for route in app.url_map.iter_rules()}
-    assert (known["one"], known["all"]) == (True, False), (
-        LOOK + "Flask marks otherwise for which routes it answers OPTIONS: a guard that locks nothing else "
-        "would not be refused."
-    )
+    assert (known["one"], known["all"]) == (True, False)
 
 
+@leans(
+    "Werkzeug keeps the converters of a route elsewhere than in _converters, or they convert otherwise: a "
+    "bare <sku> over text would not be refused."
+)
 def test_the_converters_of_a_route_are_known(app: Flask) -> None:
     app.add_url_rule("/<int:id>/<sku>", "buy", lambda id, sku: "")
     (route,) = app.url_map.iter_rules("buy")
@@ -152,24 +170,22 @@ def test_the_converters_of_a_route_are_known(app: Flask) -> None:
     assert {name: type(one) for name, one in converters.items()} == {
         "id": IntegerConverter,
         "sku": UnicodeConverter,
-    }, (
-        LOOK + "Werkzeug keeps the converters of a route elsewhere than in _converters: a bare <sku> over "
-        "text would not be refused."
-    )
-    assert [private.converts(one) for one in converters.values()] == [True, False], (
-        LOOK + "Werkzeug's converters convert by another method than to_python."
-    )
+    }
+    assert [private.converts(one) for one in converters.values()] == [True, False]
 
 
+@leans("Flask-Smorest handles HTTPException otherwise: its answers would lose our code.")
 def test_a_site_with_smorest_is_known(app: Flask) -> None:
     app.config.update(API_TITLE="Shop", API_VERSION="1", OPENAPI_VERSION="3.0.2")
     assert not private.is_of_smorest(private.error_handlers_of(app).get(HTTPException))
     flask_smorest.Api(app)
-    assert private.is_of_smorest(private.error_handlers_of(app).get(HTTPException)), (
-        LOOK + "Flask-Smorest handles HTTPException otherwise: its answers would lose our code."
-    )
+    assert private.is_of_smorest(private.error_handlers_of(app).get(HTTPException))
 
 
+@leans(
+    "SQLAlchemy compiles savepoints of other elements: a savepoint would count as something that "
+    "the code has set."
+)
 def test_the_statements_of_savepoints_are_known() -> None:
     engine, known = create_engine("sqlite://"), []
 
@@ -188,13 +204,14 @@ def test_the_statements_of_savepoints_are_known() -> None:
         ("SELECT", False),
         *zip(("SAVEPOINT", "RELEASE", "SAVEPOINT", "ROLLBACK"), kinds, strict=True),
         ("SELECT", False),
-    ], (
-        LOOK + "SQLAlchemy compiles savepoints of other elements: a savepoint would count as something that "
-        "the code has set."
-    )
+    ]
 
 
 @pytest.mark.parametrize("what", ["after_begin", "begin", "checkout"])
+@leans(
+    "SQLAlchemy keeps its listeners elsewhere: what they read before the fence would "
+    "be older than its wait, and nothing would say so."
+)
 def test_what_hears_that_a_transaction_begins_is_known(what: str) -> None:
     engine = create_engine("sqlite://")
     session = Session(engine)
@@ -203,10 +220,7 @@ def test_what_hears_that_a_transaction_begins_is_known(what: str) -> None:
 
     assert listener not in private.listeners_at_begin(session, engine)
     event.listen(session if what == "after_begin" else engine, what, listener)
-    assert listener in private.listeners_at_begin(session, engine), (
-        LOOK + f"SQLAlchemy keeps the listeners of {what!r} elsewhere: what they read before the fence would "
-        "be older than its wait, and nothing would say so."
-    )
+    assert listener in private.listeners_at_begin(session, engine)
     session.close()
     engine.dispose()
 
