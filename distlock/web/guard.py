@@ -5,8 +5,8 @@ A framework says how its transactions are opened (`Transactions`); the order is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
 from typing import Protocol, TypeVar
 
 from distlock.current_grants import CurrentGrant, Kept, current_grants, holding, inherited
@@ -15,8 +15,8 @@ from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.namespace import Namespace
 from distlock.web.guard_lock import GuardLock
-from distlock.web.nesting import patience, waiting
-from distlock.web.observer import Observer, Watch, watching
+from distlock.web.nesting import waiting
+from distlock.web.observer import Observer, watching
 
 R = TypeVar("R")
 
@@ -74,13 +74,20 @@ def run(
     if around:
         # What was kept may have ended since: to look for open transactions ends those of hooks.
         around = current_grants()
-    lock = _lock(client, wanted, around, timeout, ttl, standby if fence else None)
+    lock = GuardLock(client, wanted, around, timeout, ttl, standby if fence else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
         with ExitStack() as held:
             with waiting(client.namespace, wanted, around) if around else nullcontext():
                 grant = held.enter_context(lock)
-            with _held(client.namespace, grant, transactions, fence, watch, lock.left) as (mine, commits):
+            if watch is not None:
+                watch.granted(grant)
+            with (
+                holding(client.namespace, grant, fence) as mine,
+                transactions.begin(grant, fence, lock.left) as commits,
+            ):
+                if watch is not None:
+                    watch.begun(grant)
                 result = body()
                 if commits:
                     # The last moment at which nothing has happened yet.
@@ -114,13 +121,20 @@ async def arun(
     if around:
         # What was kept may have ended since: to look for open transactions ends those of hooks.
         around = current_grants()
-    lock = _lock(client, wanted, around, timeout, ttl, standby if fence else None)
+    lock = GuardLock(client, wanted, around, timeout, ttl, standby if fence else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
         async with AsyncExitStack() as held:
             with waiting(client.namespace, wanted, around) if around else nullcontext():
                 grant = await held.enter_async_context(lock)
-            with _held(client.namespace, grant, transactions, fence, watch, lock.left) as (mine, commits):
+            if watch is not None:
+                watch.granted(grant)
+            with (
+                holding(client.namespace, grant, fence) as mine,
+                transactions.begin(grant, fence, lock.left) as commits,
+            ):
+                if watch is not None:
+                    watch.begun(grant)
                 result = await body()
                 if commits:
                     grant.check()
@@ -137,40 +151,6 @@ def check_held() -> None:
     # A helper thread of an async view owns no lock, but commits what was done under it.
     for one in inherited():
         one.grant.check()
-
-
-def _lock(
-    client: Locks,
-    names: Sequence[str],
-    around: Sequence[CurrentGrant],
-    timeout: float | None,
-    ttl: float | None,
-    standby: Locks | None,
-) -> GuardLock:
-    if timeout is None:
-        timeout = client.timeout
-    wait = patience(client.namespace, names, around, timeout) if around else timeout
-    return GuardLock(client, tuple(sorted(names)), timeout, wait, ttl, standby)
-
-
-@contextmanager
-def _held(
-    namespace: Namespace,
-    grant: Grant,
-    transactions: Transactions,
-    fence: str | None,
-    watch: Watch | None,
-    left: Callable[[], float],
-) -> Iterator[tuple[CurrentGrant, bool]]:
-    """Between lock and release: BEGIN, the block, COMMIT. Gives what is held, and whether it will commit."""
-    # A row's lock is there only when its transaction is.
-    late = watch is not None and grant.held_by_transaction
-    if watch is not None and not late:
-        watch.acquired(grant)
-    with holding(namespace, grant, fence) as mine, transactions.begin(grant, fence, left) as commits:
-        if watch is not None and late:
-            watch.acquired(grant)
-        yield mine, commits
 
 
 def _wanted(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 
 from distlock import blocks
 from distlock.clock import now
+from distlock.current_grants import CurrentGrant
 from distlock.engine.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
 from distlock.errors import BackendUnavailable
 from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.owner import in_event_loop
+from distlock.web.nesting import patience
 
 logger = logging.getLogger("distlock")
 
@@ -21,8 +24,8 @@ class GuardLock:
 
     Its end tells of no loss: after COMMIT the view's answer stands. Nor is it refused inside of a ``with`` on
     a name of it: a site's test may hold the lock, and look how its guarded view answers in the same thread.
-    *names* are in the one order for everybody. *wait*: seconds to wait for the lock, of the *timeout* for
-    lock and fence together; -1: no limit.
+    *around*: what is held already. *timeout*: seconds for the lock and its fence together; None: the
+    client's; -1: no limit. *ttl*: seconds; None: the client's.
     """
 
     __slots__ = ("_client", "_deadline", "_grant", "_names", "_standby", "_ttl", "_wait")
@@ -30,16 +33,21 @@ class GuardLock:
     def __init__(
         self,
         client: Locks,
-        names: tuple[str, ...],
-        timeout: float,
-        wait: float,
+        names: Sequence[str],
+        around: Sequence[CurrentGrant],
+        timeout: float | None,
         ttl: float | None,
         standby: Locks | None,
     ) -> None:
+        if timeout is None:
+            timeout = client.timeout
+        if timeout == -1:
+            timeout = math.inf
         self._client = client
-        self._names = names
-        self._wait = math.inf if wait == -1 else wait
-        self._deadline = math.inf if timeout == -1 else now() + timeout
+        #: In the one order for everybody.
+        self._names = tuple(sorted(names))
+        self._wait = patience(client.namespace, names, around, timeout) if around else timeout
+        self._deadline = now() + timeout
         self._ttl = client.namespace.ttl if ttl is None else ttl
         self._standby = standby
 
@@ -50,7 +58,7 @@ class GuardLock:
     def __enter__(self) -> Grant:
         gate = ThreadGate()
         try:
-            return self._granted(run(self._acquire(gate)), in_event_loop())
+            return self._granted(run(self._acquire(gate)), plain=True)
         except BaseException as error:
             self._forsake(gate, error)
             raise
@@ -61,7 +69,7 @@ class GuardLock:
     async def __aenter__(self) -> Grant:
         gate = TaskGate()
         try:
-            return self._granted(await arun(self._acquire(gate)), stopped_loop=False)
+            return self._granted(await arun(self._acquire(gate)), plain=False)
         except BaseException as error:
             self._forsake(gate, error)
             raise
@@ -87,8 +95,9 @@ class GuardLock:
         left = max(0.0, self.left())
         return (yield from standby.acquirer.acquire(self._names, gate, left, standby.namespace.ttl))
 
-    def _granted(self, grant: Grant | None, stopped_loop: bool) -> Grant:
+    def _granted(self, grant: Grant | None, plain: bool) -> Grant:
         if grant is None:
+            stopped_loop = plain and in_event_loop()
             raise blocks.timed_out(self._client.namespace, self._names, self._wait, stopped_loop)
         grant.timeout = self._wait
         self._grant = grant

@@ -54,7 +54,17 @@ class Watch:
         self._asked = self._since = now()
         self._grant: Grant | None = None
 
-    def acquired(self, grant: Grant) -> None:
+    def granted(self, grant: Grant) -> None:
+        """*grant* is there. A row's lock is there only when its transaction is."""
+        if not grant.held_by_transaction:
+            self._acquired(grant)
+
+    def begun(self, grant: Grant) -> None:
+        """Its transaction has begun."""
+        if self._grant is None:
+            self._acquired(grant)
+
+    def _acquired(self, grant: Grant) -> None:
         self._since = now()
         self._grant = grant
         self._observer.acquired(grant, self._since - self._asked)

@@ -110,7 +110,7 @@ def test_a_guard_around_is_named(locks: distlock.Locks) -> None:
 
 def test_a_guard_inside_a_block_waits_and_says_for_whom(locks: distlock.Locks) -> None:
     """A site's test holds the lock, and looks how its view answers."""
-    guard = GuardLock(locks, ("a",), timeout=0.05, wait=0.05, ttl=None, standby=None)
+    guard = GuardLock(locks, ["a"], [], 0.05, None, None)
     with locks.lock("a"), pytest.raises(distlock.LockTimeout, match="'with' block around this very code"):
         guard.__enter__()
 

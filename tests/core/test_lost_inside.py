@@ -116,5 +116,5 @@ def test_each_block_of_a_reentrant_lock_that_ends_lost_says_so(locks: distlock.L
 
 
 def test_a_guard_says_nothing(locks: distlock.Locks) -> None:
-    with GuardLock(locks, ("a",), timeout=1, wait=1, ttl=None, standby=None) as grant:
+    with GuardLock(locks, ["a"], [], 1, None, None) as grant:
         lose(grant)

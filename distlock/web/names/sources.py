@@ -54,6 +54,7 @@ class BoundNames:
         self._where = where_of(function)
         found = [(template, p) for template in self.templates for p in template.placeholders]
         self._from_arguments = [(template, p) for template, p in found if not p.in_request]
+        self._wanted = frozenset(p.source for _, p in self._from_arguments)
         self._from_request = [(template, p) for template, p in found if p.in_request]
         # A partial made by Django's method_decorator claims to wrap the method, which has one more argument.
         follow = not isinstance(function, functools.partial)
@@ -100,30 +101,28 @@ class BoundNames:
         Raises `Malformed` for client data that can't be a name or for more than *maximum* names,
         `ConfigurationError` for what the template can never take, TypeError if the call itself is wrong.
         """
-        arguments: Mapping[str, object] | None = None
-        if request is None:
-            self._refuse_without_request()
-        parts = None if request is None else Parts(request)
+        parts = self._parts(request) if self._from_request else None
+        arguments = kwargs
+        # Views get theirs by keyword: no need to bind.
+        if self.templates and not self._wanted <= kwargs.keys():
+            arguments = self._bound(args, kwargs)
         found: dict[str, None] = {}
         for source in self.sources:
-            if isinstance(source, Template):
-                if arguments is None:
-                    arguments = self._arguments(args, kwargs)
-                names = source.names(arguments, parts)
-            else:
-                names = _names_from(source(*first, *args[is_method:], **kwargs))
-            for name in self._placed(names):
-                found[name] = None
-                if len(found) > maximum:
-                    raise Malformed(f"one call asks for more than {maximum} locks")
+            made = None if isinstance(source, Template) else source(*first, *args[is_method:], **kwargs)
+            try:
+                names = source.names(arguments, parts) if isinstance(source, Template) else _names_from(made)
+                for name in names:
+                    found[name] = None
+                    if len(found) > maximum:
+                        raise Malformed(f"one call asks for more than {maximum} locks")
+            except ConfigurationError as error:
+                # The site's own: say where it is.
+                raise ConfigurationError(f"{self._where}: {error}") from None
         if not found:
             raise Malformed("nothing was named to lock")
         return list(found)
 
-    def _arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Mapping[str, object]:
-        if all(placeholder.source in kwargs for _, placeholder in self._from_arguments):
-            # Views get theirs by keyword: no need to bind.
-            return kwargs
+    def _bound(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Mapping[str, object]:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = dict(bound.arguments)
@@ -134,20 +133,15 @@ class BoundNames:
                 raise ConfigurationError(f"{self._where}: {_unknown(template, placeholder, arguments)}")
         return arguments
 
-    def _placed(self, names: Iterator[str]) -> Iterator[str]:
-        """*names*, whose errors of the site say where it is."""
-        try:
-            yield from names
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{self._where}: {error}") from None
-
-    def _refuse_without_request(self) -> None:
+    def _parts(self, request: Request | None) -> Parts:
+        if request is not None:
+            return Parts(request)
         # A function that a view calls has none, either: its request would be an ambient one.
-        for template, placeholder in self._from_request:
-            raise ConfigurationError(
-                f"{placeholder.text} in the lock's name {template.text!r} needs a request, and {self._where} "
-                f"was not called as a view: pass the value as an argument, and write '<int:id>'. {HIDDEN}"
-            )
+        template, placeholder = self._from_request[0]
+        raise ConfigurationError(
+            f"{placeholder.text} in the lock's name {template.text!r} needs a request, and {self._where} "
+            f"was not called as a view: pass the value as an argument, and write '<int:id>'. {HIDDEN}"
+        )
 
     def _refuse_unknown(self) -> None:
         for template, placeholder in self._from_arguments:

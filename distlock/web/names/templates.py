@@ -42,28 +42,39 @@ class Placeholder:
         """Whether it looks into the request, and not at the arguments of the call."""
         return self.place.head != "argument"
 
-    def values(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterator[str]:
-        """What stands in the name for it: one text, or with ``[]`` one for each element.
+    def value(self, arguments: Mapping[str, object], parts: Parts | None) -> str:
+        """What stands in the name for it.
 
         Raises `Malformed` for what the client sent wrongly, `Unfit` for what the site itself gave.
         """
         try:
-            for value in self._found(arguments, parts):
-                if value is None:
-                    raise Malformed("is missing")
-                yield self.convert(value)
-        except Malformed as error:
-            raise Malformed(f"{self.text} {error}") from None
-        except Unfit as error:
-            if self.place.head == "json":
-                raise Malformed(f"{self.text} {error}") from None
-            raise
+            place = self.place
+            if place.head == "argument":
+                found = arguments[place.text]
+            else:
+                assert parts is not None  # `BoundNames.of_call` has seen to that.
+                found = next(iter(parts.values(place)))
+            if found is None:
+                raise Malformed("is missing")
+            return self.convert(found)
+        except (Malformed, Unfit) as error:
+            raise self._told(error) from None
 
-    def _found(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterable[object]:
-        if not self.in_request:
-            return (arguments[self.source],)
-        assert parts is not None  # `BoundNames.of_call` has seen to that.
-        return parts.values(self.place)
+    def values(self, parts: Parts) -> Iterator[str]:
+        """`value` for each element of the list that it goes through."""
+        try:
+            for found in parts.values(self.place):
+                if found is None:
+                    raise Malformed("is missing")
+                yield self.convert(found)
+        except (Malformed, Unfit) as error:
+            raise self._told(error) from None
+
+    def _told(self, error: Malformed | Unfit) -> Malformed | Unfit:
+        """*error*; the client's names the placeholder. What JSON has for a type is the client's, too."""
+        if isinstance(error, Malformed) or self.place.head == "json":
+            return Malformed(f"{self.text} {error}")
+        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +90,44 @@ class Template:
     def placeholders(self) -> Iterator[Placeholder]:
         return (part for part in self.parts if isinstance(part, Placeholder))
 
-    def names(self, arguments: Mapping[str, object], parts: Parts | None = None) -> Iterator[str]:
+    def names(self, arguments: Mapping[str, object], parts: Parts | None = None) -> Iterable[str]:
         """The name for these arguments and these parts of the request; of a cart, one for each element.
 
         Raises `Malformed` for client data that can't be a name, `ConfigurationError` for arguments of a type
         that the template can never take; the message has the template to write instead.
         """
-        rows = zip(*[self._column(part, arguments, parts) for part in self.parts], strict=False)
-        for row in rows if self.is_cart else itertools.islice(rows, 1):
+        if self.is_cart:
+            return self._cart(arguments, parts)
+        texts = []
+        for part in self.parts:
             try:
-                yield check_name("".join(row))
-            except InvalidName as error:
-                raise Malformed(str(error)) from None
+                texts.append(part if isinstance(part, str) else part.value(arguments, parts))
+            except Unfit as error:
+                raise self._unfit(part, arguments, error) from None
+        return (_checked("".join(texts)),)
 
-    def _column(
-        self, part: str | Placeholder, arguments: Mapping[str, object], parts: Parts | None
-    ) -> Iterator[str]:
-        if isinstance(part, str):
-            return itertools.repeat(part)
-        values = part.values(arguments, parts)
-        if part.place.each is not None:
-            return values
-        try:
-            return itertools.repeat(next(values))
-        except Unfit as error:
-            raise ConfigurationError(self._unfit(part, arguments, error)) from None
+    def _cart(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterator[str]:
+        assert parts is not None  # Arguments have no lists.
+        columns: list[Iterator[str]] = []
+        for part in self.parts:
+            if isinstance(part, Placeholder) and part.place.each is not None:
+                columns.append(part.values(parts))
+                continue
+            try:
+                text = part if isinstance(part, str) else part.value(arguments, parts)
+            except Unfit as error:
+                raise self._unfit(part, arguments, error) from None
+            columns.append(itertools.repeat(text))
+        for row in zip(*columns, strict=False):
+            yield _checked("".join(row))
 
-    def _unfit(self, placeholder: Placeholder, arguments: Mapping[str, object], error: Unfit) -> str:
+    def _unfit(
+        self, part: str | Placeholder, arguments: Mapping[str, object], error: Unfit
+    ) -> ConfigurationError:
+        assert isinstance(part, Placeholder)  # Text fits as it is.
+        return ConfigurationError(self._remedy(part, arguments, error))
+
+    def _remedy(self, placeholder: Placeholder, arguments: Mapping[str, object], error: Unfit) -> str:
         problem = f"{placeholder.text} in the lock's name {self.text!r} {error}."
         if placeholder.in_request:
             return f"{problem} The key of a user has to be an int, a UUID or text."
@@ -115,6 +137,13 @@ class Template:
             first = "int" if value.isdigit() else "slug"
             return f"{problem} {_over_text(self.text, placeholder.text, placeholder.source, first)}"
         return f"{problem} Pass its key, for example an int, as the argument {placeholder.source!r}."
+
+
+def _checked(name: str) -> str:
+    try:
+        return check_name(name)
+    except InvalidName as error:
+        raise Malformed(str(error)) from None
 
 
 def parse(text: str) -> Template:

@@ -56,7 +56,7 @@ def share_a_name(text: str) -> bool:
     seen: dict[str, tuple[str, ...]] = {}
     for row in itertools.product(*(VALUES[one.converter or ""] for one in placeholders)):
         arguments = dict(zip((one.source for one in placeholders), row, strict=True))
-        if seen.setdefault(next(template.names(arguments)), row) != row:
+        if seen.setdefault(next(iter(template.names(arguments))), row) != row:
             return True
     return False
 
