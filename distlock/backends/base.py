@@ -140,8 +140,8 @@ class Backend(Protocol):
         """Give *ask.token*'s hold a new block of numbers, above *number*; later holds get larger ones.
 
         It starts the lifetime anew, too. A hold that is above *number* already keeps its block, so a
-        repetition changes nothing. None if the hold is not ours. Raises `ConfigurationError` if it
-        can't count so far.
+        repetition changes nothing. None if the hold is not ours. Raises `ConfigurationError` if
+        the lock service can't count so far.
         """
 
     def locked(self, key: str) -> bool:

@@ -54,7 +54,7 @@ class Hold:
         self.grant: NameGrant | None = None
         #: Whose grant that is.
         self.waiter: Waiter | None = None
-        #: It is on its way back to the service.
+        #: It is on its way back to the lock service.
         self.returning = False
         #: Since when its present caller has it. With no caller the same limit counts from its beginning on.
         self.since = sent
@@ -76,13 +76,13 @@ class Hold:
         return fence
 
     def lift(self, first_number: int) -> None:
-        """The service has reserved another block, from *first_number* on."""
+        """The lock service has reserved another block, from *first_number* on."""
         self.lifted = True
         self.first_number = first_number
         self.used = 0
 
     def renew(self, sent: float, ttl: float) -> None:
-        """The service confirmed the hold in an answer to what was sent at *sent*."""
+        """The lock service confirmed the hold in an answer to what was sent at *sent*."""
         self.renewed = sent
         self.deadline = sent + ttl - margin(ttl) if ttl != math.inf else math.inf
 

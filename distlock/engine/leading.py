@@ -15,8 +15,8 @@ from distlock.engine.turns import Turns
 from distlock.errors import BackendUnavailable
 from distlock.reentrance import is_parked, refusal
 
-#: How much longer than the caller waits a call to the service may take, seconds: an answer that is under way
-#: is awaited, and a place in the queue is given up.
+#: How much longer than the caller waits a call to the lock service may take, seconds: an answer that is under
+#: way is awaited, and a place in the queue is given up.
 LAST_WORDS = 0.25
 
 
@@ -40,7 +40,7 @@ class Leading:
     def ask(
         self, waiter: Waiter, ttl: float, patient: bool, until: float
     ) -> Steps[Held | Queued | Busy | None]:
-        """The service's answer. None if it is too late for one, and the service has said to wait before."""
+        """The lock service's answer. None if it is too late for one, and it has said to wait before."""
         room = waiter.room
         told_to_wait = room.ask is not None
         mine = room.ask
@@ -80,7 +80,7 @@ class Leading:
         return answer
 
     def leave(self, waiter: Waiter, until: float) -> Steps[None]:
-        """Out of patience. Whether it was granted in the same moment is decided here, or by the service."""
+        """Out of patience. Whether it was granted just then is decided here, or by the lock service."""
         room = waiter.room
         with self._section.mutex:
             self._section.catch_up()
@@ -134,7 +134,7 @@ class Leading:
             self._keeper.retire(mine)
 
     def give_up(self, waiter: Waiter) -> None:
-        """Leave without a word to the service: what it knows of us is for the next in line, or the keeper."""
+        """Leave in silence: what the lock service knows of us is for the next in line, or the keeper."""
         room = waiter.room
         if waiter.leads and room.ask is not None and len(room.queue) == 1:
             self._keeper.retire(room.ask)

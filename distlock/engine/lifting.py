@@ -41,7 +41,7 @@ class Lifting:
         self._on_lifted = on_lifted
 
     def lift(self, grant: NameGrant, number: int) -> Steps[bool]:
-        """Lift *grant* above *number*, if the service says even now that the lock is its own. Else: False.
+        """Lift *grant* above *number*, if the lock service says that it still has the lock. Else False.
 
         The caller has had the fence row locked since it read *number* there. So the writer of *number* is
         no later holder: the lock has not passed on. Once for each hold: what overtakes it again is alive.

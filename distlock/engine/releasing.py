@@ -38,7 +38,7 @@ class Releasing:
         self._losses = losses
 
     def release(self, grant: NameGrant, until: float = math.inf) -> Steps[None]:
-        """Pass the hold on to the next waiter here, or give it back to the service.
+        """Pass the hold on to the next waiter here, or give it back to the lock service.
 
         *until*: the moment after which the caller leaves that to the keeper.
         """

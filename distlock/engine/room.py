@@ -45,14 +45,14 @@ class Waiter:
         self.grant: NameGrant | None = None
         #: Why the leader failed for all of us.
         self.failure: str | None = None
-        #: What it asks the service, or has asked it last.
+        #: What it asks the lock service, or has asked it last.
         self.call: Call | None = None
         #: It did not come through its gate in time: others went on.
         self.passed_over = False
 
     @property
     def is_calling(self) -> bool:
-        """Whether the service may still do what it is asked."""
+        """Whether the lock service may still do what it is asked."""
         return self.call is not None and not self.call.over
 
 
@@ -63,7 +63,7 @@ class Room:
         self.key = key
         self.name = name
         self.queue: deque[Waiter] = deque()
-        #: What the service may know of us while we wait. It outlives a leader, not a hold.
+        #: What the lock service may know of us while we wait. It outlives a leader, not a hold.
         self.ask: Ask | None = None
         #: There is a hold, or one is on its way back: nobody leads.
         self.busy = False
@@ -83,7 +83,7 @@ class Room:
         return next((hold for hold in self.holds if hold.ask.token == token), None)
 
     def wake_leader(self) -> None:
-        """It is worth asking the service again."""
+        """It is worth asking the lock service again."""
         if self.queue and self.queue[0].leads:
             self.queue[0].gate.wake()
 

@@ -27,7 +27,7 @@ class Turns:
         self._era = era
 
     def take(self, room: Room, ask: Ask, held: Held, sent: float) -> None:
-        """The service granted a hold: the leader gets the first grant of it."""
+        """The lock service granted a hold: the leader gets the first grant of it."""
         hold = Hold(room, ask, held.number, sent, held.ttl)
         if hold.deadline <= self._grantor.now():
             # The answer was longer under way than the lease: it is somebody else's by now.
@@ -66,13 +66,13 @@ class Turns:
         return True
 
     def send_back(self, hold: Hold) -> None:
-        """The hold is on its way to the service. The room stays busy, or we would queue behind ourselves."""
+        """The hold is on its way back. The room stays busy, or we would queue behind ourselves."""
         hold.returning = True
         hold.room.hold = None
         self._keeper.holds.discard(hold)
 
     def returned(self, hold: Hold, ours: bool | None) -> None:
-        """The hold is back at the service, or (*ours* is None) will be: the room is free."""
+        """The hold is back at the lock service, or (*ours* is None) will be: the room is free."""
         if not hold.returning:
             return
         if ours is None:
