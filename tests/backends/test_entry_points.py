@@ -12,6 +12,7 @@ import pytest
 
 import distlock
 from distlock.testing import conformance
+from distlock.testing.fixtures import engine_of
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import make_client
 
@@ -66,7 +67,7 @@ def test_its_scheme_connects(install: Install) -> None:
     module = install()
     locks = distlock.connect("etcd://localhost", dial_timeout=3)
     with locks.lock("product_1"):
-        assert type(locks._engine.backend).__module__ == module
+        assert type(engine_of(locks).backend).__module__ == module
     locks.close()
 
 
@@ -94,7 +95,7 @@ def test_its_options_are_checked(install: Install) -> None:
 def test_the_settings_of_a_site_find_it(install: Install, setting: object) -> None:
     module = install()
     client = make_client(read(setting)["default"])
-    assert type(client._engine.backend).__module__ == module
+    assert type(engine_of(client).backend).__module__ == module
     client.close()
 
 
@@ -120,7 +121,7 @@ def test_without_a_location_it_says_what_to_write(install: Install) -> None:
 def test_nobody_takes_a_scheme_of_ours(install: Install) -> None:
     module = install(scheme="memory")
     locks = distlock.connect("memory://x")
-    assert type(locks._engine.backend).__module__ != module
+    assert type(engine_of(locks).backend).__module__ != module
     locks.close()
 
 
