@@ -10,7 +10,7 @@ class DistlockConfig(AppConfig):
 
     def ready(self) -> None:
         # Importing registers them.
-        from django_distlock.checks import fences, settings_and_names  # noqa: F401
+        from django_distlock.checks import fences, guards, settings  # noqa: F401
         from django_distlock.conf import refuse_without_middleware
 
         # Servers run no checks, and the middleware that would notice is the very thing that is missing.

@@ -9,10 +9,10 @@ from distlock.web.decorator import UNSAFE_METHODS, explaining
 from distlock.web.decorator_line import told_here
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
-from django_distlock.guarding.classes import guard_class
 from django_distlock.guarding.functions import guard_function
-from django_distlock.guarding.viewclasses import is_api_view, view_class
-from django_distlock.guarding.views import guard_view
+from django_distlock.guarding.viewclasses import view_class
+from django_distlock.guarding.views import guard_class, guard_view
+from django_distlock.private import is_api_view
 
 P = ParamSpec("P")
 R = TypeVar("R")

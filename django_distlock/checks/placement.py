@@ -12,9 +12,8 @@ from asgiref.sync import iscoroutinefunction
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
 from distlock.web.overriding import passed_by as overridden
-from django_distlock.checks.hidden import hidden
+from django_distlock.checks.transactions import below_atomic, hidden_from_django, on_methods
 from django_distlock.guarding.advice import (
-    above_the_class,
     async_in_rest,
     async_in_transaction,
     below_api_view,
@@ -23,20 +22,23 @@ from django_distlock.guarding.advice import (
 from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.viewclasses import (
     TOO_EARLY,
+    answering,
     guards_below_api_view,
-    is_rest,
+    guards_on,
     methods_of,
     never_awaited,
+    on_method,
     refuse_own_dispatch,
     refuse_useless,
     refuse_useless_method,
     view_class,
 )
+from django_distlock.private import is_rest, opted_out
 from django_distlock.rules.routes import Route
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PlacedGuard:
     """One guard that requests for a route pass."""
 
     guarded: Guarded
@@ -46,23 +48,23 @@ class Found:
     direct: bool
 
 
-def guards_at(route: Route) -> Iterator[Found]:
+def guards_at(route: Route) -> Iterator[PlacedGuard]:
     """All guards that requests for *route* pass. Raises `ConfigurationError` for one that can never work."""
     view = route.pattern.callback
     cls = view_class(view)
     if cls is None:
         for guarded in guards_of(view):
-            yield Found(guarded, "", guarded.wrapper is view)
+            yield PlacedGuard(guarded, "", guarded.wrapper is view)
         return
     on_dispatch = guards_of(cls.dispatch)
     for guarded in guards_of(view):
         if guarded not in on_dispatch:
-            yield Found(guarded, "", guarded.wrapper is view)
-    for name in ("dispatch", *_answering(view, cls)):
+            yield PlacedGuard(guarded, "", guarded.wrapper is view)
+    for name in ("dispatch", *answering(view, cls)):
         function = getattr(cls, name)
         for guarded in guards_of(function):
-            yield Found(
-                _on_method(guarded, cls, name), name, name == "dispatch" or not _has_own(cls, "dispatch")
+            yield PlacedGuard(
+                on_method(guarded, cls, name), name, name == "dispatch" or not _has_own(cls, "dispatch")
             )
 
 
@@ -70,29 +72,30 @@ def misplaced(route: Route) -> Iterator[str]:
     """Guards at *route* that would be refused when they are first called, with the line to write."""
     view = route.pattern.callback
     cls = view_class(view)
-    around = [found for found in guards_at(route) if found.method in {"", "dispatch"}]
-    yield from hidden(route)
+    around = [placed for placed in guards_at(route) if placed.method in {"", "dispatch"}]
+    yield from below_atomic(route)
+    yield from hidden_from_django(route)
     if iscoroutinefunction(view):
-        for found in around:
-            if found.method == "" and not iscoroutinefunction(found.guarded.wrapper):
+        for placed in around:
+            if placed.method == "" and not iscoroutinefunction(placed.guarded.wrapper):
                 continue  # sync_to_async() stands around a guard of sync code, which opens its transactions.
-            every = EveryAlias(getattr(view, "_non_atomic_requests", ()))
-            yield from async_in_transaction(found.guarded, every, cls is not None)
+            every = EveryAlias(opted_out(view))
+            yield from async_in_transaction(placed.guarded, every, cls is not None)
     if cls is None:
         return
-    if never_awaited(cls, answering := _answering(view, cls)):
+    if never_awaited(cls, methods := answering(view, cls)):
         yield from (
             async_in_rest(guarded.told, cls)
-            for name in ("dispatch", *answering)
+            for name in ("dispatch", *methods)
             for guarded in guards_of(getattr(cls, name))
         )
         return
     yield from _useless(view, cls)
     if not around and not iscoroutinefunction(view):
         # Inside another guard they re-enter.
-        yield from _in_transaction(route, view, cls)
+        yield from on_methods(route)
     for name in TOO_EARLY:
-        for _, guarded in _guards_on(cls, name):
+        for _, guarded in guards_on(cls, name):
             yield too_early(guarded, cls)
     yield from map(below_api_view, guards_below_api_view(view))
 
@@ -103,8 +106,8 @@ def passed_by(route: Route) -> Iterator[str]:
     cls = view_class(view)
     if cls is None:
         return
-    present = {found.method for found in guards_at(route)}
-    for name in ("dispatch", *_answering(view, cls)):
+    present = {placed.method for placed in guards_at(route)}
+    for name in ("dispatch", *answering(view, cls)):
         if not present.isdisjoint({"", "dispatch", name}):
             continue
         for hiding, base, guarded in overridden(cls, name):
@@ -121,7 +124,7 @@ def reads_early(route: Route) -> Iterator[str]:
     if cls is None:
         return
     rest = is_rest(cls)
-    locked = [found.guarded for found in guards_at(route) if rest or found.method == "dispatch"]
+    locked = [placed.guarded for placed in guards_at(route) if rest or placed.method == "dispatch"]
     for name in ("setup", "initial") if rest else ("setup",):
         for guarded in locked[:1] if _has_own(cls, name) else ():
             line = "Read it in the method that answers" if rest else f"Write @{guarded.told} above the class"
@@ -132,65 +135,20 @@ def reads_early(route: Route) -> Iterator[str]:
             )
 
 
-def _answering(view: Any, cls: Any) -> dict[str, set[str]]:
-    """The methods of *cls* that may answer requests to *view*: name -> HTTP methods."""
-    actions: dict[str, str] = getattr(view, "actions", None) or {
-        method.lower(): method.lower() for method in methods_of(view) or ()
-    }
-    found: dict[str, set[str]] = {}
-    for method, name in actions.items():
-        if hasattr(cls, name):
-            found.setdefault(name, set()).add(method.upper())
-    return found
-
-
-def _on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
-    """*guarded* as it will be: `method_decorator` has tried its decorators on a dummy so far."""
-    if guarded.function.__module__ != "django.utils.decorators":
-        return guarded
-    settled = Guarded(getattr(cls, name), guarded.told)
-    settled.where = f"{cls.__module__}.{cls.__qualname__}.{name}"
-    return settled
-
-
-def _guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
-    """The guards on the method *name* of *cls* and of its bases, with the class that has it."""
-    for base in cls.__mro__:
-        if (function := vars(base).get(name)) is not None:
-            for guarded in guards_of(function):
-                yield base, _on_method(guarded, base, name)
-
-
 def _useless(view: Any, cls: Any) -> Iterator[str]:
     """Guards that are told to lock what never comes."""
-    for name, answers in {"dispatch": set[str](), **_answering(view, cls)}.items():
+    for name, answers in {"dispatch": set[str](), **answering(view, cls)}.items():
         for guarded in guards_of(getattr(cls, name)):
             try:
                 if name != "dispatch":
                     refuse_useless_method(guarded, answers)
                     continue
                 if is_rest(cls):
-                    refuse_own_dispatch(_on_method(guarded, cls, name), cls)
+                    refuse_own_dispatch(on_method(guarded, cls, name), cls)
                 if not hasattr(view, "actions"):
-                    refuse_useless(_on_method(guarded, cls, name), cls, methods_of(view), UNSAFE_METHODS)
+                    refuse_useless(on_method(guarded, cls, name), cls, methods_of(view), UNSAFE_METHODS)
             except ConfigurationError as error:
                 yield str(error)
-
-
-def _in_transaction(route: Route, view: Any, cls: Any) -> Iterator[str]:
-    """Guards on methods that are called inside the transaction that Django opens around the view."""
-    every: set[str] = getattr(view, "_non_atomic_requests", set())
-    opened = [] if isinstance(every, EveryAlias) else EveryAlias(every).atomic_requests()
-    for name, methods in {"dispatch": set[str](), **_answering(view, cls)}.items():
-        for _, guarded in _guards_on(cls, name) if opened else ():
-            on_action = hasattr(view, "actions") and name != "dispatch"
-            line = above_the_class(
-                guarded.told, cls, min(methods, default=""), route.name if on_action else None
-            )
-            yield (
-                f"{guarded.where} is called inside the transaction that ATOMIC_REQUESTS opens on the "
-                f"database {opened[0]!r}, and lets its lock go before COMMIT. {line}"
-            )
 
 
 def _has_own(cls: type, name: str) -> bool:

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from asgiref.sync import SyncToAsync, sync_to_async
+from asgiref.sync import sync_to_async
 
 from distlock.acquirer import Acquirer, AtEnd
 from distlock.engine.steps import Gate, NewGate, Park, Steps, TaskGate
@@ -17,9 +17,10 @@ from distlock.grant_wrapper import GrantWrapper
 from distlock.namespace import Namespace
 from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.web.nesting import block_waiting
-from django_distlock.clients.waits import request_threads, wait_for_us, watched
+from django_distlock.clients.waits import wait_for_us, watched
 from django_distlock.guarding.leftovers import give_up, refuse_early, refuse_left, roll_back
-from django_distlock.guarding.transactions import refuse_open
+from django_distlock.guarding.open_transactions import refuse_open
+from django_distlock.private import has_thread_of_its_own, request_threads
 
 
 class BlockAcquirer:
@@ -107,7 +108,7 @@ def _when_idle(
     Where the client goes away, what runs there goes on, and would be committed after the release. Work that
     waits for this very lock is not waited for: it would wait in vain, and so would we.
     """
-    if SyncToAsync.thread_sensitive_context.get(None) is None:
+    if not has_thread_of_its_own():
         return None  # Not in a request: all tasks share one thread.
     idle = asyncio.ensure_future(sync_to_async(look)())
     idle.add_done_callback(lambda _: gate.wake())

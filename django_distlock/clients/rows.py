@@ -16,7 +16,7 @@ from distlock.web.rows import RowLocks
 from django_distlock.clients.blocks import roll_back_left
 from django_distlock.guarding.fence import fenced
 from django_distlock.guarding.leftovers import refuse_failed
-from django_distlock.guarding.transactions import refuse_open
+from django_distlock.guarding.open_transactions import refuse_open
 
 _LINE = (
     "Write 'with locks.lock(…):' outside of every transaction: its block is one, committed at its end. "

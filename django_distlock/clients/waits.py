@@ -5,9 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-from asgiref.sync import AsyncToSync, SyncToAsync
 
 from distlock.acquirer import Acquirer
 from distlock.blocks import is_held_around
@@ -69,13 +66,3 @@ def wait_for_us(
         if is_held_around(wanted, some):
             return True
     return False
-
-
-def request_threads() -> list[int]:
-    """Where `sync_to_async` does the work of the running request: a thread, none before the first work."""
-    executor: Any = getattr(AsyncToSync.executors, "current", None)
-    if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
-        executor = SyncToAsync.context_to_thread_executor.get(request)
-    # They don't say it in public. Of another kind, which a server may give, no thread is known.
-    threads = [*getattr(executor, "_threads", ()), getattr(executor, "_work_thread", None)]
-    return [thread.ident for thread in threads if thread is not None and thread.ident is not None]

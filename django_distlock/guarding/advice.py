@@ -9,7 +9,8 @@ from typing import Any
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
-from django_distlock.guarding.transactions import ABOVE, EveryAlias
+from django_distlock.guarding.open_transactions import ABOVE
+from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.viewclasses import with_methods
 
 

@@ -19,12 +19,13 @@ from distlock.fence.passing import Begin
 from distlock.fence.row import RolledBack
 from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
+from django_distlock import private
 
 #: Passes the fence in the transaction that the first argument begins, waiting as long as the second says.
 Pass = Callable[[Begin, Callable[[], float]], object]
 
 
-class Later:
+class LaterTransactions:
     """The later transactions of *grant* on the database *using*. Of one thread, as its connection is."""
 
     def __init__(self, grant: Grant, using: str, pass_fence: Pass) -> None:
@@ -33,10 +34,8 @@ class Later:
         self._pass_fence = pass_fence
         self._connection: Any = connections[using]
         self._set_autocommit: Callable[..., None] = self._connection.set_autocommit
-        # A guard around this one may watch already.
-        self._outer: Any = vars(self._connection).get("set_autocommit")
-        #: Whether the first transaction is about to be committed, or was.
-        self._watching = False
+        #: Ends the watch. There is one when the first transaction is about to be committed, or was.
+        self._end_watch: Callable[[], None] | None = None
         self._passing = False
         self._looked = False
         self._ended: Exception | None = None
@@ -48,16 +47,12 @@ class Later:
             try:
                 yield
             finally:
-                if self._outer is not None:
-                    self._connection.set_autocommit = self._outer
-                elif self._watching:
-                    del self._connection.set_autocommit
+                if self._end_watch is not None:
+                    self._end_watch()
 
     def watch(self) -> None:
         """The first transaction has done its work: what begins from now on is a later one."""
-        self._watching = True
-        # Every outermost transaction begins and ends here, and no signal tells of it.
-        self._connection.set_autocommit = self._begin_or_end
+        self._end_watch = private.begin_and_end_by(self._connection, self._begin_or_end)
 
     def _begin_or_end(self, autocommit: bool, *arguments: Any, **words: Any) -> None:
         if autocommit:
@@ -81,20 +76,20 @@ class Later:
             self._passing = False
 
     def _execute(self, execute: Callable[..., Any], *arguments: Any) -> Any:
-        if self._watching and not self._passing and not self._connection.in_atomic_block:
+        if self._end_watch is not None and not self._passing and not self._connection.in_atomic_block:
             self._look()
         try:
             return execute(*arguments)
         except Exception as error:
             connection = self._connection
-            if self._watching and connection.in_atomic_block and connection.vendor == "mysql":
+            if self._end_watch is not None and connection.in_atomic_block and connection.vendor == "mysql":
                 self._note(error)
             raise
 
     def _note(self, error: Exception) -> None:
         if ends_transaction(error):
             # A view that catches that and goes on is in another transaction, which has passed no fence.
-            self._connection.needs_rollback = True
+            private.mark(self._connection)
             self._ended = error
 
     def _look(self) -> None:

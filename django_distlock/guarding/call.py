@@ -17,9 +17,11 @@ from django_distlock.conf import clients, warn_without_checks
 from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.leftovers import give_up_failed, refuse_left
 from django_distlock.guarding.observers import observer_for
+from django_distlock.guarding.placement import Standing
 from django_distlock.guarding.request import DjangoRequest
 from django_distlock.guarding.responses import answer_to, response_of
 from django_distlock.guarding.transactions import AsyncTransactions
+from django_distlock.private import makes_content_later
 
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
@@ -30,20 +32,34 @@ def run(
     guarded: Guarded,
     transactions: guard.Transactions,
     body: Callable[[], Any],
+    standing: Standing,
     args: Arguments,
     kwargs: Keywords,
-    request: Any = None,
 ) -> Any:
-    """Run *body* under the locks that the call with *args* and *kwargs* names. *request*: if it has one."""
+    """Run *body* under the locks that the call with *args* and *kwargs*, which is *standing*, names."""
     warn_without_checks()
-    parts = None if request is None else DjangoRequest(request)
-    told = guarded.told
+    request, told = standing.request, guarded.told
     terms = clients.terms(told)
-    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts)
+    names = guarded.names.of_call(
+        args,
+        kwargs,
+        terms.max_names,
+        request=None if request is None else DjangoRequest(request),
+        is_method=standing.is_method,
+    )
+
+    def finished() -> Any:
+        result = body()
+        if not isinstance(result, HttpResponseBase):
+            refuse_coroutine(guarded.where, result)
+        elif result.status_code >= 400:
+            give_up_failed()
+        return result
+
     return guard.run(
         terms.client,
         names,
-        lambda: _finished(guarded, body()),
+        finished,
         transactions,
         timeout=told.timeout,
         ttl=told.ttl,
@@ -56,20 +72,19 @@ def run(
 async def arun(
     guarded: Guarded,
     body: Callable[[], Awaitable[Any]],
+    standing: Standing,
     args: Arguments,
     kwargs: Keywords,
-    request: Any = None,
 ) -> Any:
     """`run`, for an async *body*."""
     warn_without_checks()
+    request, told = standing.request, guarded.told
     parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
-    told = guarded.told
     terms = clients.terms(told)
     if terms.fence is not None:
-        raise ConfigurationError(
-            async_with_fence(guarded, row_is_lock=clients.settings(told.alias).row_is_lock)
-        )
-    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts)
+        row_is_lock = clients.settings(told.alias).row_is_lock
+        raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
+    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
     transactions = await AsyncTransactions.look_around(guarded.where)
 
     async def finished() -> Any:
@@ -100,15 +115,7 @@ def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
     return response_of(answer, request)
 
 
-def look_over(guarded: Guarded, response: Any) -> Any:
-    """Warn if code of the site makes the content of *response* later. Gives it back."""
-    if getattr(response, "streaming", False) and getattr(response, "file_to_stream", None) is None:
+def warn_if_made_later(guarded: Guarded, response: Any) -> None:
+    """Warn if code of the site makes the content of *response* when the lock is released."""
+    if makes_content_later(response):
         warn_of_stream(guarded.where)
-    return response
-
-
-def _finished(guarded: Guarded, result: Any) -> Any:
-    refuse_coroutine(guarded.where, result)
-    if isinstance(result, HttpResponseBase) and result.status_code >= 400:
-        give_up_failed()
-    return result

@@ -17,15 +17,16 @@ from distlock.fence.row import RolledBack
 from distlock.fence.trouble import ends_transaction
 from distlock.fence.unused import unless_unused
 from distlock.grant import Grant
-from django_distlock.guarding.after_commit import Later
+from django_distlock import private
+from django_distlock.guarding.after_commit import LaterTransactions
 
 
 @contextmanager
 def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None]:
     """A transaction of the database *using* that is committed only if no later grant's was.
 
-    So are those that begin in its ``on_commit`` hooks: see `Later`. *left*: seconds that may be waited for
-    those of earlier grants. Raises `LockLost`, `LockTimeout`.
+    So are those that begin in its ``on_commit`` hooks: see `LaterTransactions`. *left*: seconds that may be
+    waited for those of earlier grants. Raises `LockLost`, `LockTimeout`.
     """
 
     def begin() -> AbstractContextManager[object]:
@@ -35,7 +36,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
     def again(begin: Begin, left: Callable[[], float]) -> object:
         return begin_fenced(begin, _Connection(using), grant, left, make_table(using), again=True)
 
-    later = Later(grant, using, again)
+    later = LaterTransactions(grant, using, again)
     with (
         later.watched(),
         begin_fenced(begin, _Connection(using), grant, left, make_table(using)),
@@ -52,7 +53,7 @@ def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
 
     def goes_on() -> bool:
         # A hook's own transaction may rely on what was read in this one.
-        return bool(connection.needs_rollback or connection.run_on_commit)
+        return private.is_marked(connection) or private.has_commit_hooks(connection)
 
     with unless_unused(_Connection(using), grant, goes_on):
         yield
@@ -77,7 +78,7 @@ def _undivided(grant: Grant, using: str) -> Iterator[None]:
         except Exception as error:
             if ends_transaction(error):
                 ended.append(error)
-                connection.needs_rollback = True
+                private.mark(connection)
             raise
 
     with connection.execute_wrapper(watch):

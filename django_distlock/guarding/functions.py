@@ -12,16 +12,11 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
 from distlock.web.names.sources import where_of
 from django_distlock.guarding.advice import async_in_transaction
-from django_distlock.guarding.call import Arguments, Keywords, arun, look_over, respond, run
-from django_distlock.guarding.placement import Standing, bound_method, is_method
-from django_distlock.guarding.transactions import (
-    EveryAlias,
-    NoTransactions,
-    Opened,
-    ViewTransactions,
-    take_over,
-)
+from django_distlock.guarding.call import Arguments, Keywords, arun, respond, run, warn_if_made_later
+from django_distlock.guarding.placement import Standing, bound_method
+from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
 from django_distlock.guarding.viewclasses import view_class
+from django_distlock.private import is_ninja_operation
 
 
 def guard_function(
@@ -32,7 +27,7 @@ def guard_function(
     when: When | None = None,
 ) -> Callable[..., Any]:
     """*function*, guarded. *methods*: what is locked where *told* does not say; None: every HTTP method."""
-    if hasattr(function, "_ninja_operation"):
+    if is_ninja_operation(function):
         raise ConfigurationError(
             f"@{told} stands above the decorator of django-ninja on {where_of(function)}, so that requests "
             "go past it: write it below."
@@ -42,31 +37,28 @@ def guard_function(
 
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     """What stands in the place of *function*, and is found as the guard."""
-    takes_self = is_method(guarded.function)
-    # Names are made of what the caller gives, and that is not the method's own first argument.
-    caller_sees: Callable[..., Any] | None = None
+    owner: object = None
     if (bound := bound_method(guarded.function)) is not None:
-        caller_sees, owner = bound, type(bound.func.__self__)
-        guarded.where = f"{owner.__module__}.{owner.__qualname__}.{bound.func.__name__}"
-    elif takes_self:
-        caller_sees = functools.update_wrapper(functools.partial(guarded.function, None), guarded.function)
-    if caller_sees is not None:
-        guarded.names = guarded.told.names.bind(caller_sees)
+        owner = bound.func.__self__
+        guarded.where = f"{type(owner).__module__}.{type(owner).__qualname__}.{bound.func.__name__}"
+        # Its caller does not give the method's own first argument.
+        guarded.names = guarded.told.names.bind(bound)
 
     if iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            standing = Standing.of(guarded, args, kwargs, takes_self=takes_self)
+            standing = Standing.of(guarded, owner, args, kwargs)
             return await _acall(guarded, every, standing, args, kwargs)
 
     else:
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            standing = Standing.of(guarded, args, kwargs, takes_self=takes_self)
-            call = _acall if standing.is_async else _call
-            return call(guarded, every, standing, args, kwargs)
+            standing = Standing.of(guarded, owner, args, kwargs)
+            if standing.kind == "dispatch" and standing.is_async:
+                return _acall(guarded, every, standing, args, kwargs)
+            return _call(guarded, every, standing, args, kwargs)
 
     every = take_over(wrapper, function)
     guarded.mark(wrapper)
@@ -74,68 +66,61 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Arguments, kwargs: Keywords) -> Any:
-    def body() -> Any:
-        return guarded.function(*args, **kwargs)
-
-    given, request = standing.args, standing.request
-    transactions = _transactions(guarded, every, standing)
+    body = functools.partial(guarded.function, *args, **kwargs)
+    ours: EveryAlias | None = None
+    if standing.kind in {"view", "dispatch"}:
+        ours = every if standing.view is None else standing.opted_out(every)
+    line = functools.partial(standing.line, guarded)
+    transactions = SyncTransactions(guarded.where, ours, guarded.function, line)
     if standing.kind == "function":
-        return run(guarded, transactions, body, given, kwargs, request)
+        return run(guarded, transactions, body, standing, args, kwargs)
     if standing.kind == "dispatch" and standing.is_rest:
         from django_distlock.guarding import rest
 
         return rest.run_dispatch(guarded, transactions, body, standing)
-    if not _locks(guarded, standing, kwargs):
+    if not _locks(guarded, standing, args, kwargs):
         with transactions.unlocked():
             return body()
-    if standing.is_rest:
+    if standing.view is not None and standing.is_rest:
         from django_distlock.guarding import rest
 
         with rest.refusing(guarded, standing.view):
-            return run(guarded, transactions, body, given, kwargs, request)
+            return run(guarded, transactions, body, standing, args, kwargs)
     try:
-        response = run(guarded, transactions, body, given, kwargs, request)
+        response = run(guarded, transactions, body, standing, args, kwargs)
     except LockError as error:
-        return respond(guarded, error, request)
-    return look_over(guarded, response)
+        return respond(guarded, error, standing.request)
+    if getattr(response, "streaming", False):
+        warn_if_made_later(guarded, response)
+    return response
 
 
 async def _acall(
     guarded: Guarded, every: EveryAlias, standing: Standing, args: Arguments, kwargs: Keywords
 ) -> Any:
-    async def body() -> Any:
-        return await guarded.function(*args, **kwargs)
-
-    given, request = standing.args, standing.request
+    body = functools.partial(guarded.function, *args, **kwargs)
     if standing.kind == "function":
-        return await arun(guarded, body, given, kwargs, request)
+        return await arun(guarded, body, standing, args, kwargs)
     if standing.kind != "handler":
         on_class = view_class(guarded.wrapper) is not None or standing.view is not None
         for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):
             raise ConfigurationError(problem)
-    if not _locks(guarded, standing, kwargs):
+    if not _locks(guarded, standing, args, kwargs):
         return await body()
     try:
-        response = await arun(guarded, body, given, kwargs, request)
+        response = await arun(guarded, body, standing, args, kwargs)
     except LockError as error:
-        return respond(guarded, error, request)
-    return look_over(guarded, response)
+        return respond(guarded, error, standing.request)
+    if getattr(response, "streaming", False):
+        warn_if_made_later(guarded, response)
+    return response
 
 
-def _transactions(guarded: Guarded, every: EveryAlias, standing: Standing) -> Opened:
-    def line() -> str:
-        return standing.line(guarded)
-
-    if standing.kind in {"function", "handler"}:
-        return NoTransactions(guarded.where, line)
-    return ViewTransactions(standing.opted_out(every), guarded.where, guarded.function, line)
-
-
-def _locks(guarded: Guarded, standing: Standing, kwargs: Keywords) -> bool:
+def _locks(guarded: Guarded, standing: Standing, args: Arguments, kwargs: Keywords) -> bool:
     """Whether this request is locked."""
     methods = guarded.methods
     if methods is None and standing.kind == "dispatch":
         methods = UNSAFE_METHODS
     if methods is not None and standing.request.method not in methods:
         return False
-    return guarded.when is None or bool(guarded.when(*standing.args, **kwargs))
+    return guarded.when is None or bool(guarded.when(*args[standing.is_method :], **kwargs))

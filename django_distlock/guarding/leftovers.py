@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from distlock.errors import ConfigurationError
 from distlock.fence.trouble import is_failed
+from django_distlock import private
 
 
-@contextmanager
-def rolling_back(names: Sequence[str]) -> Iterator[None]:
-    """Roll back what the block has left open, and raise `ConfigurationError` then if it raised nothing."""
-    try:
-        yield
-    except BaseException:
-        roll_back()
-        raise
-    refuse_left(names, roll_back())
+def left_open(names: Sequence[str], alias: str) -> ConfigurationError:
+    """The error for a transaction of the database *alias* that code under the lock of *names* left open."""
+    shown = ", ".join(map(repr, names))
+    return ConfigurationError(
+        f"What ran under the lock {shown} left a transaction of the database {alias!r} open: it is "
+        "rolled back, for its COMMIT would come after the release. Write 'with transaction.atomic():'."
+    )
 
 
 def refuse_left(names: Sequence[str], alias: str | None) -> None:
-    """Raise `ConfigurationError` if a transaction of the database *alias* was left open."""
+    """Raise `left_open` if a transaction of the database *alias* was left open."""
     if alias is not None:
-        shown = ", ".join(map(repr, names))
-        raise ConfigurationError(
-            f"What ran under the lock {shown} left a transaction of the database {alias!r} open: it is "
-            "rolled back, for its COMMIT would come after the release. Write 'with transaction.atomic():'."
-        )
+        raise left_open(names, alias)
 
 
 def refuse_early(names: Sequence[str], alias: str | None) -> None:
@@ -49,7 +43,7 @@ def refuse_early(names: Sequence[str], alias: str | None) -> None:
 def refuse_closed(aliases: Sequence[str]) -> None:
     """Raise `ConfigurationError` if a transaction of *aliases* has lost its connection: it is rolled back."""
     for alias in aliases:
-        if connections[alias].closed_in_transaction:
+        if private.was_closed_inside(connections[alias]):
             raise ConfigurationError(
                 f"The view closed its connection to the database {alias!r} inside its transaction, so that "
                 "nothing of it is committed: leave connection.close() and connections.close_all() out."
@@ -63,7 +57,7 @@ def refuse_failed(aliases: Sequence[str]) -> None:
     """
     for alias in aliases:
         connection: Any = connections[alias]
-        if _has_failed(connection) and not connection.needs_rollback:
+        if _has_failed(connection) and not private.is_marked(connection):
             using = "" if alias == DEFAULT_DB_ALIAS else f", using={alias!r}"
             raise ConfigurationError(
                 f"What ran under the lock has caught an error of the database {alias!r} inside its "
@@ -77,7 +71,7 @@ def give_up_failed() -> None:
     """For an answer that tells of an error: what the database has rolled back was meant to be."""
     for connection in connections.all(initialized_only=True):
         if _has_failed(connection):
-            connection.needs_rollback = True
+            private.mark(connection)
 
 
 def _has_failed(connection: Any) -> bool:
@@ -86,9 +80,12 @@ def _has_failed(connection: Any) -> bool:
 
 def roll_back() -> str | None:
     """Roll back what is open in this thread. Gives the first database that had a transaction."""
-    every = connections.all(initialized_only=True)
-    found = [connection.alias for connection in every if _end(connection)]
-    return found[0] if found else None
+    first: str | None = None
+    for connection in connections.all(initialized_only=True):
+        # Most often there is nothing to end.
+        if (connection.in_atomic_block or not connection.autocommit) and _end(connection):
+            first = first or connection.alias
+    return first
 
 
 def give_up() -> str | None:
@@ -97,29 +94,12 @@ def give_up() -> str | None:
     They are rolled back at their end, and nothing more is written in them.
     """
     every = connections.all(initialized_only=True)
-    found = [connection.alias for connection in every if _mark(connection) or _end(connection)]
+    found = [connection.alias for connection in every if private.mark_blocks(connection) or _end(connection)]
     return found[0] if found else None
 
 
-def _mark(connection: Any) -> bool:
-    blocks = connection.atomic_blocks
-    if not blocks or blocks[-1]._from_testcase or not connection.commit_on_exit:
-        return False
-    # One that has no savepoint passes the mark on to the block around it: the outermost one is rolled back.
-    inner = sum(not block._from_testcase for block in blocks) - 1
-    savepoints = connection.savepoint_ids
-    savepoints[len(savepoints) - inner :] = [None] * inner
-    connection.needs_rollback = True
-    return True
-
-
 def _end(connection: Any) -> bool:
-    found = False
-    # Those of `TestCase` stay. Django's own test for durable blocks; the stubs don't know the attribute.
-    blocks: list[Any] = connection.atomic_blocks
-    while blocks and not blocks[-1]._from_testcase:
-        found = True
-        blocks[-1].__exit__(ConfigurationError, ConfigurationError(), None)
+    found = private.end_blocks(connection, ConfigurationError())
     opened = connection.connection is not None and not connection.in_atomic_block
     if opened and not connection.autocommit and connection.settings_dict["AUTOCOMMIT"]:
         found = True

@@ -12,7 +12,8 @@ from distlock.web.observer import Observer, Signals, together
 from distlock.web.timing import Stopwatch, add_header
 from django_distlock import conf
 from django_distlock.guarding.placement import bound_method
-from django_distlock.guarding.viewclasses import is_api_view, view_class
+from django_distlock.guarding.viewclasses import view_class
+from django_distlock.private import django_request, is_api_view
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 
 #: Where a rule's wrapper keeps the view that it stands around: the site knows no other.
@@ -38,8 +39,12 @@ def observer_for(guarded: Guarded, request: Any) -> Observer | None:
 
     *request*: Django's, or that of REST framework around it; None for a plain function.
     """
-    request = getattr(request, "_request", request)
-    return together(_signals(guarded, request), _stopwatch(request))
+    heard = lock_acquired.receivers or lock_refused.receivers or lock_released.receivers
+    timed = request is not None and conf.server_timing()
+    if not heard and not timed:
+        return None
+    request = None if request is None else django_request(request)
+    return together(_signals(guarded, request) if heard else None, _stopwatch(request) if timed else None)
 
 
 def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
@@ -47,17 +52,14 @@ def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
     add_header(getattr(request, _STOPWATCHES, ()), response.headers)
 
 
-def _signals(guarded: Guarded, request: HttpRequest | None) -> Observer | None:
+def _signals(guarded: Guarded, request: HttpRequest | None) -> Observer:
+    sender = sender_of(guarded)
     signals = (lock_acquired, lock_refused, lock_released)
-    if not any(signal.receivers for signal in signals):
-        return None
-    sends = (partial(signal.send_robust, sender_of(guarded)) for signal in signals)
+    sends = (partial(signal.send_robust, sender) for signal in signals)
     return Signals(*sends, where=guarded.where, alias=guarded.told.alias, request=request)
 
 
-def _stopwatch(request: HttpRequest | None) -> Observer | None:
-    if request is None or not conf.server_timing():
-        return None
+def _stopwatch(request: HttpRequest | None) -> Observer:
     stopwatch = Stopwatch()
     request.__dict__.setdefault(_STOPWATCHES, []).append(stopwatch)
     return stopwatch

@@ -10,7 +10,7 @@ from distlock.grant import Grant
 from distlock.web.own_transactions import refuse_unfit, time_left
 from django_distlock.guarding.fence import database_of, fenced
 from django_distlock.guarding.leftovers import refuse_failed
-from django_distlock.guarding.transactions import find_open
+from django_distlock.guarding.open_transactions import find_open
 
 
 @contextmanager

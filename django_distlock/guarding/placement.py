@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Literal
 
 from django.http import HttpRequest
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, chain, guards_of
+from distlock.web.decorator import UNSAFE_METHODS, Guarded, chain, guards_of, outermost
 from django_distlock.guarding.advice import (
     above_the_class,
     around_everything,
@@ -25,12 +25,14 @@ from django_distlock.guarding.viewclasses import (
     TOO_EARLY,
     guards_below_api_view,
     handlers,
-    is_rest,
     methods_of_view,
     never_awaited,
     refuse_useless,
     refuse_useless_method,
 )
+from django_distlock.private import django_request, is_bound_by_method_decorator, is_rest, opted_out
+
+_METHODS: tuple[type[Any], ...] = (FunctionType, classmethod, functools.partialmethod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,39 +40,48 @@ class Standing:
     """What one call of a guarded function is."""
 
     kind: Literal["function", "view", "dispatch", "handler"]
-    #: The call's arguments, without the ``self`` of a method.
-    args: tuple[Any, ...]
     #: Django's, or that of REST framework around it; None for a function that gets none.
     request: Any = None
     view: View | None = None
+    #: Whether the first of the call's arguments is the ``self`` or ``cls`` of a method.
+    is_method: bool = False
 
     @classmethod
     def of(
-        cls, guarded: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, takes_self: bool
+        cls, guarded: Guarded, owner: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Standing:
-        """Raises `ConfigurationError` where the guard stands too far inside, or could never lock."""
-        function = guarded.function
-        owner, given = (args[0], args[1:]) if takes_self and args else (_owner(function), args)
-        first = given[0] if given else kwargs.get("request")
+        """Raises `ConfigurationError` where the guard stands too far inside, or could never lock.
+
+        *owner*: whose method the function is, if it is bound to that already.
+        """
+        first = args[0] if args else kwargs.get("request")
+        if isinstance(first, HttpRequest) and owner is None:
+            if _is_the_view(guarded, first, None):
+                return cls("view", first)
+            guarded.refuse_methods()
+            return cls("function", first)
+        is_method = owner is None and bool(args) and _is_method_of(guarded, args)
+        if is_method:
+            owner, first = first, args[1] if len(args) > 1 else kwargs.get("request")
         request = first if is_request(first) else None
         if request is not None and isinstance(owner, View):
-            name = getattr(function, "__name__", "")
+            name = getattr(guarded.function, "__name__", "")
             if name in TOO_EARLY:
                 raise ConfigurationError(too_early(guarded, type(owner)))
             if name == "dispatch":
                 if never_awaited(type(owner), handlers(owner)):
                     raise ConfigurationError(async_in_rest(guarded.told, type(owner)))
                 refuse_useless(guarded, type(owner), methods_of_view(owner), UNSAFE_METHODS)
-                return cls("dispatch", given, request, owner)
+                return cls("dispatch", request, owner, is_method)
             if name in handlers(owner):
                 refuse_useless_method(guarded, handlers(owner)[name])
-                return cls("handler", given, request, owner)
+                return cls("handler", request, owner, is_method)
         elif request is not None and _is_the_view(guarded, request, owner):
             if not isinstance(request, HttpRequest):
                 raise ConfigurationError(below_api_view(guarded))
-            return cls("view", given, request)
+            return cls("view", request, None, is_method)
         guarded.refuse_methods()
-        return cls("function", given, request)
+        return cls("function", request, None, is_method)
 
     def line(self, guarded: Guarded) -> str:
         """What to write where a transaction is open before the lock."""
@@ -90,38 +101,43 @@ class Standing:
     @property
     def is_async(self) -> bool:
         """Whether a function that is no ``async def`` gives a coroutine, as `View.dispatch` may."""
-        return self.kind == "dispatch" and self.view is not None and self.view.view_is_async
+        return self.view is not None and self.view.view_is_async
 
     def opted_out(self, every: EveryAlias) -> EveryAlias:
         """*every*, with what the site opted out for the class: `method_decorator` does not hand it down."""
         if self.view is None:
             return every
-        return EveryAlias({*every, *getattr(type(self.view).dispatch, "_non_atomic_requests", ())})
+        return EveryAlias({*every, *opted_out(type(self.view).dispatch)})
 
 
 def is_request(value: object) -> bool:
     """Whether *value* is Django's request, or that of REST framework around it."""
-    return isinstance(value, HttpRequest) or isinstance(getattr(value, "_request", None), HttpRequest)
-
-
-def is_method(function: Callable[..., Any]) -> bool:
-    """Whether *function* is written as a method: its first argument is not the caller's."""
-    if bound_method(function) is not None:
-        return False
-    return next(iter(inspect.signature(function).parameters), "") in {"self", "cls"}
+    return isinstance(value, HttpRequest) or isinstance(django_request(value), HttpRequest)
 
 
 def bound_method(function: Callable[..., Any]) -> Any:
     """What `method_decorator` makes of a method, for each call, if *function* wraps that."""
-    for one in chain(function):
-        if isinstance(one, functools.partial) and inspect.ismethod(one.func):
-            return one
-    return None
+    return next(filter(is_bound_by_method_decorator, chain(function)), None)
 
 
-def _owner(function: Callable[..., Any]) -> object:
-    bound = bound_method(function)
-    return None if bound is None else bound.func.__self__
+def _is_method_of(guarded: Guarded, args: tuple[Any, ...]) -> bool:
+    """Whether the first of *args*, with which *guarded* is called, is its ``self`` or ``cls``."""
+    first = args[0]
+    if isinstance(first, View) and len(args) > 1 and is_request(args[1]):
+        # Also where a decorator that does not say what it wraps stands above the guard.
+        return True
+    return _has_method(first if isinstance(first, type) else type(first), guarded)
+
+
+@functools.lru_cache(maxsize=1000)
+def _has_method(cls: Any, guarded: Guarded) -> bool:
+    """Whether *guarded* is a method of *cls*, under whatever name."""
+    return any(
+        guarded in guards_of(member)
+        for base in cls.__mro__
+        for member in vars(base).values()
+        if isinstance(member, _METHODS)
+    )
 
 
 def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
@@ -133,4 +149,6 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     match = getattr(request, "resolver_match", None)
     if match is None:
         return owner is None
+    if outermost(match.func) is guarded:
+        return True
     return guarded in guards_of(match.func) or guarded in guards_below_api_view(match.func)

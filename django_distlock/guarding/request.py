@@ -12,6 +12,7 @@ from django.http.multipartparser import MultiPartParserError
 from distlock.errors import ConfigurationError
 from distlock.web.names.converters import Malformed
 from distlock.web.names.sources import BoundNames
+from django_distlock.private import django_request
 
 
 def keep_body(request: HttpRequest, names: BoundNames) -> None:
@@ -25,7 +26,7 @@ class DjangoRequest:
 
     def __init__(self, request: Any) -> None:
         self._outer = request
-        self._request: HttpRequest = getattr(request, "_request", request)
+        self._request = request if isinstance(request, HttpRequest) else django_request(request)
         self._user: Any = None
 
     async def prepare(self, names: BoundNames) -> DjangoRequest:

@@ -20,21 +20,18 @@ from distlock.web.answers import Answer
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
 from django_distlock.guarding.advice import async_in_rest
 from django_distlock.guarding.call import run
-from django_distlock.guarding.classes import guarded_callback
 from django_distlock.guarding.placement import Standing
 from django_distlock.guarding.request import keep_body
 from django_distlock.guarding.responses import answer_to
-from django_distlock.guarding.transactions import Opened, ViewTransactions, take_over
-from django_distlock.guarding.viewclasses import refuse_own_dispatch, view_class
+from django_distlock.guarding.transactions import SyncTransactions, take_over
+from django_distlock.guarding.viewclasses import guarded_callback, refuse_own_dispatch, view_class
+from django_distlock.private import call_handler_through, dispatch_through, handle_exceptions_by
 
 #: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
 _GUARDS = "_distlock_guards"
 
 #: What marks a view whose handler is guarded.
 _GUARDED = "_distlock_guarded"
-
-#: What marks a dispatch that looks for them.
-_LOOKS = "_distlock_looks"
 
 
 class Refused(APIException):  # type: ignore[misc]  # REST framework has no types
@@ -99,14 +96,16 @@ def guard_callback(
                 around.remove((guarded, of_handler))
 
     every = take_over(wrapper, callback)
-    transactions = ViewTransactions(every, guarded.where, callback)
-    of_handler = ViewTransactions(every, guarded.where)
+    transactions = SyncTransactions(guarded.where, every, callback)
+    of_handler = SyncTransactions(guarded.where, every)
     guarded.mark(wrapper)
-    _let_dispatch_look(cls)
+    dispatch_through(cls, _guard_dispatch)
     return wrapper
 
 
-def run_dispatch(guarded: Guarded, transactions: Opened, body: Callable[[], Any], standing: Standing) -> Any:
+def run_dispatch(
+    guarded: Guarded, transactions: SyncTransactions, body: Callable[[], Any], standing: Standing
+) -> Any:
     """Run *body*, the dispatch of a view that is guarded there."""
     if standing.request.method not in (guarded.methods or UNSAFE_METHODS):
         if hasattr(standing.view, _GUARDED):
@@ -114,30 +113,28 @@ def run_dispatch(guarded: Guarded, transactions: Opened, body: Callable[[], Any]
         with transactions.unlocked():
             return body()
     refuse_own_dispatch(guarded, type(standing.view))
-    _guard_handler(standing.view, standing.request, guarded, transactions)
+    _guard_handler(standing.view, standing.request, guarded, transactions, standing.is_method)
     return body()
 
 
-def _let_dispatch_look(cls: Any) -> None:
-    """Let the dispatch of *cls* guard the handlers for which its requests carry a guard."""
-    inner = cls.__dict__.get("dispatch")
-    if hasattr(inner, _LOOKS):
-        return
-    inner = cls.dispatch
-
-    @functools.wraps(inner)
-    def dispatch(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        guards = request.__dict__.get(_GUARDS, [])
-        while guards:
-            _guard_handler(self, request, *guards.pop())
-        return inner(self, request, *args, **kwargs)
-
-    setattr(dispatch, _LOOKS, True)
-    cls.dispatch = dispatch
+def _guard_dispatch(view: Any, request: HttpRequest) -> None:
+    """Guard the handler of *view*, where *request* carries guards for it."""
+    guards = request.__dict__.get(_GUARDS, [])
+    while guards:
+        _guard_handler(view, request, *guards.pop())
 
 
-def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactions: Opened) -> None:
-    """Let *view*, which serves this *request* only, take the lock when its handler is called."""
+def _guard_handler(
+    view: Any,
+    request: HttpRequest,
+    guarded: Guarded,
+    transactions: SyncTransactions,
+    is_method: bool = False,
+) -> None:
+    """Let *view*, which serves this *request* only, take the lock when its handler is called.
+
+    *is_method*: the guard stands on a method of *view*, whose first argument is that.
+    """
     handle = view.handle_exception
     unhandled: list[Exception] = []
 
@@ -149,7 +146,7 @@ def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactio
             return handle(error)
 
     # Also where nobody answers the method.
-    view.handle_exception = handle_exception
+    handle_exceptions_by(view, handle_exception)
     name = (request.method or "").lower()
     handler = getattr(view, name, None)
     if name not in view.http_method_names or handler is None:
@@ -183,9 +180,11 @@ def _guard_handler(view: Any, request: HttpRequest, guarded: Guarded, transactio
                     return body()
             return body()
         with refusing(guarded, view):
-            return run(guarded, transactions, body, given, kwargs, rest_request)
+            standing = Standing("handler", rest_request, view, is_method)
+            seen = (view, *given) if is_method else given
+            return run(guarded, transactions, body, standing, seen, kwargs)
 
-    setattr(view, name, guarded_handler)
+    call_handler_through(view, name, guarded_handler)
 
 
 @contextmanager

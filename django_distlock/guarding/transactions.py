@@ -12,7 +12,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -21,18 +20,12 @@ from django.db import connections, transaction
 from distlock.engine.steps import TaskGate
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
-from distlock.web.caller import this_code
 from django_distlock.clients.pooled import give_back
 from django_distlock.clients.waits import wait_for_us, watched
 from django_distlock.guarding.fence import fenced, leaving_no_unused_row
-from django_distlock.guarding.leftovers import refuse_closed, refuse_failed, roll_back, rolling_back
-
-#: What to write where a transaction is open before the lock.
-ABOVE = (
-    "Write @distributed_lock above whatever opens it, transaction.atomic or a decorator of your own, on the "
-    "view itself and not on a function or method that it calls; for a class-based view above the class. "
-    "Decorators between it and the URL need functools.wraps."
-)
+from django_distlock.guarding.leftovers import left_open, refuse_closed, refuse_failed, roll_back
+from django_distlock.guarding.open_transactions import Open, find_open
+from django_distlock.private import opt_out, opted_out
 
 
 class EveryAlias(set[str]):
@@ -50,37 +43,49 @@ class EveryAlias(set[str]):
 
     def atomic_requests(self) -> list[str]:
         """The databases that Django would have opened a transaction on."""
-        return [
-            alias
-            for alias, settings in connections.settings.items()
-            if settings["ATOMIC_REQUESTS"] and not self.opted_out(alias)
-        ]
+        found: list[str] = []
+        for alias, settings in connections.settings.items():
+            if settings["ATOMIC_REQUESTS"] and not self.opted_out(alias):
+                found.append(alias)  # each request comes here
+        return found
 
 
 def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAlias:
     """Mark *wrapper* so that Django leaves the transactions of *view* to us."""
-    every: set[str] = getattr(view, "_non_atomic_requests", set())
+    every = opted_out(view)
     if not isinstance(every, EveryAlias):
         # `wraps` has copied the very set of the view: `add` on it must not reach the view's other users.
         every = EveryAlias(every)
-    wrapper._non_atomic_requests = every  # type: ignore[attr-defined]
+    opt_out(wrapper, every)
     return every
 
 
-class ViewTransactions:
-    """The transactions of a view: those that Django would have opened."""
+def opened_around(view: Callable[..., Any]) -> list[str]:
+    """The databases on which Django opens a transaction around *view*."""
+    out = opted_out(view)
+    return [] if isinstance(out, EveryAlias) else EveryAlias(out).atomic_requests()
+
+
+class SyncTransactions:
+    """The transactions of one call that is not async: those that Django would have opened around a view.
+
+    A plain function has none: it opens its own, and commits them before it returns. A fenced one is ours.
+    """
 
     def __init__(
         self,
-        every: EveryAlias,
         where: str,
+        every: EveryAlias | None = None,
         inner: Callable[..., Any] | None = None,
         line: Callable[[], str] = str,
     ) -> None:
-        """*inner*: what is guarded, if it was a view by itself. *line* says what to write if one is open."""
-        self._every = every
+        """*every*: of a view. *inner*: what is guarded, if it was a view by itself.
+
+        *line* says what to write where somebody else has opened one.
+        """
         self._where = where
-        self._inner = getattr(inner, "_non_atomic_requests", ())
+        self._every = every
+        self._inner = inner
         self._line = line
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
@@ -90,43 +95,17 @@ class ViewTransactions:
     def begin(
         self, grant: Grant, fence: str | None, left: Callable[[], float]
     ) -> AbstractContextManager[bool]:
-        return _begun(self._every.atomic_requests(), grant, fence, left)
+        return _begun([] if self._every is None else self._every.atomic_requests(), grant, fence, left)
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
         """For a request that is not locked: just what Django would have done."""
         with ExitStack() as stack:
-            for alias in self._every.atomic_requests():
+            for alias in () if self._every is None else self._every.atomic_requests():
                 # Another guard further inside may be waiting to do it.
-                if alias not in self._inner:
+                if alias not in opted_out(self._inner):
                     stack.enter_context(transaction.atomic(using=alias))
             yield
-
-
-class NoTransactions:
-    """A plain function: it opens its own, and commits them before it returns. A fenced one is the guard's."""
-
-    def __init__(self, where: str, line: Callable[[], str] = str) -> None:
-        """*line* says what to write where somebody else has opened one."""
-        self._where = where
-        self._line = line
-
-    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        if (found := find_open()) is not None:
-            raise ConfigurationError(found.message(self._where, names, nested, self._line()))
-
-    def begin(
-        self, grant: Grant, fence: str | None, left: Callable[[], float]
-    ) -> AbstractContextManager[bool]:
-        return _begun([], grant, fence, left)
-
-    @contextmanager
-    def unlocked(self) -> Iterator[None]:
-        yield
-
-
-#: What opens the transactions of a call that is not async.
-Opened = ViewTransactions | NoTransactions
 
 
 class AsyncTransactions:
@@ -187,72 +166,33 @@ class AsyncTransactions:
 
 @contextmanager
 def _begun(aliases: list[str], grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
-    # durable: what is committed at the end of this block is committed for good.
-    with rolling_back(grant.names), ExitStack() as stack:
+    try:
+        if fence is None and not aliases:
+            yield False
+        else:
+            with _committed(aliases, grant, fence, left):
+                yield True
+    except BaseException:
+        roll_back()
+        raise
+    if (alias := roll_back()) is not None:
+        raise left_open(grant.names, alias)
+
+
+@contextmanager
+def _committed(
+    aliases: list[str], grant: Grant, fence: str | None, left: Callable[[], float]
+) -> Iterator[None]:
+    with ExitStack() as stack:
         if fence is not None:
             # The outermost one: what the others write is committed before the next grant passes the fence.
             stack.enter_context(fenced(grant, fence, left))
             stack.enter_context(leaving_no_unused_row(grant, fence))
         for alias in aliases:
             if alias != fence:
+                # durable: what is committed at the end of this block is committed for good.
                 stack.enter_context(transaction.atomic(using=alias, durable=True))
-        yield fence is not None or bool(aliases)
-        own = [*aliases, *filter(None, [fence])]
-        refuse_closed(own)
-        refuse_failed(own)
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """A transaction that is open where a lock is to be taken: its COMMIT would come after the release."""
-
-    alias: str
-    #: Whether autocommit is off, so that there is always one.
-    manual: bool
-
-    def message(self, where: str, names: Sequence[str], nested: bool, line: str = "") -> str:
-        shown = ", ".join(map(repr, names))
-        if self.manual:
-            return (
-                f"{where} would be locked on {shown} while autocommit is off on the database "
-                f"{self.alias!r}: nobody knows when that is committed. Use transaction.atomic()."
-            )
-        problem = (
-            f"{where} would be locked on {shown} inside a transaction of the database {self.alias!r} that is "
-            "already open, and let go before its COMMIT: another server would read what is about to change."
-        )
-        if nested:
-            return (
-                f"{problem} The guard around it opened it: name all locks in one place, "
-                f"@distributed_lock(…, {shown}), on the outer function."
-            )
-        return f"{problem} {line or ABOVE}"
-
-
-def find_open(alias: str | None = None) -> Open | None:
-    """The first open transaction of this thread. Those that `TestCase` opens around a test don't count.
-
-    *alias*: look at this database only.
-    """
-    for connection in connections.all(initialized_only=True):
-        if alias not in {None, connection.alias}:
-            continue
-        # Django's own test for durable blocks; the stubs don't know the attribute.
-        blocks: list[Any] = connection.atomic_blocks
-        if blocks and not blocks[-1]._from_testcase:
-            return Open(connection.alias, manual=False)
-        manual = connection.connection is not None and not connection.in_atomic_block
-        if manual and not connection.autocommit:
-            return Open(connection.alias, manual=True)
-    # As the settings say it, too: the connection may be opened by the view.
-    for other, settings in connections.settings.items():
-        if settings["AUTOCOMMIT"] or alias not in {None, other} or connections[other].in_atomic_block:
-            continue
-        return Open(other, manual=True)
-    return None
-
-
-def refuse_open(names: Sequence[str], line: str) -> None:
-    """Raise `ConfigurationError` if a transaction is open around a block. *line*: what to write instead."""
-    if (found := find_open()) is not None:
-        raise ConfigurationError(found.message(this_code(), names, nested=False, line=line))
+        yield
+        ours = [*aliases, *filter(None, [fence])]
+        refuse_closed(ours)
+        refuse_failed(ours)

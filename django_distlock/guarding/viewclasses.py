@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, guards_of
+from distlock.web.decorator import Guarded, Told, When, guards_of
 from distlock.web.overriding import calls_super
+from django_distlock.private import function_of_api_view, is_api_view, is_dummy, is_rest, opt_out, opted_out
 
 #: Methods of a view that have returned before it does its work.
 TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "check_throttles")
@@ -29,21 +29,32 @@ def is_view_class(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, View)
 
 
-def is_rest(cls: type) -> bool:
-    """Whether *cls* is a view of REST framework. Imports nothing that the site does not."""
-    views = sys.modules.get("rest_framework.views")
-    return views is not None and issubclass(cls, views.APIView)
-
-
-def is_api_view(cls: type) -> bool:
-    """Whether *cls* is what ``@api_view`` made of a function."""
-    return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
-
-
 def never_awaited(cls: Any, names: Iterable[str]) -> bool:
     """Whether *cls* has REST framework's own dispatch(), and that calls async methods among *names*."""
     own = is_rest(cls) and inspect.unwrap(cls.dispatch).__module__.startswith("rest_framework.")
     return own and any(iscoroutinefunction(getattr(cls, name, None)) for name in names)
+
+
+def guarded_callback(
+    callback: Callable[..., Any],
+    told: Told,
+    *,
+    methods: frozenset[str] | None,
+    when: When | None,
+) -> Guarded:
+    """The guard of *callback*. Raises `ConfigurationError` if it would never lock."""
+    cls = view_class(callback)
+
+    def view(request: Any, *args: Any, **kwargs: Any) -> Any:
+        # By itself it would be bound by the signature of the dispatch() that it claims to wrap.
+        return callback(request, *args, **kwargs)
+
+    # Whether another guard inside sees to the transactions.
+    opt_out(view, opted_out(callback))
+    guarded = Guarded(view, told, methods=methods, when=when)
+    guarded.where = f"{cls.__module__}.{cls.__name__ if is_api_view(cls) else cls.__qualname__}"
+    refuse_useless(guarded, cls, methods_of(callback), None)
+    return guarded
 
 
 def guards_below_api_view(view: Callable[..., Any]) -> list[Guarded]:
@@ -51,9 +62,7 @@ def guards_below_api_view(view: Callable[..., Any]) -> list[Guarded]:
     cls = view_class(view)
     if cls is None or not is_api_view(cls):
         return []
-    # One function behind all methods.
-    handler = next(vars(cls)[name] for name in cls.http_method_names if name in vars(cls))
-    return guards_of(inspect.getclosurevars(handler).nonlocals.get("func", handler))
+    return guards_of(function_of_api_view(cls))
 
 
 def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
@@ -100,6 +109,35 @@ def handlers(view: View) -> dict[str, set[str]]:
     if "get" in found:
         found["get"].add("HEAD")
     return found
+
+
+def answering(view: Any, cls: Any) -> dict[str, set[str]]:
+    """The methods of *cls* that may answer requests to *view*: name -> HTTP methods."""
+    actions: dict[str, str] = getattr(view, "actions", None) or {
+        method.lower(): method.lower() for method in methods_of(view) or ()
+    }
+    found: dict[str, set[str]] = {}
+    for method, name in actions.items():
+        if hasattr(cls, name):
+            found.setdefault(name, set()).add(method.upper())
+    return found
+
+
+def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
+    """*guarded* as it will be: `method_decorator` has tried its decorators on a dummy so far."""
+    if not is_dummy(guarded.function):
+        return guarded
+    settled = Guarded(getattr(cls, name), guarded.told)
+    settled.where = f"{cls.__module__}.{cls.__qualname__}.{name}"
+    return settled
+
+
+def guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
+    """The guards on the method *name* of *cls* and of its bases, with the class that has it."""
+    for base in cls.__mro__:
+        if (function := vars(base).get(name)) is not None:
+            for guarded in guards_of(function):
+                yield base, on_method(guarded, base, name)
 
 
 def refuse_useless(

@@ -1,14 +1,19 @@
-"""The guard around any view that a URLconf may name."""
+"""The guard around any view that a URLconf may name: a function, or what ``as_view()`` of a class gives."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-from distlock.web.decorator import Told, When
-from django_distlock.guarding.classes import guard_callback
-from django_distlock.guarding.functions import guard_function
-from django_distlock.guarding.viewclasses import is_rest, view_class
+from django.utils.decorators import classonlymethod
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import UNSAFE_METHODS, Told, When
+from django_distlock.guarding.functions import guard_function, wrap
+from django_distlock.guarding.viewclasses import guarded_callback, is_view_class, methods_of, view_class
+from django_distlock.private import is_rest
 
 
 def guard_view(
@@ -28,7 +33,36 @@ def guard_view(
     if cls is None:
         return guard_function(callback, told, methods=methods, when=when)
     if not is_rest(cls):
-        return guard_callback(callback, told, methods=methods, when=when)
+        return wrap(guarded_callback(callback, told, methods=methods, when=when), callback)
     from django_distlock.guarding import rest
 
     return rest.guard_callback(callback, told, methods=methods, when=when)
+
+
+def guard_class(cls: type, told: Told) -> type:
+    """*cls*, whose ``as_view()`` gives guarded views; so does that of its subclasses."""
+    if not is_view_class(cls):
+        raise ConfigurationError(
+            f"{cls.__module__}.{cls.__qualname__} is a class, and no view: write @{told} above one of its "
+            "methods."
+        )
+    # Around all of the view: a subclass may have a dispatch() or a setup() of its own.
+    inherited = inspect.getattr_static(cls, "as_view")
+
+    def as_view(klass: type, *args: Any, **initkwargs: Any) -> Callable[..., Any]:
+        callback: Callable[..., Any] = inherited.__get__(None, klass)(*args, **initkwargs)
+        if hasattr(callback, "actions") and (methods_of(callback) or set()).isdisjoint(
+            told.methods or UNSAFE_METHODS
+        ):
+            # A view set has many routes, and some only read.
+            return callback
+        if view_class(callback) is None:
+            raise ConfigurationError(
+                f"as_view() of {klass.__module__}.{klass.__qualname__} gives a function that does not say "
+                "whose view it is: a decorator in it needs functools.wraps."
+            )
+        return guard_view(callback, told, methods=UNSAFE_METHODS)
+
+    functools.update_wrapper(as_view, inherited.__func__)
+    cls.as_view = classonlymethod(as_view)  # type: ignore[attr-defined]
+    return cls

@@ -22,6 +22,7 @@ from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Told
 from distlock.web.rules import Rule, read_rules
+from django_distlock import private
 from django_distlock.guarding.observers import BEHIND_RULE
 from django_distlock.guarding.views import guard_view
 from django_distlock.rules.routes import Route, routes
@@ -98,7 +99,7 @@ class Plan:
                     continue
                 setattr(view, BEHIND_RULE, behind)
             self.views[route.pattern] = view
-            _let_in(route.pattern)
+            private.resolve_through(route.pattern, _apply)
 
 
 @contextmanager
@@ -118,20 +119,10 @@ def make_plan() -> Plan | None:
     return Plan(setting, get_resolver()) if setting else None
 
 
-def _let_in(pattern: URLPattern) -> None:
-    """Let `_views` decide what a match of *pattern* calls. `reverse` looks at its callback, which stays."""
-    resolve = pattern.resolve
-    if getattr(resolve, "lets_rules_in", False):
-        return
-
-    def resolve_under_rules(path: str) -> ResolverMatch | None:
-        match = resolve(path)
-        if match is not None and (view := _views.get().get(pattern)) is not None:
-            match.func = view
-        return match
-
-    resolve_under_rules.lets_rules_in = True  # type: ignore[attr-defined]
-    pattern.resolve = resolve_under_rules  # type: ignore[method-assign]
+def _apply(pattern: URLPattern, match: ResolverMatch) -> None:
+    """Let `_views` decide what *match* calls. `reverse` looks at the callback of *pattern*, which stays."""
+    if (view := _views.get().get(pattern)) is not None:
+        match.func = view
 
 
 _mutex = threading.Lock()

@@ -13,6 +13,7 @@ from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
 from distlock.web.names.sources import Names
 from distlock.web.names.templates import Template
 from distlock.web.rules import Rule, overlaps, unknown_route
+from django_distlock import private
 from django_distlock.conf import clients
 from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.viewclasses import methods_of
@@ -115,7 +116,7 @@ def _parts(template: Template) -> tuple[str, ...]:
 
 
 def _opted_out(view: View) -> EveryAlias:
-    return EveryAlias(getattr(view, "_non_atomic_requests", ()))
+    return EveryAlias(private.opted_out(view))
 
 
 def _shared_patterns(

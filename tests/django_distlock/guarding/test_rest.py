@@ -19,7 +19,7 @@ from rest_framework.views import APIView, exception_handler
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
-from django_distlock.checks.settings_and_names import check_names
+from django_distlock.checks.guards import check_names
 from django_distlock.guarding.views import guard_view
 from django_distlock.signals import lock_acquired, lock_refused
 from tests.django_distlock.guarding.rest_views import ALICE, VIEWS, Buy, Never, Products, lock, subclass

@@ -1,4 +1,4 @@
-"""System checks: what is wrong with the settings, and with the names of locked views."""
+"""System checks of guards and rules: where they stand, and their names against the routes."""
 
 from __future__ import annotations
 
@@ -6,53 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from django.apps.config import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Info, Tags, register
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Caution
 from django.urls import get_resolver
 
-from distlock.errors import ConfigurationError, LockError
+from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told, unused
 from distlock.web.names.joined import joined
-from distlock.web.settings.aliases import AliasSettings, contended_status, read
-from distlock.web.settings.clients import make_client, refuse_unusable
-from distlock.web.settings.problems import DEFAULT_ALIAS, Kind, find_problems, misspelled, uncapped
-from django_distlock.checks.placement import Found, guards_at, misplaced, passed_by, reads_early
+from distlock.web.settings.aliases import read
+from distlock.web.settings.problems import DEFAULT_ALIAS
+from django_distlock.checks.placement import PlacedGuard, guards_at, misplaced, passed_by, reads_early
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.rules.applying import make_plan
 from django_distlock.rules.routes import Route, misfits, routes
-
-IDS: dict[Kind, str] = {
-    "shape": "distlock.E001",
-    "backend": "distlock.E002",
-    "key": "distlock.E003",
-    "value": "distlock.E004",
-}
-
-
-@register("distlock")
-def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """The shape of ``DISTLOCK``. Connects to nothing."""
-    setting = getattr(settings, "DISTLOCK", None)
-    problems = [*misspelled(dir(settings)), *([] if setting is None else find_problems(setting))]
-    found: list[CheckMessage] = [
-        Error(problem.message, hint=problem.hint, id=IDS[problem.kind]) for problem in problems
-    ]
-    if setting is None:
-        return [*found, _not_configured()]
-    try:
-        contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
-    except ConfigurationError as error:
-        found.append(Error(str(error), id="distlock.E004"))
-    return found or list(_check_backends(setting))
-
-
-@register("distlock", deploy=True)
-def check_capacity(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """What a rush may take from the other views. For ``check --deploy``: a decision, and no fault."""
-    setting = getattr(settings, "DISTLOCK", None)
-    if setting is None or any(find_problems(setting)):
-        return []
-    return [Info(problem.message, hint=problem.hint, id="distlock.I001") for problem in uncapped(setting)]
 
 
 @register(Tags.urls)
@@ -102,7 +68,7 @@ def _aliases() -> list[str] | None:
 
 
 def _check_aliases(
-    route: Route, guards: Sequence[Found], aliases: list[str] | None
+    route: Route, guards: Sequence[PlacedGuard], aliases: list[str] | None
 ) -> Iterator[CheckMessage]:
     for found in guards:
         alias = found.guarded.told.alias
@@ -115,7 +81,7 @@ def _check_aliases(
             )
 
 
-def _check_names(route: Route, guards: Sequence[Found]) -> Iterator[CheckMessage]:
+def _check_names(route: Route, guards: Sequence[PlacedGuard]) -> Iterator[CheckMessage]:
     for found in guards:
         for misfit in misfits(found.guarded, route):
             if misfit.kind == "text":
@@ -141,48 +107,3 @@ def _check_placement(route: Route) -> Iterator[CheckMessage]:
         yield Error(problem, hint=hint, id="distlock.E012")
     for problem in reads_early(route):
         yield Caution(problem, hint=hint, id="distlock.W004")
-
-
-def _check_backends(setting: object) -> Iterator[CheckMessage]:
-    for alias, one in read(setting).items():
-        yield from _check_backend(one)
-        if not settings.DEBUG and _is_alone(one):
-            yield Caution(
-                f"DISTLOCK[{alias!r}] uses the {one.scheme} backend, which keeps no other process out.",
-                hint="Outside of tests use a lock service that all servers share.",
-                id="distlock.W002",
-            )
-
-
-def _check_backend(one: AliasSettings) -> Iterator[CheckMessage]:
-    try:
-        make_client(one).close()
-    except ConfigurationError as error:
-        yield Error(str(error), id="distlock.E002")
-        return
-    try:
-        refuse_unusable(one)
-    except LockError as error:
-        hint = "Found by the user who runs this check: run it as the user who serves the site."
-        yield Error(str(error), hint=hint, id="distlock.E014")
-
-
-def _is_alone(one: AliasSettings) -> bool:
-    try:
-        return not one.capabilities.several_processes
-    except ConfigurationError:
-        return False  # `_check_backend` says so.
-
-
-def _not_configured() -> CheckMessage:
-    hint = (
-        'Write DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or '
-        '"file:///var/lib/shop/locks" if there is only one host.'
-    )
-    if settings.DEBUG:
-        return Caution(
-            "DISTLOCK is not configured: while DEBUG is on, locks hold on this host only.",
-            hint=hint,
-            id="distlock.W001",
-        )
-    return Error("DISTLOCK is not configured.", hint=hint, id="distlock.E001")

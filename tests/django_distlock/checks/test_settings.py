@@ -1,3 +1,5 @@
+"""System checks of ``DISTLOCK``."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,8 +10,6 @@ import pytest
 from django.core.checks import run_checks
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
-from django.urls import include, path, re_path
-from django.views.decorators.csrf import csrf_exempt
 
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
@@ -19,14 +19,6 @@ Serve = Callable[..., Client]
 
 @distributed_lock("product_<id>")
 def buy(request: HttpRequest, id: int) -> HttpResponse: ...
-
-
-@distributed_lock("product_<int:pk>")
-def buy_by_pk(request: HttpRequest, pk: int = 1, **kwargs: object) -> HttpResponse: ...
-
-
-@distributed_lock("<slug:shop>_<int:id>")
-def buy_anything(request: HttpRequest, **kwargs: object) -> HttpResponse: ...
 
 
 def found() -> list[str]:
@@ -106,97 +98,6 @@ def test_without_settings_production_is_an_error_and_debugging_a_warning(setting
     assert "file:///var/lib/shop/locks" in hints()
     settings.DEBUG = True
     assert found() == ["distlock.W001"]
-
-
-@pytest.fixture
-def no_warnings(settings: Any) -> None:
-    settings.DEBUG = True
-
-
-@pytest.mark.usefixtures("no_warnings")
-class TestNames:
-    @staticmethod
-    def test_a_name_that_the_route_does_not_have_is_found(serve: Serve) -> None:
-        serve(buy, "buy/<int:product>")
-        assert found() == ["distlock.E005"]
-        assert "the route 'buy/<int:product>' has no 'id'. The route has: product." in hints()
-
-    @staticmethod
-    def test_it_is_found_through_includes(serve: Serve) -> None:
-        serve([path("shop/", include([path("buy/", buy)]))])
-        assert found() == ["distlock.E005"]
-        assert "shop/buy/" in hints()
-
-    @staticmethod
-    def test_what_an_include_or_a_dict_gives_is_there(serve: Serve) -> None:
-        serve([path("<slug:shop>/", include([path("<int:id>", buy_anything)]))])
-        assert found() == []
-        serve([path("buy/", buy, {"id": 1})])
-        assert found() == []
-
-    @staticmethod
-    def test_a_default_needs_no_route(serve: Serve) -> None:
-        serve(buy_by_pk, "buy/")
-        assert found() == []
-
-    @staticmethod
-    def test_behind_other_decorators_it_is_a_warning_for_they_may_add_it(serve: Serve) -> None:
-        serve(csrf_exempt(buy), "buy/")
-        assert found() == ["distlock.W003"]
-
-    @staticmethod
-    @pytest.mark.parametrize(
-        ("route", "line"),
-        [
-            ("buy/<id>", "'product_<int:id>'"),
-            ("buy/<path:id>", "'product_<int:id>'"),
-            ("buy/<slug:id>", "'product_<slug:id>'"),
-        ],
-    )
-    def test_text_in_a_bare_placeholder_is_found(serve: Serve, route: str, line: str) -> None:
-        serve(buy, route)
-        assert found() == ["distlock.E006"]
-        assert f"Write @distributed_lock({line})" in hints()
-
-    @staticmethod
-    def test_the_groups_of_a_regular_expression_are_text(serve: Serve) -> None:
-        serve([re_path(r"^buy/(?P<id>[0-9]+)$", buy)])
-        assert found() == ["distlock.E006"]
-
-    @staticmethod
-    def test_groups_without_names_fill_in_what_the_view_calls_them(serve: Serve) -> None:
-        by_order = distributed_lock("product_<int:id>")(buy.__wrapped__)
-        serve([re_path(r"^(\d+)/$", include([re_path(r"^(\d+)$", by_order)])), re_path(r"^(\d+)$", by_order)])
-        assert found() == []
-        serve([path("<slug:shop>/", include([re_path(r"^(\d+)$", by_order)]))])
-        assert found() == ["distlock.E005"]
-
-    @staticmethod
-    @pytest.mark.parametrize("route", ["buy/<int:id>", "buy/<uuid:id>"])
-    def test_what_has_one_spelling_passes(serve: Serve, route: str) -> None:
-        serve(buy, route)
-        assert found() == []
-
-    @staticmethod
-    def test_an_alias_that_does_not_exist_is_found(serve: Serve, settings: Any) -> None:
-        serve(distributed_lock("product_<id>", alias="othr")(buy.__wrapped__))
-        assert found() == ["distlock.E007"]
-        assert "test_settings_and_names.buy at the route 'product/<int:id>' has the alias 'othr'" in hints()
-        assert "Known are 'default'." in hints()
-        settings.DISTLOCK = {name: {"LOCATION": "memory://x"} for name in ("default", "othr")}
-        assert found() == []
-
-    @staticmethod
-    def test_of_settings_that_are_wrong_no_alias_is_asked(serve: Serve, settings: Any) -> None:
-        settings.DISTLOCK = {"default": {"LOCATION": "memory://", "TTLL": 3}}
-        serve(distributed_lock("product_<id>", alias="othr")(buy.__wrapped__))
-        assert found() == ["distlock.E003"]
-
-    @staticmethod
-    def test_forgotten_parentheses_are_found(serve: Serve) -> None:
-        serve(csrf_exempt(distributed_lock(buy.__wrapped__)))
-        assert found() == ["distlock.E008"]
-        assert "test_settings_and_names.buy: A lock needs a name" in hints()
 
 
 def test_a_lock_directory_that_can_not_be_used_is_an_error(settings: Any, tmp_path: Path) -> None:

@@ -1,0 +1,416 @@
+"""The names of others that `django_distlock.private` leans on are there, and mean what they did.
+
+Where one of these fails with a new version of Django, REST framework, django-ninja or asgiref, its message
+says what to look at. What leans on it may fail in silence: a lock that is let go before COMMIT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
+from django.contrib.auth.models import Group
+from django.core.handlers.base import BaseHandler
+from django.db import connection, connections, transaction
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import ResolverMatch, URLPattern, URLResolver, path
+from django.urls.resolvers import RegexPattern
+from django.utils.decorators import method_decorator
+from django.utils.log import log_response
+from ninja import NinjaAPI
+from rest_framework.decorators import api_view
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.test import APIRequestFactory
+from rest_framework.views import APIView
+
+import django_distlock
+from django_distlock import distributed_lock, private
+
+PACKAGE = Path(django_distlock.__file__).parent
+
+
+@contextmanager
+def leaning_on(name: str, where: str) -> Iterator[None]:
+    """The block asserts that *name* is what it was. *where*: what to look at in the new version."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(
+            f"{name} is gone, or is not what it was: look at {where} in the installed version, and mend what "
+            "leans on it in django_distlock/private.py."
+        ) from error
+
+
+def view(request: HttpRequest, **kwargs: object) -> HttpResponse:
+    return HttpResponse("sold")
+
+
+def other(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("other")
+
+
+class BuyByApi(APIView):
+    authentication_classes = ()
+
+    def post(self, request: Request) -> Response:
+        return Response("sold")
+
+
+def test_a_message_says_what_to_look_at() -> None:
+    message = r"_mark is gone.*look at there.*django_distlock/private\.py"
+    with pytest.raises(AssertionError, match=message), leaning_on("_mark", "there"):
+        raise AttributeError("_mark")
+
+
+NAMES = (
+    "_non_atomic_requests",
+    "django.utils.decorators\"",
+    "ContextDecorator",
+    "getclosurevars",
+    ".resolve = ",
+    "_has_been_logged",
+    "file_to_stream",
+    "atomic_blocks",
+    "_from_testcase",
+    "savepoint_ids",
+    "commit_on_exit",
+    "needs_rollback",
+    "closed_in_transaction",
+    "run_on_commit",
+    ".set_autocommit =",
+    "run_and_clear_commit_hooks",
+    "WrappedAPIView",
+    ".handle_exception =",
+    ".dispatch =",
+    "\"_request\"",
+    '"_ninja_operation"',
+    "thread_sensitive_context",
+    "context_to_thread_executor",
+    "AsyncToSync",
+    "_work_thread",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_else_leans_on_it(name: str) -> None:
+    using = [file.name for file in PACKAGE.rglob("*.py") if name in file.read_text()]
+    assert set(using) <= {"private.py"}
+    assert using or name == "ContextDecorator", f"nothing leans on {name} any more: leave it out here"
+
+
+# Django: views ---------------------------------------------------------------------------------------------
+
+
+def test_django_opens_no_transaction_around_a_view_that_opted_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+
+    def opted(request: HttpRequest) -> HttpResponse: ...
+
+    with leaning_on("_non_atomic_requests", "make_view_atomic of django/core/handlers/base.py"):
+        assert private.opted_out(transaction.non_atomic_requests(opted)) == {"default"}
+        make_view_atomic = BaseHandler().make_view_atomic
+
+        def marked(request: HttpRequest) -> HttpResponse: ...
+
+        assert make_view_atomic(marked) is not marked
+        private.opt_out(marked, {"default"})
+        assert make_view_atomic(marked) is marked
+
+
+def test_method_decorator_tries_a_dummy_and_then_binds_the_method() -> None:
+    given: list[Any] = []
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        given.append(function)
+        return function
+
+    class Buy:
+        @method_decorator(decorate)
+        def post(self) -> str:
+            return "sold"
+
+    with leaning_on("the dummy of method_decorator", "_multi_decorate of django/utils/decorators.py"):
+        assert Buy().post() == "sold"
+        assert [private.is_dummy(function) for function in given] == [True, False]
+        assert [private.is_bound_by_method_decorator(function) for function in given] == [False, True]
+        assert isinstance(given[1].func.__self__, Buy)
+
+
+class Another(ContextDecorator):
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+
+def test_what_atomic_makes_of_a_function_is_told_from_other_wrappers() -> None:
+    with leaning_on("the wrapper of @transaction.atomic", "ContextDecorator.__call__ of contextlib.py"):
+        for opens in (
+            transaction.atomic,
+            transaction.atomic(using="default"),
+            transaction.atomic(durable=True),
+        ):
+            [decorator] = private.decorators_of(opens(view))
+            assert isinstance(decorator, transaction.Atomic)
+        assert not isinstance(private.decorators_of(Another()(view))[0], transaction.Atomic)
+        assert private.decorators_of(functools.wraps(transaction.atomic(view))(lambda: None)) == []
+        assert private.decorators_of(view) == []
+
+
+def test_method_decorator_keeps_its_decorators_with_the_innermost_first() -> None:
+    decorators: list[Any] = [transaction.atomic, distributed_lock("product_<int:id>")]
+    with leaning_on("the closure of method_decorator", "_multi_decorate of django/utils/decorators.py"):
+        assert private.decorators_of(method_decorator(decorators)(BuyByApi.post)) == decorators
+        assert private.decorators_of(method_decorator(decorators[0])(BuyByApi.post)) == decorators[:1]
+
+
+def test_a_match_may_be_changed_where_a_pattern_resolves() -> None:
+    calls: list[URLPattern] = []
+    pattern = path("buy", view)
+
+    def change(pattern: URLPattern, match: ResolverMatch) -> None:
+        calls.append(pattern)
+        match.func = other
+
+    with leaning_on("URLPattern.resolve", "URLResolver.resolve of django/urls/resolvers.py"):
+        private.resolve_through(pattern, change)
+        private.resolve_through(pattern, change)
+        assert URLResolver(RegexPattern(r"^/"), [pattern]).resolve("/buy").func is other
+        assert calls == [pattern]
+
+
+def test_django_logs_no_response_that_says_it_was_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with leaning_on("_has_been_logged", "log_response of django/utils/log.py"):
+        for leave in (lambda response: None, private.leave_unlogged):
+            response = HttpResponse(status=503)
+            leave(response)
+            log_response("Unavailable", response=response, request=HttpRequest())
+        assert len(caplog.records) == 1
+
+
+def test_a_file_is_told_from_a_stream_that_the_site_makes(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("sold")
+    with leaning_on("file_to_stream", "FileResponse of django/http/response.py"):
+        with (tmp_path / "file").open("rb") as file:
+            assert not private.makes_content_later(FileResponse(file))
+        assert private.makes_content_later(StreamingHttpResponse(iter([b"sold"])))
+        assert not private.makes_content_later(HttpResponse())
+
+
+# Django: transactions --------------------------------------------------------------------------------------
+
+ATOMIC = "Atomic of django/db/transaction.py"
+WRAPPER = "BaseDatabaseWrapper of django/db/backends/base/base.py"
+
+
+@pytest.mark.django_db
+def test_the_blocks_of_a_test_case_are_told_from_those_of_the_site() -> None:
+    with leaning_on("_from_testcase", f"{ATOMIC} and TestCase of django/test/testcases.py"):
+        assert connection.in_atomic_block
+        assert private.own_blocks(connection) == []
+        with transaction.atomic(), transaction.atomic():
+            assert len(private.own_blocks(connection)) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_blocks_that_are_left_open_are_ended_and_rolled_back() -> None:
+    with leaning_on("atomic_blocks", ATOMIC):
+        transaction.atomic().__enter__()
+        transaction.atomic().__enter__()
+        Group.objects.create(name="sold")
+        assert private.end_blocks(connection, RuntimeError())
+        assert not connection.in_atomic_block
+        assert not Group.objects.exists()
+        assert not private.end_blocks(connection, RuntimeError())
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_blocks_that_are_marked_are_all_rolled_back(savepoint: bool) -> None:
+    with leaning_on("savepoint_ids, commit_on_exit", ATOMIC):
+        with transaction.atomic():
+            Group.objects.create(name="sold")
+            with transaction.atomic(savepoint=savepoint):
+                assert private.mark_blocks(connection)
+        assert not Group.objects.exists()
+        assert not private.mark_blocks(connection)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_marked_block_is_rolled_back() -> None:
+    with leaning_on("needs_rollback", ATOMIC):
+        with transaction.atomic():
+            Group.objects.create(name="sold")
+            assert not private.is_marked(connection)
+            private.mark(connection)
+            assert transaction.get_rollback()
+            assert private.is_marked(connection)
+        assert not Group.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_is_closed_in_its_block_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = connections.settings["default"] | {"NAME": str(tmp_path / "shop.sqlite3")}
+    with leaning_on("closed_in_transaction", WRAPPER):
+        own = type(connections["default"])(settings, "own")
+        monkeypatch.setattr(connections._connections, "own", own, raising=False)
+        with transaction.atomic(using="own"):
+            assert not private.was_closed_inside(own)
+            own.close()
+            assert private.was_closed_inside(own)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_knows_what_waits_for_its_commit() -> None:
+    with leaning_on("run_on_commit", WRAPPER), transaction.atomic():
+        assert not private.has_commit_hooks(connection)
+        transaction.on_commit(lambda: None)
+        assert private.has_commit_hooks(connection)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_outermost_transaction_begins_and_ends_at_set_autocommit() -> None:
+    began: list[bool] = []
+    # The proxy would keep what is set on it for itself.
+    wrapper = connections["default"]
+    set_autocommit = wrapper.set_autocommit
+
+    def replacement(autocommit: bool, *args: Any, **kwargs: Any) -> None:
+        began.append(autocommit)
+        set_autocommit(autocommit, *args, **kwargs)
+
+    with leaning_on("set_autocommit", ATOMIC):
+        undo = private.begin_and_end_by(wrapper, replacement)
+        inner = private.begin_and_end_by(wrapper, replacement)
+        inner()
+        with transaction.atomic(), transaction.atomic():
+            pass
+        undo()
+        with transaction.atomic():
+            pass
+        assert began == [False, True]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_error_of_a_hook_is_told_from_one_of_the_view() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with leaning_on("run_and_clear_commit_hooks", WRAPPER):
+        with pytest.raises(ZeroDivisionError) as of_hook, transaction.atomic():
+            transaction.on_commit(fail)
+        with pytest.raises(ZeroDivisionError) as of_view, transaction.atomic():
+            fail()
+        assert private.was_raised_by_commit_hook(of_hook.value)
+        assert not private.was_raised_by_commit_hook(of_view.value)
+
+
+# REST framework --------------------------------------------------------------------------------------------
+
+DECORATORS = "api_view of rest_framework/decorators.py"
+VIEWS = "APIView of rest_framework/views.py"
+
+
+def test_what_api_view_made_is_told_from_a_class_of_the_site() -> None:
+    made: Any = api_view(["GET", "POST"])(view)
+    with leaning_on("WrappedAPIView", DECORATORS):
+        assert private.is_rest(made.cls)
+        assert private.is_api_view(made.cls)
+        assert private.function_of_api_view(made.cls) is view
+        assert private.is_rest(BuyByApi)
+        assert not private.is_api_view(BuyByApi)
+
+
+def test_the_request_of_the_framework_has_that_of_django() -> None:
+    request = HttpRequest()
+    with leaning_on("_request", "Request of rest_framework/request.py"):
+        assert private.django_request(Request(request)) is request
+        assert private.django_request(request) is request
+
+
+def sub(**members: Any) -> Any:
+    return type("Sub", (BuyByApi,), members)
+
+
+def test_a_view_is_prepared_before_its_dispatch() -> None:
+    prepared: list[str] = []
+
+    def prepare(view: Any, request: HttpRequest) -> None:
+        prepared.append(request.method or "")
+
+    cls = sub()
+    with leaning_on("dispatch", VIEWS):
+        private.dispatch_through(cls, prepare)
+        private.dispatch_through(cls, prepare)
+        assert cls.as_view()(APIRequestFactory().post("/")).data == "sold"
+        assert prepared == ["POST"]
+
+
+def test_a_view_calls_what_stands_in_the_place_of_its_handler_and_of_its_exception_handler() -> None:
+    def prepare(view: Any, request: HttpRequest) -> None:
+        def handler(request: Any) -> Response:
+            raise ZeroDivisionError
+
+        private.call_handler_through(view, "post", handler)
+        private.handle_exceptions_by(view, lambda error: Response(type(error).__name__))
+
+    cls = sub()
+    with leaning_on("handle_exception", VIEWS):
+        private.dispatch_through(cls, prepare)
+        assert cls.as_view()(APIRequestFactory().post("/")).data == "ZeroDivisionError"
+
+
+# django-ninja ----------------------------------------------------------------------------------------------
+
+
+def test_an_operation_of_ninja_says_so() -> None:
+    site = NinjaAPI(urls_namespace="private", docs_url=None, openapi_url=None)
+
+    def buy(request: HttpRequest) -> str: ...
+
+    with leaning_on("_ninja_operation", "ninja/operation.py"):
+        assert private.is_ninja_operation(site.post("/")(buy))
+        assert not private.is_ninja_operation(view)
+
+
+# asgiref ---------------------------------------------------------------------------------------------------
+
+SYNC = "SyncToAsync.__call__ of asgiref/sync.py"
+
+
+def test_all_tasks_outside_of_requests_share_one_thread() -> None:
+    async def both() -> set[int]:
+        return set(await asyncio.gather(*(sync_to_async(threading.get_ident)() for _ in range(3))))
+
+    with leaning_on("single_thread_executor", SYNC):
+        assert len(asyncio.run(both())) == 1
+
+
+def test_a_request_has_a_thread_of_its_own() -> None:
+    async def request() -> None:
+        assert not private.has_thread_of_its_own()
+        async with ThreadSensitiveContext():
+            assert private.has_thread_of_its_own()
+            assert private.request_threads() == []
+            works_in = await sync_to_async(threading.get_ident)()
+            assert private.request_threads() == [works_in]
+
+    with leaning_on("thread_sensitive_context, context_to_thread_executor, _threads", SYNC):
+        asyncio.run(request())
+
+
+def test_async_code_inside_of_sync_code_works_in_its_thread() -> None:
+    async def inside() -> None:
+        assert private.request_threads() == [await sync_to_async(threading.get_ident)()]
+
+    with leaning_on("AsyncToSync.executors, _work_thread", "asgiref/current_thread_executor.py"):
+        async_to_sync(inside)()
