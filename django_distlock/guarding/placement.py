@@ -56,7 +56,9 @@ class Standing:
         """
         first = args[0] if args else kwargs.get("request")
         if isinstance(first, HttpRequest) and owner is None:
-            if _is_the_view(guarded, first, None):
+            # Most often nothing has to be looked for.
+            match = first.resolver_match
+            if (match is not None and outermost(match.func) is guarded) or _is_the_view(guarded, first, None):
                 return cls("view", first)
             guarded.refuse_methods()
             return cls("function", first)
@@ -149,6 +151,4 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     match = getattr(request, "resolver_match", None)
     if match is None:
         return owner is None
-    if outermost(match.func) is guarded:
-        return True
     return guarded in guards_of(match.func) or guarded in guards_below_api_view(match.func)
