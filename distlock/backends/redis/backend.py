@@ -201,17 +201,19 @@ class RedisBackend:
         *more*: arguments after those that all scripts take.
         """
         calls = [
-            terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
+            script.by_digest
+            + terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
             + b"$%d\r\n%b\r\n" % (len(token := ask.token.encode()), token)
             + more
             for ask in asks
         ]
-        replies = self._pool.exchange([script.by_digest + call for call in calls], deadline)
+        replies = self._pool.exchange(calls, deadline)
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
                 # The server was restarted, failed over or told to forget its scripts. What did run may run
                 # again.
-                replies = self._pool.exchange([script.by_source + call for call in calls], deadline)
+                calls = [script.by_source + call.removeprefix(script.by_digest) for call in calls]
+                replies = self._pool.exchange(calls, deadline)
                 break
         for ask, reply in zip(asks, replies, strict=True):
             if isinstance(reply, ReplyError):
