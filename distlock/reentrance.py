@@ -2,7 +2,7 @@
 
 Python runs signal handlers between any two lines of the main thread, and ``__del__`` and weakref callbacks in
 whatever thread collects garbage. They can't wait for what the code beneath them has to finish first. So the
-engine looks whether its mutex is the caller's own, and no thread goes into a lock service's client twice.
+engine looks whether its mutex is the caller's own, and no thread goes into a backend twice.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _thread = _Thread()
 
 
 def call(function: Callable[..., T], *arguments: object) -> T:
-    """Call *function*, of a lock service's client, which is not to be entered a second time by this thread.
+    """Call *function*, of a backend, which is not to be entered a second time by this thread.
 
-    The threads of such a client run in it from begin to end: garbage is collected in them as well. Raises
+    The threads of a backend run in it from begin to end: garbage is collected in them as well. Raises
     `Reentered`.
     """
     calling = _thread.calling
@@ -68,7 +68,7 @@ def park(wait: Callable[[float], None], timeout: float) -> None:
 
 
 def is_calling() -> bool:
-    """Whether this thread is inside a lock service's client."""
+    """Whether this thread is inside a backend."""
     return _thread.calling.locked()
 
 

@@ -69,7 +69,7 @@ class Acquiring:
                 if waiter is None:
                     return None
                 if gate.may_stall and deadline != math.inf:
-                    self._keeper.wake_before(self._stalled.watch(waiter))
+                    self._keeper.thread.wake_before(self._stalled.watch(waiter))
             asked = False
             while waiter.grant is None:
                 if waiter.failure is not None:

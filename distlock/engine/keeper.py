@@ -1,30 +1,26 @@
-"""The keeper: the one thread of a client that renews every hold, and clears up what was left behind.
+"""The keeper renews every hold of a client, and clears up what was left behind.
 
-It starts with the first hold, renews in batches every third of a ttl, stops renewing a hung holder after
-``max_hold``, and ends when there has been nothing to keep for a while.
+It renews in batches, every third of a ttl, and stops renewing a hung holder after ``max_hold``.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from distlock.backends.base import Ask, Backend
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
+from distlock.engine.keeper_thread import KeeperThread
 from distlock.engine.loss import Lose
 from distlock.engine.refusals import Refusals, log
 from distlock.engine.stalled import Stalled
-from distlock.engine.steps import Call, Steps, ThreadGate, run
+from distlock.engine.steps import Call, Steps, run
 from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
 
 logger = logging.getLogger("distlock")
-
-#: Seconds that an idle keeper stays: starting a thread costs more than a lock, an idle one wakes up seldom.
-LINGER = 10.0
 
 
 @dataclass
@@ -37,10 +33,7 @@ class Retired:
 
 
 class Keeper:
-    """*lose*: told of the holds that have ended. *begun*: called when the thread is started.
-
-    *threads*: False where somebody else plays the rounds.
-    """
+    """*lose*: told of the holds that have ended. *begun*, *threads*: see `KeeperThread`."""
 
     def __init__(
         self,
@@ -58,22 +51,18 @@ class Keeper:
         self._now = now
         self._stalled = stalled
         self._lose = lose
-        self._begun = begun
         self._max_hold = max_hold
-        self._threads = threads
+        self.thread = KeeperThread(self, section, now, begun, threads)
         self.holds: set[Hold] = set()
         self.retired: list[Retired] = []
         self.refusals = Refusals()
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._gate = ThreadGate()
-        self._wakes_at = math.inf
         self._all_due = False
-        self._closing = False
         #: How long the last failed renewal took to fail. Another one must not outlast a lease.
         self._failing_takes = 0.0
+        self.thread.start_anew()
 
     # -- what the engine asks for, under its mutex -----------------------------------------------
 
@@ -81,7 +70,7 @@ class Keeper:
         # The service has just answered: what it was like before says nothing about it now.
         self._failing_takes = 0.0
         self.holds.add(hold)
-        self.wake_before(self._due(hold))
+        self.thread.wake_before(self._due(hold))
 
     def retire(self, ask: Ask) -> None:
         """Take *ask* out of the service's queue, or give its hold back, as soon as the service answers."""
@@ -89,22 +78,18 @@ class Keeper:
         # Where there is a lease, what could not be retired ends by itself.
         give_up = now + 2 * ask.ttl if self._backend.capabilities.lease else math.inf
         self.retired.append(Retired(ask, now, give_up))
-        self.wake_before(now)
+        self.thread.wake_before(now)
 
     def count(self, refusal: TooManyWaiters) -> None:
         """Log it soon, with others of its kind."""
         self.refusals.count(refusal, self._now())
-        self.wake_before(self.refusals.due)
+        self.thread.wake_before(self.refusals.due)
 
     def hurry(self) -> None:
         """Look after every hold now: news may have been missed."""
         if self.holds:
             self._all_due = True
-            self.wake_before(self._now())
-
-    def wake(self) -> None:
-        """There is something to do, if there is a thread to do it. Takes no lock."""
-        self._gate.wake()
+            self.thread.wake_before(self._now())
 
     def why_ended(self, hold: Hold) -> str:
         """Why the time of *hold* was over."""
@@ -124,8 +109,8 @@ class Keeper:
         with self._section.mutex:
             dues = [self._due(hold) for hold in self.holds]
             dues += [retired.next_try for retired in self.retired]
-            self._wakes_at = min([*dues, self.refusals.due, self._stalled.due(self._now())])
-            return max(0.0, self._wakes_at - self._now())
+            self.thread.wakes_at = min([*dues, self.refusals.due, self._stalled.due(self._now())])
+            return max(0.0, self.thread.wakes_at - self._now())
 
     def _due(self, hold: Hold) -> float:
         """When the hold wants its next look."""
@@ -221,60 +206,21 @@ class Keeper:
                 retired.next_try = now + min(1.0, retired.ask.ttl / 3)
             self.retired = [retired for retired in self.retired if retired.next_try < retired.give_up]
 
-    # -- the thread ------------------------------------------------------------------------------
+    # -- the life of the client ------------------------------------------------------------------
 
-    def wake_before(self, due: float) -> None:
-        if self._closing:
-            return
-        if self._threads and (self._thread is None or not self._thread.is_alive()):
-            thread = threading.Thread(target=self._serve, name="distlock-keeper", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:
-                # Without a keeper a lock ends with its lease, and the next one tries to start it again.
-                logger.error("The keeper could not be started, locks are not renewed: %s", error)
-            else:
-                self._thread = thread
-                self._begun()
-        elif due < self._wakes_at:
-            self._gate.wake()
-
-    def _all_told(self) -> bool:
-        return self.refusals.due == self._stalled.due(0.0) == math.inf
-
-    def _serve(self) -> None:
-        gate = self._gate
-        while not self._closing:
-            try:
-                pause = run(self.tick())
-            except Exception:
-                logger.exception("The keeper met an unexpected error. It goes on renewing locks.")
-                pause = 1.0
-            if pause != math.inf:
-                gate.wait(pause)
-                continue
-            with self._section.mutex:
-                self._wakes_at = self._now() + LINGER
-            gate.wait(LINGER)
-            with self._section.mutex:
-                if not self.holds and not self.retired and self._all_told():
-                    self._thread = None
-                    return
+    def is_idle(self) -> bool:
+        told = self.refusals.due == self._stalled.due(0.0) == math.inf
+        return told and not self.holds and not self.retired
 
     def close(self) -> None:
         """Stop the thread, then try once more to clear up."""
-        with self._section.mutex:
-            self._closing = True
-            thread = self._thread
-            self._gate.wake()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self.thread.stop()
         run(self._clear_up())
         with self._section.mutex:
             refusals = self.refusals.take()
             self._start_anew()
             if self.holds or self.retired:
-                self.wake_before(self._now())
+                self.thread.wake_before(self._now())
         log(refusals)
 
     def after_fork(self) -> None:

@@ -84,7 +84,7 @@ class Engine:
         self.ttl = ttl
         self.era = era
         self.now = now
-        self.section = CriticalSection(wake=lambda: self.keeper.wake())
+        self.section = CriticalSection(wake=lambda: self.keeper.thread.wake())
         self.rooms = Rooms(Admission(max_waiters, max_waiters_total))
         self.losses = Losses(on_lost, threads)
         self.stalled = Stalled(

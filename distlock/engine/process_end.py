@@ -33,7 +33,7 @@ _finalizer: Any = None
 def end_with_process(one: Ending) -> None:
     """Have `Ending.end_with_process` of *one* called at the end of the process, if it is in use then."""
     _known.add(one)
-    # What is registered last is called first: before the clients of the services, which are in use by now.
+    # What is registered last is called first: before what speaks to the services, which is in use by now.
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     _end_with_child()

@@ -81,7 +81,7 @@ class Process:
             self.backend, **{**SETTINGS, **settings}, now=lambda: simulation.now, threads=False
         )
         self.keeper_gate = SimulatedGate()
-        self.engine.keeper._gate = self.keeper_gate  # type: ignore[assignment]
+        self.engine.keeper.thread.gate = self.keeper_gate  # type: ignore[assignment]
         simulation.start(self._keep(), self, forever=True)
 
     def _keep(self) -> Generator[Call | Park, Any, None]:
