@@ -10,7 +10,7 @@ from flask.cli import AppGroup
 
 from distlock.errors import LockError
 from distlock.fence.prune import DAYS, told
-from flask_distlock.sql.binds import DEFAULT_BIND, engine_of, shown
+from flask_distlock.binds import DEFAULT_BIND, engine_of, shown
 
 commands = AppGroup("distlock", help="Look after what distlock keeps in the database.")
 

@@ -25,6 +25,9 @@ from distlock.web.settings.clients import (
     without_settings,
 )
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
+from flask_distlock.binds import bind_of
+from flask_distlock.clients.blocks import BLOCK, SessionAcquirer
+from flask_distlock.clients.rows import row_client
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
@@ -37,9 +40,6 @@ from flask_distlock.guarding.state import KEY, State, current_state
 from flask_distlock.guarding.whole_request import enclose
 from flask_distlock.private import run_first, views_of
 from flask_distlock.signals import fence_lifted, lock_lost, send
-from flask_distlock.sql.binds import bind_of
-from flask_distlock.sql.blocks import BLOCK, SessionAcquirer
-from flask_distlock.sql.rows import row_client
 
 logger = logging.getLogger("distlock")
 

@@ -17,9 +17,9 @@ from distlock.fence.prune import prune as prune_rows
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
+from flask_distlock.binds import DEFAULT_BIND
 from flask_distlock.fence import fence_table
 from flask_distlock.private import listeners_at_begin
-from flask_distlock.sql.binds import DEFAULT_BIND
 from flask_distlock.sql.dialects import FENCE, commits_by_itself
 
 #: What to call if the database ends the transaction of a connection.

@@ -15,7 +15,7 @@ from distlock.fence.row import RolledBack
 from distlock.fence.trouble import is_failed
 from distlock.grant import Grant
 from distlock.web.own_transactions import refuse_unfit, time_left
-from flask_distlock.sql.binds import DEFAULT_BIND
+from flask_distlock.binds import DEFAULT_BIND
 from flask_distlock.sql.fence_row import FenceConnection, make_table, refuse_autocommit, watch
 
 

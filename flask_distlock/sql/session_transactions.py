@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from distlock.current_grants import CurrentGrant, kept_by_request
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
+from flask_distlock.binds import engine_of, shown
 from flask_distlock.guarding.kept_lock import KeptLock
 from flask_distlock.guarding.status import status_of
-from flask_distlock.sql.binds import engine_of, shown
 from flask_distlock.sql.fence_row import fenced
 from flask_distlock.sql.open_transactions import joins, refuse_opened
 from flask_distlock.sql.session_fences import Fenced, Left
