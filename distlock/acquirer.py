@@ -35,3 +35,13 @@ class Acquirer(Protocol):
 #: Called with the names of a ``with`` block at its end, while they are held still. Gives what is raised after
 #: their release, unless the block has raised something itself; None: nothing.
 AtEnd = Callable[[tuple[str, ...]], Steps[LockError | None]]
+
+
+class Client(Protocol):
+    """What a lock asks of its client, which is a `distlock.Locks`."""
+
+    acquirer: Acquirer
+    namespace: Namespace
+    #: The longest wait of locks that were told none, seconds; -1: no limit.
+    timeout: float
+    at_end: AtEnd | None

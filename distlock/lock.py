@@ -6,10 +6,10 @@ import logging
 import math
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Never
+from typing import Any, Never
 
 from distlock import blocks
-from distlock.acquirer import AtEnd
+from distlock.acquirer import AtEnd, Client
 from distlock.engine.refusals import is_time_out
 from distlock.engine.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
 from distlock.entries import Entries, Entry
@@ -17,9 +17,6 @@ from distlock.errors import LostInside, NotHeld
 from distlock.grant import Grant
 from distlock.numbers import check_timeout
 from distlock.owner import current_owner, in_event_loop
-
-if TYPE_CHECKING:
-    from distlock.locks import Locks
 
 logger = logging.getLogger("distlock")
 
@@ -30,7 +27,7 @@ class Lock:
     #: False where the end of its ``with`` is a COMMIT, which looks at the lock itself.
     tells_loss = True
 
-    def __init__(self, client: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
+    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
         self.client = client
         self.names = names
         #: The longest wait, seconds; -1: no limit.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distlock.acquirer import Client
 from distlock.engine.steps import Gate, Steps, ThreadGate, run
 from distlock.entries import Entry
 from distlock.errors import NotHeld
@@ -14,9 +15,6 @@ from distlock.grant import Grant
 from distlock.inside import Entered, Names, together
 from distlock.lock import Lock
 from distlock.owner import Owner, current_owner
-
-if TYPE_CHECKING:
-    from distlock.locks import Locks
 
 
 class RLock(Lock):
@@ -27,7 +25,7 @@ class RLock(Lock):
     trip, and gives the same grant.
     """
 
-    def __init__(self, client: Locks, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
+    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
         super().__init__(client, names, timeout, ttl)
         self._inside = client.namespace.inside
 
