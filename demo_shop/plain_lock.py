@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 import distlock
-from demo_shop.configuration import Configuration
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
 
 
 class PlainLock:

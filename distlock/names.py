@@ -7,7 +7,7 @@ import re
 import unicodedata
 from urllib.parse import quote
 
-from .errors import ConfigurationError, InvalidName
+from distlock.errors import ConfigurationError, InvalidName
 
 MAX_LENGTH = 255
 
