@@ -1,6 +1,6 @@
 """A transaction that has written nothing leaves no new row: made-up names in requests fill no table.
 
-The row would guard nothing. Whether something was written is asked of the database, and not read from the
+The row would protect nothing. Whether something was written is asked of the database, and not read from the
 statements, because triggers and functions write, too.
 """
 
