@@ -75,6 +75,9 @@ FORBIDDEN: dict[str, Callable[[Use], bool]] = {
         # The column of a row that fences itself is the user's, and public.
         and "Mapped" not in use.of
     ),
+    "a fence is no database: that is fenced_in": lambda use: (
+        use.name == "fence" and use.kind == "parameter" and use.of in {"str", "str | None"}
+    ),
     "a token is the secret of a hold": lambda use: (
         "token" in words(use) and bool(re.search(r"\.set\(|Column|CharField|hexdigest", use.of))
     ),
@@ -92,6 +95,7 @@ PLANTED = {
         "database: sqlalchemy.Engine = engine",
     ],
     "a fence is a pair, and its number a number": ["fence: int = 1", "def f(fences: list[int]): ..."],
+    "a fence is no database: that is fenced_in": ["def f(fence: str | None = None): ..."],
     "a token is the secret of a hold": ["token = CharField()", "token = variable.set(())"],
 }
 

@@ -35,11 +35,11 @@ class Transactions(Protocol):
         """
 
     def begin(
-        self, grant: Grant, fence: str | None, left: Callable[[], float]
+        self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
     ) -> AbstractContextManager[bool]:
-        """Begin, pass the *fence* with *grant*, and commit or roll back at the end.
+        """Begin, pass the fence with *grant*, and commit or roll back at the end.
 
-        Gives whether there is anything to commit. *fence*: which database is fenced, in the framework's
+        Gives whether there is anything to commit. *fenced_in*: which database is fenced, in the framework's
         words; None: none. *left*: seconds that may be waited for the fence's rows.
         """
 
@@ -52,14 +52,14 @@ def run(
     *,
     timeout: float | None = None,
     ttl: float | None = None,
-    fence: str | None = None,
+    fenced_in: str | None = None,
     standby: Locks | None = None,
     observer: Observer | None = None,
     keep: Keep | None = None,
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
-    *timeout*, *ttl*: seconds; None: the client's. *fence*: the database that is fenced; None: none.
+    *timeout*, *ttl*: seconds; None: the client's. *fenced_in*: the database that is fenced; None: none.
     *standby*: whose rows are the locks of what is fenced while the lock service is away; None: nothing runs.
     *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call. Names that
     a guard around this one holds are ours already.
@@ -67,14 +67,14 @@ def run(
     lost before COMMIT rolls it back, too.
     """
     around = current_grants()
-    wanted, kept = _wanted(client.namespace, names, around, transactions, fence)
+    wanted, kept = _wanted(client.namespace, names, around, transactions, fenced_in)
     if not wanted:
         with kept or nullcontext():
             return body()
     if around:
         # What was kept may have ended since: to look for open transactions ends those of hooks.
         around = current_grants()
-    lock = GuardLock(client, wanted, around, timeout, ttl, standby if fence else None)
+    lock = GuardLock(client, wanted, around, timeout, ttl, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
         with ExitStack() as held:
@@ -83,8 +83,8 @@ def run(
             if watch is not None:
                 watch.granted(grant)
             with (
-                holding(client.namespace, grant, fence) as mine,
-                transactions.begin(grant, fence, lock.left) as commits,
+                holding(client.namespace, grant, fenced_in) as mine,
+                transactions.begin(grant, fenced_in, lock.left) as commits,
             ):
                 if watch is not None:
                     watch.begun(grant)
@@ -107,21 +107,21 @@ async def arun(
     *,
     timeout: float | None = None,
     ttl: float | None = None,
-    fence: str | None = None,
+    fenced_in: str | None = None,
     standby: Locks | None = None,
     observer: Observer | None = None,
     keep: Keep | None = None,
 ) -> R:
     """`run`, for an async *body*."""
     around = current_grants()
-    wanted, kept = _wanted(client.namespace, names, around, transactions, fence)
+    wanted, kept = _wanted(client.namespace, names, around, transactions, fenced_in)
     if not wanted:
         with kept or nullcontext():
             return await body()
     if around:
         # What was kept may have ended since: to look for open transactions ends those of hooks.
         around = current_grants()
-    lock = GuardLock(client, wanted, around, timeout, ttl, standby if fence else None)
+    lock = GuardLock(client, wanted, around, timeout, ttl, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
         async with AsyncExitStack() as held:
@@ -130,8 +130,8 @@ async def arun(
             if watch is not None:
                 watch.granted(grant)
             with (
-                holding(client.namespace, grant, fence) as mine,
-                transactions.begin(grant, fence, lock.left) as commits,
+                holding(client.namespace, grant, fenced_in) as mine,
+                transactions.begin(grant, fenced_in, lock.left) as commits,
             ):
                 if watch is not None:
                     watch.begun(grant)
@@ -158,7 +158,7 @@ def _wanted(
     names: Sequence[str],
     around: Sequence[CurrentGrant],
     transactions: Transactions,
-    fence: str | None,
+    fenced_in: str | None,
 ) -> tuple[Sequence[str], Kept | None]:
     """Those of *names* that are not held yet. A held one that was lost raises `LockLost`.
 
@@ -171,12 +171,12 @@ def _wanted(
     for one in running:
         if namespace.is_same(one.namespace) and not set(one.grant.names).isdisjoint(names):
             one.grant.check()
-            _refuse_unfenced(one, names, fence)
+            _refuse_unfenced(one, names, fenced_in)
             names = [name for name in names if name not in one.grant.names]
     if not names:
         return (), None
     if (again := kept_for(namespace, names)) is not None:
-        _refuse_unfenced(again, names, fence)
+        _refuse_unfenced(again, names, fenced_in)
         return (), again.kept
     transactions.refuse_open(names, nested=bool(running))
     refuse_kept(namespace, names)
@@ -205,11 +205,11 @@ def refuse_kept(namespace: Namespace, names: Sequence[str]) -> None:
             )
 
 
-def _refuse_unfenced(outer: CurrentGrant, names: Sequence[str], fence: str | None) -> None:
-    if fence not in {None, outer.fenced_in}:
+def _refuse_unfenced(outer: CurrentGrant, names: Sequence[str], fenced_in: str | None) -> None:
+    if fenced_in not in {None, outer.fenced_in}:
         shown = ", ".join(map(repr, names))
         raise ConfigurationError(
-            f"A guard on {shown} with fence={fence!r} stands inside a guard on the same name "
+            f"A guard on {shown} with fence={fenced_in!r} stands inside a guard on the same name "
             f"with fence={outer.fenced_in!r}, whose transaction it can't fence any more: write the fence on "
             "the outer guard."
         )

@@ -18,7 +18,7 @@ class Terms:
     client: Locks
     max_names: int
     #: The database that is fenced, in the framework's words; None: none.
-    fence: str | None
+    fenced_in: str | None
     #: Whose rows are the locks while the lock service is away; None: nothing runs then.
     standby: Locks | None
 

@@ -63,7 +63,7 @@ def run(
         transactions,
         timeout=told.timeout,
         ttl=told.ttl,
-        fence=terms.fence,
+        fenced_in=terms.fenced_in,
         standby=terms.standby,
         observer=observer_for(guarded, request),
     )
@@ -81,7 +81,7 @@ async def arun(
     request, told = standing.request, guarded.told
     parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
     terms = clients.terms(told)
-    if terms.fence is not None:
+    if terms.fenced_in is not None:
         row_is_lock = clients.settings(told.alias).row_is_lock
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)

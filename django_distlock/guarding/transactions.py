@@ -93,9 +93,9 @@ class SyncTransactions:
             raise ConfigurationError(found.message(self._where, names, nested, self._line()))
 
     def begin(
-        self, grant: Grant, fence: str | None, left: Callable[[], float]
+        self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
     ) -> AbstractContextManager[bool]:
-        return _begun([] if self._every is None else self._every.atomic_requests(), grant, fence, left)
+        return _begun([] if self._every is None else self._every.atomic_requests(), grant, fenced_in, left)
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
@@ -160,17 +160,19 @@ class AsyncTransactions:
             raise ConfigurationError(found.message(self._where, names, nested))
 
     @contextmanager
-    def begin(self, grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
+    def begin(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
         yield False
 
 
 @contextmanager
-def _begun(aliases: list[str], grant: Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
+def _begun(
+    aliases: list[str], grant: Grant, fenced_in: str | None, left: Callable[[], float]
+) -> Iterator[bool]:
     try:
-        if fence is None and not aliases:
+        if fenced_in is None and not aliases:
             yield False
         else:
-            with _committed(aliases, grant, fence, left):
+            with _committed(aliases, grant, fenced_in, left):
                 yield True
     except BaseException:
         roll_back()
@@ -181,18 +183,18 @@ def _begun(aliases: list[str], grant: Grant, fence: str | None, left: Callable[[
 
 @contextmanager
 def _committed(
-    aliases: list[str], grant: Grant, fence: str | None, left: Callable[[], float]
+    aliases: list[str], grant: Grant, fenced_in: str | None, left: Callable[[], float]
 ) -> Iterator[None]:
     with ExitStack() as stack:
-        if fence is not None:
+        if fenced_in is not None:
             # The outermost one: what the others write is committed before the next grant passes the fence.
-            stack.enter_context(fenced(grant, fence, left))
-            stack.enter_context(leaving_no_unused_row(grant, fence))
+            stack.enter_context(fenced(grant, fenced_in, left))
+            stack.enter_context(leaving_no_unused_row(grant, fenced_in))
         for alias in aliases:
-            if alias != fence:
+            if alias != fenced_in:
                 # durable: what is committed at the end of this block is committed for good.
                 stack.enter_context(transaction.atomic(using=alias, durable=True))
         yield
-        ours = [*aliases, *filter(None, [fence])]
+        ours = [*aliases, *filter(None, [fenced_in])]
         refuse_closed(ours)
         refuse_failed(ours)

@@ -104,9 +104,9 @@ class NoSession:
         """No transaction is open."""
 
     def begin(
-        self, grant: Grant, fence: str | None, left: Callable[[], float]
+        self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
     ) -> AbstractContextManager[bool]:
-        if fence is not None:
+        if fenced_in is not None:
             raise ConfigurationError(
                 f"{self._where} has a fence, which needs the db.session of Flask-SQLAlchemy: write "
                 "'db.init_app(app)' before the first request, or leave fence= out."

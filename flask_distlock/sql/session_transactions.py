@@ -55,10 +55,10 @@ class SessionTransactions:
             session.expire_all()
 
     @contextmanager
-    def begin(self, grant: Grant, fence: str | None, left: Left) -> Iterator[bool]:
+    def begin(self, grant: Grant, fenced_in: str | None, left: Left) -> Iterator[bool]:
         with ExitStack() as stack:
-            if fence is not None:
-                self._pass_fence(stack, grant, fence, left)
+            if fenced_in is not None:
+                self._pass_fence(stack, grant, fenced_in, left)
             try:
                 # The view commits by itself; `Sessions` checks the lock then.
                 yield False
@@ -86,11 +86,11 @@ class SessionTransactions:
         request.kept.append(replace(current, kept=kept))
         return kept.rest
 
-    def _pass_fence(self, stack: ExitStack, grant: Grant, fence: str, left: Left) -> None:
-        """Every transaction of the session passes the fence of the bind *fence*, until *stack* is closed."""
-        engine = self._engine_of(fence)
+    def _pass_fence(self, stack: ExitStack, grant: Grant, fenced_in: str, left: Left) -> None:
+        """Every transaction of the session passes the fence of this bind, until *stack* is closed."""
+        engine = self._engine_of(fenced_in)
         session = self._sessions.session()
-        stack.enter_context(fenced(session, engine, grant, left, fence))
+        stack.enter_context(fenced(session, engine, grant, left, fenced_in))
         # The rows of the fence are locked until these transactions end.
         stack.callback(self._roll_back, session)
         stack.enter_context(self._sessions.fences.passing(session, Fenced(engine, grant, left)))
@@ -100,12 +100,12 @@ class SessionTransactions:
         if (other := self._sessions.current()) is not None and other is not session:
             other.rollback()
 
-    def _engine_of(self, fence: str) -> Engine:
+    def _engine_of(self, fenced_in: str) -> Engine:
         db: Any = current_app.extensions.get("sqlalchemy")
-        engine: Engine | None = engine_of(db.engines, fence)
+        engine: Engine | None = engine_of(db.engines, fenced_in)
         if engine is None:
             raise ConfigurationError(
-                f"{self._where} has fence={fence!r}, and SQLALCHEMY_BINDS has not: it has "
+                f"{self._where} has fence={fenced_in!r}, and SQLALCHEMY_BINDS has not: it has "
                 f"{shown(bind for bind in db.engines if bind is not None)}."
             )
         return engine

@@ -22,7 +22,7 @@ class NoTransactions:
     def refuse_open(self, names: Any, nested: bool) -> None: ...
 
     @contextmanager
-    def begin(self, grant: Any, fence: Any, left: Any) -> Iterator[bool]:
+    def begin(self, grant: Any, fenced_in: Any, left: Any) -> Iterator[bool]:
         yield False
 
 

@@ -42,7 +42,9 @@ class Transactions:
         self.log.append(f"{what}{'+' if self.locks.lock('product_1').locked() else '-'}")
 
     @contextmanager
-    def begin(self, grant: distlock.Grant, fence: str | None, left: Callable[[], float]) -> Iterator[bool]:
+    def begin(
+        self, grant: distlock.Grant, fenced_in: str | None, left: Callable[[], float]
+    ) -> Iterator[bool]:
         self.note("BEGIN")
         self.open = True
         try:

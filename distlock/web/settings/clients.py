@@ -70,9 +70,9 @@ class Clients:
         terms = known.get(told)
         if terms is None:
             settings = self.settings(told.alias)
-            fence = self._fenced_in(fence_for(settings, told))
+            fenced_in = self._fenced_in(fence_for(settings, told))
             standby = self.standby(told.alias)
-            terms = known[told] = Terms(self[told.alias], settings.max_names, fence, standby)
+            terms = known[told] = Terms(self[told.alias], settings.max_names, fenced_in, standby)
         return terms
 
     def standby(self, alias: str) -> Locks | None:
