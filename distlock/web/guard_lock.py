@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from distlock import blocks
+from distlock.acquirer import Acquirer
 from distlock.clock import now
 from distlock.current_grants import CurrentGrant
 from distlock.engine.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, LockTimeout
 from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.owner import in_event_loop
@@ -28,7 +29,7 @@ class GuardLock:
     client's; -1: no limit. *ttl*: seconds; None: the client's.
     """
 
-    __slots__ = ("_client", "_deadline", "_grant", "_names", "_standby", "_ttl", "_wait")
+    __slots__ = ("_acquirer", "_deadline", "_grant", "_names", "_namespaces", "_ttl", "_wait")
 
     def __init__(
         self,
@@ -39,17 +40,21 @@ class GuardLock:
         ttl: float | None,
         standby: Locks | None,
     ) -> None:
+        namespace = client.namespace
         if timeout is None:
             timeout = client.timeout
         if timeout == -1:
             timeout = math.inf
-        self._client = client
         #: In the one order for everybody.
         self._names = tuple(sorted(names))
-        self._wait = patience(client.namespace, names, around, timeout) if around else timeout
+        self._wait = patience(namespace, names, around, timeout) if around else timeout
         self._deadline = now() + timeout
-        self._ttl = client.namespace.ttl if ttl is None else ttl
-        self._standby = standby
+        self._ttl = namespace.ttl if ttl is None else ttl
+        self._namespaces = [namespace]
+        self._acquirer: Acquirer = client.acquirer
+        if standby is not None:
+            self._namespaces.append(standby.namespace)
+            self._acquirer = _RowMeanwhile(client.acquirer, standby.acquirer, self.left)
 
     def left(self) -> float:
         """What is left of the time-out, seconds."""
@@ -58,7 +63,12 @@ class GuardLock:
     def __enter__(self) -> Grant:
         gate = ThreadGate()
         try:
-            return self._granted(run(self._acquire(gate)), plain=True)
+            grant = run(self._acquirer.acquire(self._names, gate, self._wait, self._ttl))
+            if grant is None:
+                raise self._timed_out(stopped_loop=in_event_loop())
+            grant.timeout = self._wait
+            self._grant = grant
+            return grant
         except BaseException as error:
             self._forsake(gate, error)
             raise
@@ -69,7 +79,12 @@ class GuardLock:
     async def __aenter__(self) -> Grant:
         gate = TaskGate()
         try:
-            return self._granted(await arun(self._acquire(gate)), plain=False)
+            grant = await arun(self._acquirer.acquire(self._names, gate, self._wait, self._ttl))
+            if grant is None:
+                raise self._timed_out(stopped_loop=False)
+            grant.timeout = self._wait
+            self._grant = grant
+            return grant
         except BaseException as error:
             self._forsake(gate, error)
             raise
@@ -77,34 +92,33 @@ class GuardLock:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._grant.arelease()
 
-    def _acquire(self, gate: Gate) -> Steps[Grant | None]:
-        if self._standby is None:
-            return self._client.acquirer.acquire(self._names, gate, self._wait, self._ttl)
-        return self._acquire_or_row(self._standby, gate)
-
-    def _acquire_or_row(self, standby: Locks, gate: Gate) -> Steps[Grant | None]:
-        try:
-            return (yield from self._client.acquirer.acquire(self._names, gate, self._wait, self._ttl))
-        except BackendUnavailable as error:
-            self._client.namespace.forsake(self._names, gate, error)
-            logger.error(
-                "Without its lock service, the lock %s is the fence's row this time: %s",
-                ", ".join(map(repr, self._names)),
-                error,
-            )
-        left = max(0.0, self.left())
-        return (yield from standby.acquirer.acquire(self._names, gate, left, standby.namespace.ttl))
-
-    def _granted(self, grant: Grant | None, plain: bool) -> Grant:
-        if grant is None:
-            stopped_loop = plain and in_event_loop()
-            raise blocks.timed_out(self._client.namespace, self._names, self._wait, stopped_loop)
-        grant.timeout = self._wait
-        self._grant = grant
-        return grant
+    def _timed_out(self, stopped_loop: bool) -> LockTimeout:
+        return blocks.timed_out(self._namespaces[0], self._names, self._wait, stopped_loop)
 
     def _forsake(self, gate: Gate, error: BaseException) -> None:
         """It was interrupted, or refused: leave nothing of it behind."""
-        self._client.namespace.forsake(self._names, gate, error)
-        if self._standby is not None:
-            self._standby.namespace.forsake(self._names, gate, error)
+        for namespace in self._namespaces:
+            namespace.forsake(self._names, gate, error)
+
+
+class _RowMeanwhile:
+    """*inner*; while its lock service does not answer *rows*, for as long as *left* says."""
+
+    def __init__(self, inner: Acquirer, rows: Acquirer, left: Callable[[], float]) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
+        self._rows = rows
+        self._left = left
+
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+        try:
+            return (yield from self._inner.acquire(names, gate, seconds, ttl))
+        except BackendUnavailable as error:
+            self.namespace.forsake(names, gate, error)
+            logger.error(
+                "Without its lock service, the lock %s is the fence's row this time: %s",
+                ", ".join(map(repr, names)),
+                error,
+            )
+        left = max(0.0, self._left())
+        return (yield from self._rows.acquire(names, gate, left, self._rows.namespace.ttl))
