@@ -131,7 +131,7 @@ class RLock(Lock):
             self._note(entry.owner, after)
 
     def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
-        # Left it is all the same: nobody else would ever do it.
+        # The lock was given back all the same: no other code would ever do it.
         if block is not None and block.owner != current_owner():
             names = self._shown()
             raise NotHeld(

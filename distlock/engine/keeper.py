@@ -194,7 +194,7 @@ class Keeper:
             except LockError:
                 pass  # It never was a service that could hold anything.
             with self._section.mutex:
-                # Two who close the client at once may both have come here.
+                # Two threads that close the client at once may both have come here.
                 if retired in self.retired:
                     self.retired.remove(retired)
 

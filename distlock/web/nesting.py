@@ -25,7 +25,7 @@ logger = logging.getLogger("distlock")
 #: What one name is a lock of.
 Key = tuple[object, str]
 
-#: So many kinds of nested names are told apart, in a process that is told names by its clients.
+#: How many kinds of nested names are remembered: clients may choose them.
 _MOST = 1000
 
 

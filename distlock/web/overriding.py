@@ -34,7 +34,7 @@ def passed_by(cls: type, name: str) -> Iterator[PassedBy]:
                 if not calls_super(vars(mro[one])[name], name, mro[one + 1 : number + 1]):
                     yield from (PassedBy(mro[one], base, guarded) for guarded in guards)
                     return
-            # What it overrides itself is its own affair.
+            # A guard further up is overridden by this one, on purpose.
             return
         above.append(number)
 

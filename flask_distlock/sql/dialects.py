@@ -130,7 +130,7 @@ def commits_by_itself(connection: Connection) -> bool:
 def _joined(connection: Connection) -> bool:
     """Whether the session takes part in a transaction that somebody else has begun, as in tests."""
     info = getattr(connection.connection.dbapi_connection, "info", None)
-    # What another driver can't tell is asked for.
+    # Where the driver can't tell, the database is asked.
     return getattr(info, "transaction_status", 1) != 0
 
 

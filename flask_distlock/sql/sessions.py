@@ -42,7 +42,7 @@ class Sessions:
             followers = _followers[session] = WeakKeyDictionary()
             for name in _EVENTS:
                 event.listen(session, name, _teller(name, followers))
-        # A proxy can't be remembered.
+        # The app itself: a weak reference to its proxy would not last.
         followers[getattr(app, "_get_current_object", lambda: app)()] = self
         self.session = session
 
