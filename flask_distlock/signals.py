@@ -52,15 +52,6 @@ lock_lost = LockSignal("lock-lost")
 fence_lifted = LockSignal("fence-lifted")
 
 
-def heard(app: Flask) -> bool:
-    """Whether anybody listens to the guards of *app*."""
-    return (
-        lock_acquired.has_receivers_for(app)
-        or lock_refused.has_receivers_for(app)
-        or lock_released.has_receivers_for(app)
-    )
-
-
 def send(signal: NamedSignal, app: Flask, **what: Any) -> None:
     """Tell the receivers of *signal*. Never raises."""
     for receiver in signal.receivers_for(app):

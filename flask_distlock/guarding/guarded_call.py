@@ -84,7 +84,9 @@ class GuardedCall:
 def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """Call the function of *guarded* under its lock."""
     locked = locked_as_view(guarded, args)
-    if locked is False or (locked and not _wanted(guarded, kwargs)):
+    if locked and guarded.when is not None:
+        locked = bool(guarded.when(request, **kwargs))
+    if locked is False:
         return guarded.function(*args, **kwargs)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
@@ -120,7 +122,9 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """`call`, for an async function."""
     locked = locked_as_view(guarded, args)
-    if locked is False or (locked and not _wanted(guarded, kwargs)):
+    if locked and guarded.when is not None:
+        locked = bool(guarded.when(request, **kwargs))
+    if locked is False:
         return await guarded.function(*args, **kwargs)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
@@ -151,10 +155,6 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     if this.raised is not None:
         raise this.raised
     return result
-
-
-def _wanted(guarded: Guarded, kwargs: Kwargs) -> bool:
-    return guarded.when is None or bool(guarded.when(request, **kwargs))
 
 
 def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> GuardedCall:

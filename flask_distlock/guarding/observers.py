@@ -9,7 +9,7 @@ from flask import Flask, Response, current_app, g, has_request_context
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer, Signals, together
 from distlock.web.timing import Stopwatch, add_header
-from flask_distlock.signals import heard, lock_acquired, lock_refused, lock_released, send
+from flask_distlock.signals import lock_acquired, lock_refused, lock_released, send
 
 SERVER_TIMING = "DISTLOCK_SERVER_TIMING"
 
@@ -20,7 +20,12 @@ _STOPWATCHES = "_distlock_stopwatches"
 def observer_for(guarded: Guarded) -> Observer | None:
     """What observes this call of *guarded*; None if nothing does."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
-    timed, listened = app.config.get(SERVER_TIMING) and has_request_context(), heard(app)
+    timed = app.config.get(SERVER_TIMING) and has_request_context()
+    listened = (
+        lock_acquired.has_receivers_for(app)
+        or lock_refused.has_receivers_for(app)
+        or lock_released.has_receivers_for(app)
+    )
     if not timed and not listened:
         return None
     return together(_signals(app, guarded) if listened else None, _stopwatch() if timed else None)

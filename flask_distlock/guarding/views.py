@@ -64,8 +64,9 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
     if view is None:
         return None
     if outermost(view) is guarded:
-        methods = _or_told(guarded, None if class_of(view) is None else UNSAFE_METHODS)
-        return methods is None or request.method in methods
+        if guarded.methods is None:
+            return class_of(view) is None or request.method in UNSAFE_METHODS
+        return request.method in guarded.methods
     found: bool | None = None
     for one, methods in guards_at(view, request.method):
         if one is guarded:

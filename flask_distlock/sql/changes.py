@@ -109,33 +109,21 @@ class Changes:
         writes = context.isinsert or context.isupdate or context.isdelete
         acts = cursor.description is None and (writes or not is_savepoint(context))
         self._work[session] = Work(asked + 1, acted + acts)
-        changed, word = _effect(connection, cursor, writes, context.isinsert)
-        if changed:
+        # What gives no rows was no reading, in whatever words; SET and SAVEPOINT count none.
+        counted = bool(cursor.rowcount) if writes else cursor.description is None and cursor.rowcount > 0
+        # SQLite counts what an INSERT returns only when that has been fetched.
+        uncounted = context.isinsert and cursor.description is not None
+        if counted or (uncounted and connection.dialect.name == "sqlite"):
             self._sent.add(session)
-        elif word:
+            return
+        word, rows = _tag(cursor)
+        if word in WRITING and rows > 0 and not writes:
+            self._sent.add(session)
+        elif word in WRITING | LOCKING:
             self._quiet.setdefault(session, set()).add(word)
-
-
-def _effect(connection: Connection, cursor: Any, writes: bool, inserts: bool) -> tuple[bool, str]:
-    """Whether the statement of *cursor* has changed rows, as far as it tells.
-
-    And what it was to do, where it has changed nothing. *writes*, *inserts*: as SQLAlchemy has made it.
-    """
-    if inserts and cursor.description is not None and connection.dialect.name == "sqlite":
-        # It counts them only when what they return has been fetched.
-        return True, ""
-    # What gives no rows was no reading, in whatever words; SET and SAVEPOINT count none.
-    counted = bool(cursor.rowcount) if writes else cursor.description is None and cursor.rowcount > 0
-    if counted:
-        return True, ""
-    word, rows = _tag(cursor)
-    if word in WRITING and rows > 0 and not writes:
-        return True, ""
-    if word in WRITING | LOCKING:
-        return False, word
-    # Of other drivers than psycopg.
-    met_no_row = not word and (writes or cursor.description is None) and cursor.rowcount == 0
-    return False, "UPDATE" if met_no_row else ""
+        elif not word and (writes or cursor.description is None) and cursor.rowcount == 0:
+            # Of other drivers than psycopg.
+            self._quiet.setdefault(session, set()).add("UPDATE")
 
 
 def _tag(cursor: Any) -> tuple[str, int]:
