@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Never
 
 from distlock.acquirer import Acquirer, AtEnd
 from distlock.backends import create
@@ -42,7 +42,7 @@ class Locks:
         self.at_end = at_end
 
     def lock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
     ) -> Lock:
         """A lock of *names*: all of them or none, in one order for everybody. Cheap; nothing is asked yet.
 
@@ -67,7 +67,7 @@ class Locks:
         return Lock(self, *self._checked("lock", names, timeout, ttl, unknown))
 
     def rlock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
     ) -> RLock:
         """A re-entrant lock of *names*: its owner, the running thread or task, may take it again.
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Never
 
 from flask import Flask, current_app, request
 
@@ -118,7 +118,7 @@ class DistLock:
         return Locks(SessionAcquirer(guards.acquirer, state.session), guards.timeout)
 
     def lock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
     ) -> Lock:
         """A lock of the default alias, for views, commands and tasks; ``locks["other"].lock`` of another.
 
@@ -134,7 +134,7 @@ class DistLock:
         return self[DEFAULT_ALIAS].lock(*names, timeout=timeout, ttl=ttl, **unknown)
 
     def rlock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
     ) -> RLock:
         """A re-entrant lock of the default alias.
 

@@ -149,12 +149,12 @@ class RowLocks(Locks):
         self._no_rlock = no_rlock
 
     def lock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
     ) -> Lock:
         """A lock whose ``with`` block is a transaction; see `distlock.Locks.lock`."""
         return RowLock(super().lock(*names, timeout=timeout, ttl=ttl, **unknown), self._begin)
 
     def rlock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Any
+        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
     ) -> Never:
         raise ConfigurationError(self._no_rlock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 from weakref import WeakKeyDictionary
 
 from distlock.lock import Lock
@@ -38,7 +38,7 @@ class LockHandler:
         timeout: float | None = None,
         ttl: float | None = None,
         in_transaction: bool = False,
-        **unknown: Any,
+        **unknown: Never,
     ) -> Lock:
         """A lock of the default alias, for commands, tasks and the admin; ``locks["other"].lock`` of another.
 
@@ -62,7 +62,7 @@ class LockHandler:
         timeout: float | None = None,
         ttl: float | None = None,
         in_transaction: bool = False,
-        **unknown: Any,
+        **unknown: Never,
     ) -> RLock:
         """A re-entrant lock of the default alias.
 

@@ -107,7 +107,9 @@ class Distlock:
         self.wire = Wire(service.port or 0)
         beyond = service._replace(netloc=f"127.0.0.1:{self.wire.port}").geturl()
         self.locks = distlock.connect(beyond, prefix=PREFIX)
-        self._lock = self.locks.rlock if reentrant else self.locks.lock
+        self._lock: Callable[..., distlock.Lock] = self.locks.lock
+        if reentrant:
+            self._lock = self.locks.rlock
 
     def lock(self, name: str, expiry: float = LONG) -> MuseumLock:
         return Ours(self._lock(name, ttl=expiry))
