@@ -11,7 +11,6 @@ from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
-from distlock.web.overriding import passed_by as overridden
 from django_distlock.checks.transactions import below_atomic, hidden_from_django, on_methods
 from django_distlock.guarding.advice import (
     async_in_rest,
@@ -19,6 +18,7 @@ from django_distlock.guarding.advice import (
     below_api_view,
     too_early,
 )
+from django_distlock.guarding.overriding import passed_by as overridden
 from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.viewclasses import (
     TOO_EARLY,

@@ -12,7 +12,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, Told, When, guards_of
-from distlock.web.overriding import calls_super
+from django_distlock.guarding.overriding import calls_super
 from django_distlock.private import function_of_api_view, is_api_view, is_dummy, is_rest, opt_out, opted_out
 
 #: Methods of a view that have returned before it does its work.
@@ -91,14 +91,14 @@ def methods_of(view: Callable[..., Any]) -> set[str] | None:
     known = initkwargs.get("http_method_names", cls.http_method_names)
     # REST framework's view sets: {"post": "reduce_stock"}.
     handled = getattr(view, "actions", None) or [name for name in known if hasattr(cls, name)]
-    return _said({name.upper() for name in handled if name in known})
+    return _if_known({name.upper() for name in handled if name in known})
 
 
 def methods_of_view(view: View) -> set[str] | None:
     """The HTTP methods that the class of *view* takes; None where it does not say, as view sets."""
     if hasattr(view, "action_map"):
         return None
-    return _said({name.upper() for name in view.http_method_names if hasattr(view, name)})
+    return _if_known({name.upper() for name in view.http_method_names if hasattr(view, name)})
 
 
 def handlers(view: View) -> dict[str, set[str]]:
@@ -127,9 +127,9 @@ def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
     """*guarded* as it will be: `method_decorator` has tried its decorators on a dummy so far."""
     if not is_dummy(guarded.function):
         return guarded
-    settled = Guarded(getattr(cls, name), guarded.told)
-    settled.where = f"{cls.__module__}.{cls.__qualname__}.{name}"
-    return settled
+    on_class = Guarded(getattr(cls, name), guarded.told)
+    on_class.where = f"{cls.__module__}.{cls.__qualname__}.{name}"
+    return on_class
 
 
 def guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
@@ -174,6 +174,6 @@ def with_methods(told: Told, method: str) -> str:
     return f'{written[:-1]}, methods=["{method}"])'
 
 
-def _said(methods: set[str]) -> set[str] | None:
+def _if_known(methods: set[str]) -> set[str] | None:
     # A class with a `dispatch` of its own may have no methods by these names.
     return methods if methods - {"OPTIONS", "HEAD"} else None

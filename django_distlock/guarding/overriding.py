@@ -1,4 +1,8 @@
-"""Methods that override a guarded one: do requests still come to the guard?"""
+"""Methods that override a guarded one: do requests still come to the guard?
+
+One that does not call it answers without a lock, and nothing in a request tells that. So their code is read:
+to refuse every override would refuse mixins in front of a locked ``dispatch``, too.
+"""
 
 from __future__ import annotations
 
