@@ -16,7 +16,8 @@ def test_they_are_made_once_and_anew_after_a_reset() -> None:
     read_from = [{"default": {"LOCATION": f"memory://terms{size}", "MAX_NAMES": size}} for size in (3, 4)]
     site, told = Clients(lambda: read(read_from.pop(0))), Told(["product_<int:id>"])
     before = site.terms(told)
-    assert (before.client, before.max_names, before.fence, before.standby) == (site["default"], 3, None, None)
+    assert before.client is site["default"]
+    assert (before.max_names, before.fenced_in, before.standby) == (3, None, None)
     assert site.terms(told) is before
     site.reset()
     after = site.terms(told)
@@ -28,7 +29,7 @@ def test_each_decorator_has_its_own() -> None:
     setting = {"default": {"LOCATION": "memory://terms", "FENCE": "orders", "ON_BACKEND_DOWN": "run"}}
     site = Clients(lambda: read(setting))
     as_set, unfenced = site.terms(Told(["a"])), site.terms(Told(["a"], fence=False))
-    assert (as_set.fence, unfenced.fence) == ("orders", None)
+    assert (as_set.fenced_in, unfenced.fenced_in) == ("orders", None)
     assert as_set.standby is site.standby("default") is not None
 
 
