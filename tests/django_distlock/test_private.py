@@ -32,20 +32,21 @@ from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
 import django_distlock
+from distlock.web.decorator import guards_of
 from django_distlock import distributed_lock, private
 
 PACKAGE = Path(django_distlock.__file__).parent
 
 
 @contextmanager
-def leaning_on(name: str, where: str) -> Iterator[None]:
+def leaning_on(name: str, where: str, file: str = "django_distlock/private.py") -> Iterator[None]:
     """The block asserts that *name* is what it was. *where*: what to look at in the new version."""
     try:
         yield
-    except Exception as error:
+    except (Exception, pytest.fail.Exception) as error:
         raise AssertionError(
             f"{name} is gone, or is not what it was: look at {where} in the installed version, and mend what "
-            "leans on it in django_distlock/private.py."
+            f"leans on it in {file}."
         ) from error
 
 
@@ -414,3 +415,12 @@ def test_async_code_inside_of_sync_code_works_in_its_thread() -> None:
 
     with leaning_on("AsyncToSync.executors, _work_thread", "asgiref/current_thread_executor.py"):
         async_to_sync(inside)()
+
+
+def test_what_async_to_sync_makes_says_what_it_awaits() -> None:
+    @distributed_lock("product_<int:id>")
+    async def buy(id: int) -> None: ...
+
+    with leaning_on("AsyncToSync.awaitable", "asgiref/sync.py", "distlock/web/decorator.py"):
+        assert guards_of(async_to_sync(buy)) == guards_of(buy)
+        assert len(guards_of(sync_to_async(distributed_lock("product_<id>")(lambda id: None)))) == 1
