@@ -50,7 +50,7 @@ def _reentrant(locks: distlock.Locks) -> None:
 class _Transactions:
     def refuse_open(self, names: Any, nested: bool) -> None: ...
 
-    def begin(self, grant: Any, fence: Any, left: Any) -> Any:
+    def begin(self, grant: Any, fenced_in: Any, left: Any) -> Any:
         return _Nothing()
 
 
