@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from itertools import filterfalse
+from operator import attrgetter
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -76,6 +78,8 @@ _keeping: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=No
 
 _asked_for: WeakSet[Grant] = WeakSet()
 
+_RELEASED = attrgetter("grant.released")
+
 
 def current_grant() -> Grant:
     """The `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
@@ -124,7 +128,7 @@ def inherited() -> tuple[CurrentGrant, ...]:
     """`current_grants`, and what still is held around the code that started the running task or thread."""
     request = _keeping.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
-    return (*kept, *(one for one in _current.get() if not one.grant.released))
+    return (*kept, *filterfalse(_RELEASED, _current.get()))
 
 
 @contextmanager
