@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Never, ParamSpec, TypeVar
 
+from distlock.web.caller import told_here
 from distlock.web.decorator import UNSAFE_METHODS, explaining
-from distlock.web.decorator_line import told_here
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.guarding.functions import guard_function

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from types import FrameType
+from typing import Never, Unpack
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import Told, Words
+from distlock.web.names.templates import NameSource
 
 #: What stands between a line of the site and the raise: our packages, and what drives them.
 _BETWEEN = frozenset({"distlock", "django_distlock", "flask_distlock", *sys.stdlib_module_names})
@@ -15,3 +21,16 @@ def this_code() -> str:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back
     return "This code" if frame is None else f"{frame.f_code.co_filename}, line {frame.f_lineno}: this code"
+
+
+def told_here(names: Sequence[NameSource], unknown: Mapping[str, Never], **words: Unpack[Words]) -> Told:
+    """What the caller's caller has told its decorator. Raises what `Told` raises, with that line's place.
+
+    *unknown*: words that its signature does not have. `Told` says what to write in their place.
+    """
+    try:
+        return Told(names, **words, **unknown)
+    except ConfigurationError as error:
+        line = sys._getframe(2)
+        place = f"{line.f_globals.get('__name__', '?')}, line {line.f_lineno}"
+        raise ConfigurationError(f"{place}: {error}") from None

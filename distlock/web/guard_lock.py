@@ -1,4 +1,4 @@
-"""The lock of one guard: where ``ON_BACKEND_DOWN`` says so, the fence's row while its service is away."""
+"""The lock of one guard: with ``ON_BACKEND_DOWN``, the fence's row while the lock service is away."""
 
 from __future__ import annotations
 
