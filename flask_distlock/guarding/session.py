@@ -81,10 +81,11 @@ class AppSession:
         from flask_distlock.sql.sessions import Sessions
 
         with self._mutex:
-            if self.sessions is None:
-                self.sessions = Sessions(session)
-                self.transactions = partial(SessionTransactions, self.sessions)
-            self.sessions.follow(session, app)
+            sessions = self.sessions or Sessions(session)
+            sessions.follow(session, app)
+            self.transactions = partial(SessionTransactions, sessions)
+            # Last: another thread takes it for a sign that all of that is done.
+            self.sessions = sessions
 
     def roll_back(self) -> None:
         """Roll back what this request has open in the session."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -70,3 +71,23 @@ def test_data_that_a_test_shares_with_the_view_is_committed_first(shop: Shop, fl
         shop.db.session.commit()
         assert shop.post().status_code == 200
     assert shop.stock() == 4
+
+
+def test_a_session_is_known_only_when_it_is_followed(
+    make_app: Callable[..., Flask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that came in between would run its view without a guard's care for the session."""
+    app, db = make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db"), SQLAlchemy()
+    db.init_app(app)
+    known: list[Sessions | None] = []
+    follow = Sessions.follow
+
+    def look(self: Sessions, *args: Any) -> None:
+        known.append(app.extensions["distlock"].session.sessions)
+        follow(self, *args)
+
+    monkeypatch.setattr(Sessions, "follow", look)
+    with app.app_context():
+        pass
+    assert known == [None]
+    assert app.extensions["distlock"].session.sessions is not None
