@@ -1,0 +1,28 @@
+"""A signal handler raises at any moment of a wait that gives pooled connections back: nothing stays held."""
+
+from __future__ import annotations
+
+import pytest
+
+import distlock
+from distlock.web import guard
+from django_distlock.clients.waits import Waiting
+from tests.core import test_interrupts as core
+
+
+def _with(locks: distlock.Locks) -> None:
+    with distlock.Locks(Waiting(locks.acquirer), locks.timeout).lock("a"):
+        pass
+
+
+def _guarded(locks: distlock.Locks) -> None:
+    site = distlock.Locks(Waiting(locks.acquirer), locks.timeout)
+    guard.run(site, ["a"], lambda: None, core._Transactions())
+
+
+@pytest.mark.parametrize("scene", [_with, _guarded])
+def test_a_caller_that_is_interrupted_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, scene: core.Scene
+) -> None:
+    monkeypatch.setitem(core.SCENES, "in Django", scene)
+    core.play("in Django", f"memory://interrupted-in-django{scene.__name__}", every=1)
