@@ -106,7 +106,7 @@ class NameGrant(Grant):
         return max(0.0, self._hold.deadline - self._grantor.now())
 
     def check(self) -> None:
-        if self.released:
+        if self._lost_at_end is not None:
             raise NotHeld(f"The lock {self.name!r} was released before it was checked.")
         if (why := self.why_lost) is not None:
             raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")

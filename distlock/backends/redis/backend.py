@@ -96,7 +96,7 @@ class RedisBackend:
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         deadline = self._by(deadline)
         listener = self._listener
-        queue = ask.wait and listener is not None and listener.started
+        queue = ask.wait and listener is not None and listener.tried.is_set()
         (reply,) = self._call(scripts.REQUEST, [ask], deadline, queue)
         if ask.wait and not queue and reply[1] == _BUSY:
             # A process that cannot hear yet does not queue: it would be passed over.
@@ -200,13 +200,11 @@ class RedisBackend:
 
         *more*: arguments after those that all scripts take.
         """
-        calls = [
-            script.by_digest
-            + terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
-            + b"$%d\r\n%b\r\n" % (len(token := ask.token.encode()), token)
-            + more
-            for ask in asks
-        ]
+        calls = []
+        for ask in asks:
+            token = ask.token.encode()
+            said = terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
+            calls.append(script.by_digest + said + b"$%d\r\n%b\r\n" % (len(token), token) + more)
         replies = self._pool.exchange(calls, deadline)
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):

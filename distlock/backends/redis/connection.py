@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import hiredis
@@ -66,14 +67,16 @@ class Connection:
     def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Send *commands* in one go and return their replies."""
         self.send(b"".join(commands), deadline)
-        return [self.read(deadline) for _ in commands]
+        return list(map(self.read, repeat(deadline, len(commands))))
 
     def send(self, data: bytes, deadline: float) -> None:
         """Send all of *data*."""
         assert self._socket is not None
         view: bytes | memoryview = data
         while view:
-            self._wait_for(_left(deadline))
+            left = _left(deadline)
+            if not 0.0 < self._waits <= left:
+                self._wait_for(left)
             try:
                 sent = self._socket.send(view)
                 # Nearly always all of it.
@@ -115,8 +118,9 @@ class Connection:
         assert self._socket is not None
         while True:
             left = deadline - clock.now()
-            # What is there already is taken, however late it is.
-            self._wait_for(max(0.0, left))
+            if not 0.0 < self._waits <= left:
+                # What is there already is taken, however late it is.
+                self._wait_for(max(0.0, left))
             try:
                 data = self._socket.recv(_CHUNK)
                 break
@@ -130,12 +134,13 @@ class Connection:
         return len(data)
 
     def _wait_for(self, left: float) -> None:
-        """Have the socket wait for *left* seconds, or a little less: then it is told again."""
+        """Have the socket wait for *left* seconds, or a little less.
+
+        The calls to come, which have about as much time, find it right then and need not tell it again.
+        """
         assert self._socket is not None
-        if not 0.0 < self._waits <= left:
-            # So that the calls to come, which have about as much time, find it right.
-            self._waits = left * _SHARE if left > _SHORT else left
-            self._socket.settimeout(self._waits)
+        self._waits = left * _SHARE if left > _SHORT else left
+        self._socket.settimeout(self._waits)
 
     def _reach(self, deadline: float) -> socket.socket:
         address = self._address

@@ -47,14 +47,10 @@ class Listener:
         self._sink = sink
         self._mutex = threading.Lock()
         self._closing = Flag()
-        self._tried = Flag()
+        #: Whether the first attempt to subscribe has succeeded or failed.
+        self.tried = Flag()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
-
-    @property
-    def started(self) -> bool:
-        """Whether the first attempt to subscribe has succeeded or failed."""
-        return self._tried.is_set()
 
     def start(self, deadline: float) -> None:
         """Begin to listen, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
@@ -68,13 +64,13 @@ class Listener:
                 except RuntimeError as error:
                     raise unavailable(self._address, error) from error
                 self._thread = thread
-        self._tried.wait(max(0.0, deadline - clock.now()))
+        self.tried.wait(max(0.0, deadline - clock.now()))
 
     def close(self, timeout: float) -> None:
         """End the thread and its connection."""
         with self._mutex:
             self._closing.set()
-            self._tried.set()
+            self.tried.set()
             if self._connection is not None:
                 self._connection.disconnect()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -105,7 +101,7 @@ class Listener:
             finally:
                 self._drop()
             self._turn(False)
-            self._tried.set()
+            self.tried.set()
             self._closing.wait(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - spreads clients, hides nothing
             backoff = min(2 * backoff, _BACKOFF[1])
 
@@ -144,9 +140,9 @@ class Listener:
         if self.subscribed is not subscribed:
             self.subscribed = subscribed
             # Whom the first subscription serves waits for it in `start`.
-            if self._tried.is_set() and not self._closing.is_set():
+            if self.tried.is_set() and not self._closing.is_set():
                 self._sink.doubt()
-            self._tried.set()
+            self.tried.set()
 
     def _drop(self) -> None:
         with self._mutex:

@@ -6,6 +6,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from distlock import clock
@@ -51,7 +52,10 @@ class Pool:
         It ends by *deadline*, connecting included. Raises `BackendUnavailable` when the exchange was not
         completed, and `Stale` where a second attempt is worth it.
         """
-        connection, fresh = self._borrow(deadline)
+        try:
+            connection, fresh = self._idle.pop(), False
+        except IndexError:
+            connection, fresh = self._borrow(deadline)
         try:
             return self._converse(connection, commands, fresh, deadline)
         # Threads and descriptors run out, names cannot be resolved or encoded, certificates not be read.
@@ -95,15 +99,14 @@ class Pool:
 
     def _borrow(self, deadline: float) -> tuple[Connection, bool]:
         """A connection, and whether it still has to connect."""
-        try:
-            return self._idle.pop(), False
-        except IndexError:
-            pass
         with self._mutex:
-            # Announced before the second look, so that a call that gives one back after it sees us.
+            # Announced before the look, so that a call that gives one back after it sees us.
             self._waiting += 1
             try:
-                while not self._idle:
+                while True:
+                    # Others take idle ones without the mutex.
+                    with suppress(IndexError):
+                        return self._idle.pop(), False
                     if len(self._all) < self._size:
                         connection = self._make()
                         self._all.add(connection)
@@ -113,7 +116,6 @@ class Pool:
                             f"All {self._size} connections to the Redis server at {self._address.shown} were "
                             "busy for too long. Raise max_connections."
                         )
-                return self._idle.pop(), False
             finally:
                 self._waiting -= 1
 
