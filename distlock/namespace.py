@@ -122,7 +122,4 @@ class EngineNamespace(Namespace):
         return self.engine.locked(self._before + name)
 
     def close(self) -> None:
-        try:
-            self.engine.close()
-        finally:
-            super().close()
+        self.engine.close(super().close)

@@ -6,6 +6,7 @@ fails.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -99,6 +100,15 @@ def listeners_at_begin(session: Session | None, engine: Engine) -> Iterable[Call
         yield from session.dispatch.after_begin
     yield from engine.dispatch.begin
     yield from engine.pool.dispatch.checkout
+
+
+def passes_on(function: object) -> bool:
+    """Whether *function*, which may be a bound method, takes any arguments, as what a decorator makes does.
+
+    Its signature is what the decorator says that it is.
+    """
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    return bool(flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:

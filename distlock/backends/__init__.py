@@ -92,6 +92,8 @@ def class_of(scheme: str, url: str = "") -> type[Backend]:
     module, _, name = home.path.partition(":")
     try:
         found: object = import_module(module)
+        for step in name.split("."):
+            found = getattr(found, step, None)
     except ImportError as error:
         missing = error.name or error
         raise ConfigurationError(f"The {scheme} backend needs {missing}. {_what_to_do(home)}") from error
@@ -99,8 +101,6 @@ def class_of(scheme: str, url: str = "") -> type[Backend]:
         raise ConfigurationError(
             f"The {scheme} backend can't be used: to import {module} raised {error!r}. {_what_to_do(home)}"
         ) from error
-    for step in name.split("."):
-        found = getattr(found, step, None)
     if found is None:
         raise ConfigurationError(f"{module} has no {name!r}. {_what_to_do(home)}")
     return _checked(f"{module}.{name}", found)

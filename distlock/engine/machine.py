@@ -140,10 +140,13 @@ class Engine:
         if grant is not None:
             (self.losses.tell_aside if aside else self.losses.tell)(grant, why)
 
-    def close(self) -> None:
-        """Give back what can be given back, and stop. Waiters fail, and grants that are out become lost."""
+    def close(self, all_lost: Callable[[], None] = lambda: None) -> None:
+        """Give back what can be given back, and stop. Waiters fail, and grants that are out become lost.
+
+        *all_lost*: called when they are, and before anybody is let in again.
+        """
         if self.section.reentered() or reentrance.is_calling():
-            threading.Thread(target=self.close, name="distlock-close").start()
+            threading.Thread(target=self.close, args=(all_lost,), name="distlock-close").start()
             return
         with self.section.mutex:
             self.section.catch_up()
@@ -152,6 +155,7 @@ class Engine:
         try:
             for hold in holds:
                 self.lose(hold, "the client was closed", retire=True, aside=False)
+            all_lost()
             self.keeper.close()
             self.losses.join()
             reentrance.call(self.backend.close)

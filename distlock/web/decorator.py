@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
 from distlock.locks import refuse_unknown
-from distlock.numbers import check_seconds
+from distlock.numbers import LONG, check_seconds
 from distlock.web.names.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
@@ -79,7 +79,7 @@ class Told:
             raise ConfigurationError(f"alias={alias!r} has to be a key of DISTLOCK, such as 'default'.")
         self.alias = alias
         timeout, ttl = words.get("timeout"), words.get("ttl")
-        self.timeout = None if timeout is None else check_seconds("timeout", timeout, zero=True)
+        self.timeout = None if timeout is None else check_seconds("timeout", timeout, zero=True, most=LONG)
         self.ttl = None if ttl is None else check_seconds("ttl", ttl)
         self.methods = None if methods is None else _methods(methods)
         if fence == "" or not isinstance(fence, bool | str | None):

@@ -46,7 +46,7 @@ class GuardLock:
         if timeout == -1:
             timeout = math.inf
         #: In the one order for everybody.
-        self._names = tuple(sorted(names))
+        self._names = tuple(sorted(set(names)))
         self._wait = patience(namespace, names, around, timeout) if around else timeout
         self._deadline = now() + timeout
         self._ttl = namespace.ttl if ttl is None else ttl
@@ -74,7 +74,11 @@ class GuardLock:
             raise
 
     def __exit__(self, *exc_info: object) -> None:
-        self._grant.release()
+        try:
+            self._grant.release()
+        except BaseException as error:
+            self._grant._let_go(error)
+            raise
 
     async def __aenter__(self) -> Grant:
         gate = TaskGate()
@@ -90,7 +94,11 @@ class GuardLock:
             raise
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._grant.arelease()
+        try:
+            await self._grant.arelease()
+        except BaseException as error:
+            self._grant._let_go(error)
+            raise
 
     def _timed_out(self, stopped_loop: bool) -> LockTimeout:
         return blocks.timed_out(self._namespaces[0], self._names, self._wait, stopped_loop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -43,19 +44,23 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
         guarded.where = f"{type(owner).__module__}.{type(owner).__qualname__}.{bound.func.__name__}"
         # Its caller does not give the method's own first argument.
         guarded.names = guarded.told.names.bind(bound)
+    takes_self = owner is None and _is_written_as_method(function)
+    if takes_self:
+        # A template over that argument is refused here: its caller does not give it.
+        guarded.told.names.bind(functools.update_wrapper(functools.partial(function, None), function))
 
     if iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            standing = Standing.of(guarded, owner, args, kwargs)
+            standing = Standing.of(guarded, owner, args, kwargs, takes_self)
             return await _acall(guarded, every, standing, args, kwargs)
 
     else:
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            standing = Standing.of(guarded, owner, args, kwargs)
+            standing = Standing.of(guarded, owner, args, kwargs, takes_self)
             if standing.kind == "dispatch" and standing.is_async:
                 return _acall(guarded, every, standing, args, kwargs)
             return _call(guarded, every, standing, args, kwargs)
@@ -63,6 +68,14 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     every = take_over(wrapper, function)
     guarded.mark(wrapper)
     return wrapper
+
+
+def _is_written_as_method(function: Callable[..., Any]) -> bool:
+    """Whether it stands in the body of a class, and its first argument is called as a method's is."""
+    body = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if not body or body.endswith("<locals>"):
+        return False
+    return next(iter(inspect.signature(function).parameters), "") in {"self", "cls"}
 
 
 def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Arguments, kwargs: Keywords) -> Any:

@@ -48,11 +48,17 @@ class Standing:
 
     @classmethod
     def of(
-        cls, guarded: Guarded, owner: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        cls,
+        guarded: Guarded,
+        owner: object,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        takes_self: bool = False,
     ) -> Standing:
         """Raises `ConfigurationError` where the guard stands too far inside, or could never lock.
 
-        *owner*: whose method the function is, if it is bound to that already.
+        *owner*: whose method the function is, if it is bound to that already. *takes_self*: it is written as
+        a method for certain. Others are looked for in their class, where a decorator may hide them.
         """
         first = args[0] if args else kwargs.get("request")
         if isinstance(first, HttpRequest) and owner is None:
@@ -62,7 +68,7 @@ class Standing:
                 return cls("view", first)
             guarded.refuse_methods()
             return cls("function", first)
-        is_method = owner is None and bool(args) and _is_method_of(guarded, args)
+        is_method = owner is None and bool(args) and (takes_self or _is_method_of(guarded, args))
         if is_method:
             owner, first = first, args[1] if len(args) > 1 else kwargs.get("request")
         request = first if is_request(first) else None
@@ -131,13 +137,12 @@ def _is_method_of(guarded: Guarded, args: tuple[Any, ...]) -> bool:
     return _has_method(first if isinstance(first, type) else type(first), guarded)
 
 
-@functools.lru_cache(maxsize=1000)
 def _has_method(cls: Any, guarded: Guarded) -> bool:
     """Whether *guarded* is a method of *cls*, under whatever name."""
     return any(
         guarded in guards_of(member)
         for base in cls.__mro__
-        for member in vars(base).values()
+        for member in tuple(vars(base).values())
         if isinstance(member, _METHODS)
     )
 

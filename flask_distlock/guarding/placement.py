@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 from weakref import WeakSet
@@ -30,6 +29,7 @@ from flask_distlock.private import (
     converts,
     is_made_by_as_view,
     may_change_arguments,
+    passes_on,
     views_of,
 )
 
@@ -145,11 +145,8 @@ def _refuse_generator(view: Callable[..., Any], method: str) -> None:
 
 def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """What a decorator without `functools.wraps` has put *function* in the place of."""
-    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
-        return
-    kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
-    if kinds.isdisjoint({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}):
-        # A function of the site's own, which may call views of the site.
+    # Others are functions of the site's own, which may call views of the site.
+    if hasattr(function, "__wrapped__") or not passes_on(function):
         return
     for inner in enclosed(function):
         yield from chain(inner)

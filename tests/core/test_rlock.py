@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.testing.fixtures import wait_until
+from distlock.testing.fixtures import engine_of, wait_until
 
 
 @pytest.fixture
@@ -199,3 +199,27 @@ def test_a_wait_that_is_interrupted_where_it_has_just_left_tells_of_the_interrup
     with pytest.raises(KeyboardInterrupt), condition, condition:
         condition.wait(60)
     assert is_free(locks, "a", "b") == [True, True]
+
+
+def test_what_is_taken_while_another_thread_still_closes_is_its_owners(
+    locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = engine_of(locks).backend
+    closing, go_on, close = threading.Event(), threading.Event(), backend.close
+
+    def slowly() -> None:
+        if not closing.is_set():
+            closing.set()
+            assert go_on.wait(60)
+        close()
+
+    monkeypatch.setattr(backend, "close", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(locks.close)
+        assert closing.wait(60)
+        locks.close()
+        with locks.rlock("a"):
+            go_on.set()
+            other.result(60)
+            assert locks.rlock("a").owned()
+    assert is_free(locks, "a") == [True]

@@ -225,6 +225,14 @@ def test_what_hears_that_a_transaction_begins_is_known(what: str) -> None:
     engine.dispose()
 
 
+@leans("CPython: a function's code says no more whether it takes any arguments; see inspect.CO_VARARGS")
+def test_a_function_that_passes_on_any_arguments_is_told_from_others() -> None:
+    assert private.passes_on(lambda *args: args)
+    assert private.passes_on(lambda **kwargs: kwargs)
+    assert not private.passes_on(lambda id: id)
+    assert not private.passes_on(object())
+
+
 def test_no_other_file_uses_what_is_private() -> None:
     names = (
         "view_functions",

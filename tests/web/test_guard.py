@@ -109,6 +109,11 @@ def test_whoever_does_not_get_the_lock_does_not_enter(locks: distlock.Locks) -> 
     assert log == []
 
 
+def test_a_name_that_is_given_twice_is_one(locks: distlock.Locks) -> None:
+    transactions = Transactions(locks, [])
+    assert guard.run(locks, ["product_1"] * 2, lambda: "sold", transactions, timeout=0) == "sold"
+
+
 def test_a_nested_guard_on_a_held_name_reenters(locks: distlock.Locks) -> None:
     log: list[str] = []
     transactions = Transactions(locks, log)

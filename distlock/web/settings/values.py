@@ -10,7 +10,7 @@ from distlock.backends.base import Capabilities
 from distlock.backends.known import home_of, schemes
 from distlock.errors import ConfigurationError
 from distlock.names import check_prefix
-from distlock.numbers import A_COUNT, a_number_of_seconds, is_count, is_seconds
+from distlock.numbers import A_COUNT, LONG, a_number_of_seconds, is_count, is_seconds
 
 #: The words for what is no lock service, and what that can do.
 WITHOUT_SERVICE = {
@@ -32,7 +32,9 @@ def _seconds(value: Any) -> str | None:
 
 
 def _wait(value: Any) -> str | None:
-    return None if is_seconds(value, zero=True) else f"It {a_number_of_seconds(zero=True)}"
+    return (
+        None if is_seconds(value, zero=True, most=LONG) else f"It {a_number_of_seconds(zero=True, most=LONG)}"
+    )
 
 
 def _count(value: Any) -> str | None:

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.views import View
 
-from distlock import current_grant
+from distlock import ConfigurationError, current_grant
 from django_distlock import distributed_lock, locks
 
 lock = distributed_lock(lambda id: f"product_{id}")
@@ -70,6 +70,61 @@ def test_so_it_is_where_it_is_called_on_the_class_or_in_part() -> None:
     assert Shop.sell(Shop(), 1) == ("product_1",)
     assert Shop.of_class(1) == ("product_1",)
     assert Shop().partial() == ("product_1",)
+
+
+def hides(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Hidden:
+    @hides
+    @distributed_lock(lambda id, region="eu": f"product_{id}_{region}")
+    def below_a_decorator(self, id: int) -> tuple[str, ...]:
+        return names()
+
+    @functools.lru_cache  # noqa: B019
+    @distributed_lock(lambda id, region="eu": f"product_{id}_{region}")
+    def cached(self, id: int) -> tuple[str, ...]:
+        return names()
+
+
+@pytest.mark.parametrize("name", ["below_a_decorator", "cached"])
+def test_a_decorator_that_hides_a_method_changes_no_name(name: str) -> None:
+    assert getattr(Hidden(), name)(1) == ("product_1_eu",)
+
+
+def test_nor_does_an_instance_of_another_class() -> None:
+    method = distributed_lock(lambda id, region="eu": f"product_{id}_{region}")(Other.sell)
+    assert method(Hidden(), 1) == ("product_1_eu",)
+
+
+class Other:
+    def sell(self, id: int) -> tuple[str, ...]:
+        return names()
+
+
+def test_a_function_that_becomes_a_method_later_is_one_from_then_on() -> None:
+    @distributed_lock(lambda *given: f"product_{given[-1]}_{len(given)}")
+    def sell(shop: object, id: int) -> tuple[str, ...]:
+        return names()
+
+    class Later:
+        pass
+
+    assert sell(Later(), 1) == ("product_1_2",)
+    Later.sell = sell  # type: ignore[attr-defined]
+    assert Later().sell(1) == ("product_1_1",)  # type: ignore[attr-defined]
+
+
+def test_a_template_over_self_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="self"):
+
+        class Shop:
+            @distributed_lock("product_<int:self>")
+            def sell(self, id: int) -> None: ...
 
 
 def test_a_function_is_none_whatever_its_first_parameter_is_called() -> None:

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import logging
+import types
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -51,6 +55,29 @@ def test_it_is_found_through_a_decorator_in_between(app: Flask) -> None:
     @app.route("/product/<int:id>")
     def buy(id: int) -> str: ...
 
+    refused(app, "above @app.route")
+
+
+def signed(view: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return view(*args, **kwargs)
+
+    wrapper.__signature__ = inspect.signature(view)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def bound(view: Callable[..., Any]) -> Callable[..., Any]:
+    return types.MethodType(lambda _, **kwargs: view(**kwargs), object())
+
+
+@pytest.mark.parametrize("decorator", [signed, bound])
+def test_it_is_found_through_one_without_wraps_whatever_that_says_of_itself(
+    app: Flask, decorator: Callable[..., Any]
+) -> None:
+    def buy(id: int) -> str: ...
+
+    app.post("/product/<int:id>")(buy)
+    distributed_lock("product_<int:id>")(decorator(buy))
     refused(app, "above @app.route")
 
 
