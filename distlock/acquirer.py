@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Acquirer(Protocol):
-    """Takes the names of a client's locks. A `Namespace` is one; a framework's stands around another.
+    """Takes the names of a client's locks. A `Namespace` is the base; one of a framework wraps another.
 
     One that stands around another looks before the wait, waits with care, or gives a grant that does more at
     its end. Threads share it.

@@ -13,7 +13,7 @@ from distlock.engine.machine import Engine
 from distlock.lock import Lock
 from distlock.names import check_name, check_prefix
 from distlock.namespace import EngineNamespace
-from distlock.numbers import check_count, check_seconds, check_timeout
+from distlock.numbers import LONG, check_count, check_seconds, check_timeout
 from distlock.rlock import RLock
 
 #: What other libraries call our words. Passing theirs gives an error that translates.
@@ -56,8 +56,9 @@ class Locks:
         OverflowError for a *timeout*, that can't be.
 
         The ``with`` gives a `Grant`. It raises `LockTimeout` if the lock stays taken; `TooManyWaiters` if it
-        would most likely be waited for in vain; `BackendUnavailable`; `ConfigurationError` inside a ``with``
-        on the same name, which would wait for itself; and at its end `LostInside` if the lock was lost.
+        would most likely be waited for in vain; `BackendUnavailable`; `Reentered` in a signal handler in the
+        middle of a call of ours; `ConfigurationError` inside a ``with`` or a guard on the same name, which
+        would wait for itself; and at its end `LostInside` if the lock was lost.
 
         Example::
 
@@ -138,10 +139,11 @@ def connect(
     *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit.
     *max_hold*: after so many seconds a holder counts as hung, and is not renewed any more; more than 0.
     *max_waiters*, *max_waiters_total*: how many callers of this process may wait, for one name and in all,
-    1 or more. None: no fixed limit. A caller that would most likely wait in vain is refused in any case.
+    1 or more. None: no fixed limit. A caller that would most likely wait in vain is refused without one,
+    too, unless it is the next in line or has no time-out.
     *era*: 1 or more. Raise it when the same names move to another lock service.
     *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its own.
-    *on_lifted*: called with the grant and its former fence when that had fallen behind a database.
+    *on_lifted*: called with the grant and its former fence when a database had seen a larger one already.
     *options*: those of the backend, such as ``io_timeout=2.0`` seconds. Its page in ``docs/`` lists them.
 
     Returns a `Locks`. Raises `ConfigurationError` for a URL, a number or an option that can't work, and for
@@ -160,7 +162,7 @@ def connect(
             check_count(word, cap)
     check_count("era", era)
     if timeout != -1:
-        check_seconds("timeout", timeout, zero=True)
+        check_seconds("timeout", timeout, zero=True, most=LONG)
     check_prefix(prefix)
     for word in options.keys() & TRANSLATIONS.keys():
         refuse_unknown("connect", [word])

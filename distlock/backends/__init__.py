@@ -24,6 +24,8 @@ _OF_CONNECT = (
     "max_waiters_total",
     "on_lost",
     "on_lifted",
+    "era",
+    "backend",
 )
 #: The methods that every backend has.
 _METHODS = [name for name, member in vars(Backend).items() if callable(member) and not name.startswith("_")]

@@ -1,6 +1,7 @@
 """How a caller gets a grant: it stands in line, leads or waits to be woken, and leaves in time.
 
-G3 lives here: every wait has an end. That of a hold whose holder hangs is the keeper's.
+G3 lives here: every wait has an end, unless the caller asked for no limit. The keeper ends the hold of a
+holder that hangs.
 """
 
 from __future__ import annotations

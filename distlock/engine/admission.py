@@ -28,7 +28,7 @@ REMEMBERED = 1024
 
 
 class Pace:
-    """How often a room was granted its lock while somebody waited. What is not known of was for nothing."""
+    """How often a room was granted its lock while somebody waited. No history counts as no wait."""
 
     __slots__ = ("_gaps", "in_vain", "noted")
 

@@ -44,7 +44,8 @@ class Lifting:
         """Lift *grant* above *number*, if the lock service says that it still has the lock. Else False.
 
         The caller has had the fence row locked since it read *number* there. So the writer of *number* is
-        no later holder: the lock has not passed on. Once for each hold: what overtakes it again is alive.
+        no later holder: the lock has not passed on. Only once for each hold: a second, larger number means
+        a later holder that is alive.
         """
         if self._section.reentered():
             raise refusal()

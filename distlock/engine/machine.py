@@ -30,7 +30,7 @@ from distlock.engine.stalled import Stalled
 from distlock.engine.turns import Turns
 from distlock.owner import Owner
 
-CLOSED = "The client of the lock service was closed. It holds no locks. Use a new one."
+CLOSED = "The client was closed meanwhile, and holds no locks. It may be used again."
 
 
 class EngineSink:

@@ -1,6 +1,7 @@
 """Whose turn it is: a hold comes from the lock service, passes from caller to caller, and goes back.
 
-G5 lives here: the order within a process is the room's, that of the processes the lock service's.
+G5 lives here: the order within a process is the room's, that of the processes the lock service's,
+and how often and how long a hold passes from caller to caller before is the hold's.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from distlock.grant import Fence, Grant
 
 @dataclass(frozen=True, slots=True)
 class IssuedStamp(Stamp):
-    """What the row itself tells a grant to write. Its own fence is the era only."""
+    """What the row itself tells a grant to write. Of its own `fence` only the era counts."""
 
     #: Where the fences of the grant's names are told.
     issued: dict[str, Fence]

@@ -1,6 +1,7 @@
 """The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order. G2 and G4 live here.
 
-A framework says how its transactions are opened (`Transactions`); the order is ours.
+A framework says how its transactions are opened (`Transactions`); the order is ours. The view runs only
+inside of its lock; whatever keeps the lock from it leaves as an error before the view.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from distlock.web.observer import Observer, watching
 
 R = TypeVar("R")
 
-#: Asked when the call is over, with what it holds. Gives what is closed when the last transaction under the
-#: lock has ended, and releases it then; None: it is released now.
+#: Asked when the call is over, with what it holds. Returns a stack that releases the lock when it is closed,
+#: after the last transaction under the lock; None: it is released now.
 Keep = Callable[[CurrentGrant], ExitStack | None]
 
 

@@ -23,8 +23,9 @@ logger = logging.getLogger("distlock")
 class GuardLock:
     """*names* of *client*, for one call; while its lock service does not answer, rows of *standby*.
 
-    Its end tells of no loss: after COMMIT the view's answer stands. Nor is it refused inside of a ``with`` on
-    a name of it: a site's test may hold the lock, and look how its guarded view answers in the same thread.
+    Its end never raises for a lost lock: after COMMIT the view's answer stands. Nor is it refused inside of a
+    ``with`` on a name of it: a site's test may hold the lock, and look how its guarded view answers in the
+    same thread.
     *around*: what is held already. *timeout*: seconds for the lock and its fence together; None: the
     client's; -1: no limit. *ttl*: seconds; None: the client's.
     """

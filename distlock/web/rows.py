@@ -1,4 +1,4 @@
-"""The backend ``database``: the guard without a lock service. The fence's row is the lock.
+"""The backend ``database``: the lock is the fence row, and there is no lock service.
 
 The row is locked in the view's own transaction, so the lock is as long as the transaction, and there is
 nothing that could be lost, renewed or forgotten. This process's callers wait for each other here, first come

@@ -20,7 +20,7 @@ _KEYS = ("route", "lock", *WORDS, "when")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: `told` stands around the view of `route`, as the decorator at the outermost place would."""
+    """One rule: the view of `route` is locked as if the decorator, with the words `told`, were outermost."""
 
     #: What the framework calls the view: the URL's name in Django, the endpoint in Flask.
     route: str
