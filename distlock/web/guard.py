@@ -78,9 +78,9 @@ def run(
     lock = GuardLock(client, wanted, around, timeout, ttl, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
-        with ExitStack() as held:
+        with ExitStack() as until_released:
             with waiting(client.namespace, wanted, around) if around else nullcontext():
-                grant = held.enter_context(lock)
+                grant = until_released.enter_context(lock)
             if watch is not None:
                 watch.granted(grant)
             with (
@@ -94,7 +94,7 @@ def run(
                     # The last moment at which nothing has happened yet.
                     grant.check()
             if keep is not None and (later := keep(mine)):
-                held.pop_all()
+                until_released.pop_all()
                 later.push(rest.pop_all())
                 later.callback(grant.release)
     return result
@@ -125,9 +125,9 @@ async def arun(
     lock = GuardLock(client, wanted, around, timeout, ttl, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as until_released:
             with waiting(client.namespace, wanted, around) if around else nullcontext():
-                grant = await held.enter_async_context(lock)
+                grant = await until_released.enter_async_context(lock)
             if watch is not None:
                 watch.granted(grant)
             with (
@@ -140,7 +140,7 @@ async def arun(
                 if commits:
                     grant.check()
             if keep is not None and (later := keep(mine)):
-                held.pop_all()
+                until_released.pop_all()
                 later.push(rest.pop_all())
                 # Where it ends there may be no event loop any more.
                 later.callback(grant.release)

@@ -26,28 +26,28 @@ def find_problems(
     rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
     """What is wrong with *rules*, by route, in a site with the routes *found*."""
-    places: dict[str, list[Route]] = {}
+    by_name: dict[str, list[Route]] = {}
     for route in found:
         if route.name:
-            places.setdefault(route.name, []).append(route)
+            by_name.setdefault(route.name, []).append(route)
     for name, here in rules.items():
-        if name not in places:
-            yield unknown_route(here[0], places)
+        if name not in by_name:
+            yield unknown_route(here[0], by_name)
             continue
         yield from overlaps(here)
         for rule in here:
-            for problem in _of_rule(rule, places[name]):
+            for problem in _of_rule(rule, by_name[name]):
                 yield ConfigurationError(f"DISTLOCK_RULES, {rule}: {problem}")
     yield from _shared_patterns(rules, found)
 
 
-def _of_rule(rule: Rule, places: Sequence[Route]) -> Iterator[str]:
+def _of_rule(rule: Rule, routes: Sequence[Route]) -> Iterator[str]:
     try:
         clients.settings(rule.told.alias)
     except ConfigurationError as error:
         yield str(error)
-    yield from _methods_not_taken(rule, [route.pattern.callback for route in places])
-    for route in places:
+    yield from _methods_not_taken(rule, [route.pattern.callback for route in routes])
+    for route in routes:
         view = route.pattern.callback
         try:
             guarded = Guarded(view, rule.told, methods=UNSAFE_METHODS)

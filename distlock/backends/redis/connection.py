@@ -147,9 +147,9 @@ class Connection:
         if address.path is not None:
             return _open(socket.AF_UNIX, address.path, deadline)
         failure = OSError("its name has no address")
-        for family, place in self._resolver.resolve(deadline):
+        for family, where in self._resolver.resolve(deadline):
             try:
-                made = _open(family, place, deadline)
+                made = _open(family, where, deadline)
                 made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             except OSError as error:
@@ -159,11 +159,11 @@ class Connection:
         raise failure
 
 
-def _open(family: int, place: Any, deadline: float) -> socket.socket:
+def _open(family: int, where: Any, deadline: float) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.settimeout(_left(deadline))
-        made.connect(place)
+        made.connect(where)
     except BaseException:
         made.close()
         raise

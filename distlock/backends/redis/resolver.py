@@ -10,7 +10,7 @@ from typing import Any
 
 from distlock import clock
 
-Places = list[tuple[int, Any]]
+Addresses = list[tuple[int, Any]]
 
 
 class Resolver:
@@ -20,9 +20,9 @@ class Resolver:
         self._host = host
         self._port = port
         self._mutex = threading.Lock()
-        self._looking: Future[Places] | None = None
+        self._looking: Future[Addresses] | None = None
 
-    def resolve(self, deadline: float) -> Places:
+    def resolve(self, deadline: float) -> Addresses:
         """Families and addresses to connect to. Raises OSError, TimeoutError after *deadline*."""
         try:
             return self._look_up(socket.AI_NUMERICHOST)
@@ -41,7 +41,7 @@ class Resolver:
         except FutureTimeoutError:
             raise TimeoutError("its name was not resolved in time") from None
 
-    def _answer(self, looking: Future[Places]) -> None:
+    def _answer(self, looking: Future[Addresses]) -> None:
         try:
             found = self._look_up(0)
         except Exception as error:
@@ -55,6 +55,6 @@ class Resolver:
         else:
             looking.set_exception(failure)
 
-    def _look_up(self, flags: int) -> Places:
+    def _look_up(self, flags: int) -> Addresses:
         found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=flags)
-        return [(family, place) for family, _, _, _, place in found]
+        return [(family, address) for family, _, _, _, address in found]
