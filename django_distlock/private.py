@@ -1,6 +1,6 @@
 """What distlock leans on that Django, REST framework, django-ninja and asgiref do not promise to keep.
 
-Each such name stands here only. tests/django_distlock/test_private.py fails where one is gone, and says what
+Each such name stands here only. tests/django_distlock/test_private*.py fail where one is gone, and say what
 to look at. Nothing here imports a library that the site may not have.
 """
 

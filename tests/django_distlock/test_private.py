@@ -1,21 +1,18 @@
 """The names of others that `django_distlock.private` leans on are there, and mean what they did.
 
-Where one of these fails with a new version of Django, REST framework, django-ninja or asgiref, its message
-says what to look at. What leans on it may fail in silence: a lock that is let go before COMMIT.
+Where one of these fails with a new version of Django, its message says what to look at. What leans on it may
+fail in silence: a lock that is let go before COMMIT.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, contextmanager
+from collections.abc import Callable
+from contextlib import ContextDecorator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 from django.core.handlers.base import BaseHandler
 from django.db import connection, connections, transaction
@@ -24,30 +21,13 @@ from django.urls import ResolverMatch, URLPattern, URLResolver, path
 from django.urls.resolvers import RegexPattern
 from django.utils.decorators import method_decorator
 from django.utils.log import log_response
-from ninja import NinjaAPI
-from rest_framework.decorators import api_view
-from rest_framework.request import Request
-from rest_framework.response import Response
-from rest_framework.test import APIRequestFactory
-from rest_framework.views import APIView
+from django.views import View
 
 import django_distlock
-from distlock.web.decorator import guards_of
 from django_distlock import distributed_lock, private
+from tests.django_distlock.leaning import leaning_on
 
 PACKAGE = Path(django_distlock.__file__).parent
-
-
-@contextmanager
-def leaning_on(name: str, where: str, file: str = "django_distlock/private.py") -> Iterator[None]:
-    """The block asserts that *name* is what it was. *where*: what to look at in the new version."""
-    try:
-        yield
-    except (Exception, pytest.fail.Exception) as error:
-        raise AssertionError(
-            f"{name} is gone, or is not what it was: look at {where} in the installed version, and mend what "
-            f"leans on it in {file}."
-        ) from error
 
 
 def view(request: HttpRequest, **kwargs: object) -> HttpResponse:
@@ -56,13 +36,6 @@ def view(request: HttpRequest, **kwargs: object) -> HttpResponse:
 
 def other(request: HttpRequest) -> HttpResponse:
     return HttpResponse("other")
-
-
-class BuyByApi(APIView):
-    authentication_classes = ()
-
-    def post(self, request: Request) -> Response:
-        return Response("sold")
 
 
 def test_a_message_says_what_to_look_at() -> None:
@@ -166,10 +139,13 @@ def test_what_atomic_makes_of_a_function_is_told_from_other_wrappers() -> None:
 
 
 def test_method_decorator_keeps_its_decorators_with_the_innermost_first() -> None:
+    class Buy(View):
+        def post(self, request: HttpRequest) -> HttpResponse: ...
+
     decorators: list[Any] = [transaction.atomic, distributed_lock("product_<int:id>")]
     with leaning_on("the closure of method_decorator", "_multi_decorate of django/utils/decorators.py"):
-        assert private.decorators_of(method_decorator(decorators)(BuyByApi.post)) == decorators
-        assert private.decorators_of(method_decorator(decorators[0])(BuyByApi.post)) == decorators[:1]
+        assert private.decorators_of(method_decorator(decorators)(Buy.post)) == decorators
+        assert private.decorators_of(method_decorator(decorators[0])(Buy.post)) == decorators[:1]
 
 
 def test_a_match_may_be_changed_where_a_pattern_resolves() -> None:
@@ -313,114 +289,3 @@ def test_an_error_of_a_hook_is_told_from_one_of_the_view() -> None:
             fail()
         assert private.was_raised_by_commit_hook(of_hook.value)
         assert not private.was_raised_by_commit_hook(of_view.value)
-
-
-# REST framework --------------------------------------------------------------------------------------------
-
-DECORATORS = "api_view of rest_framework/decorators.py"
-VIEWS = "APIView of rest_framework/views.py"
-
-
-def test_what_api_view_made_is_told_from_a_class_of_the_site() -> None:
-    made: Any = api_view(["GET", "POST"])(view)
-    with leaning_on("WrappedAPIView", DECORATORS):
-        assert private.is_rest(made.cls)
-        assert private.is_api_view(made.cls)
-        assert private.function_of_api_view(made.cls) is view
-        assert private.is_rest(BuyByApi)
-        assert not private.is_api_view(BuyByApi)
-
-
-def test_the_request_of_the_framework_has_that_of_django() -> None:
-    request = HttpRequest()
-    with leaning_on("_request", "Request of rest_framework/request.py"):
-        assert private.django_request(Request(request)) is request
-        assert private.django_request(request) is request
-
-
-def sub(**members: Any) -> Any:
-    return type("Sub", (BuyByApi,), members)
-
-
-def test_a_view_is_prepared_before_its_dispatch() -> None:
-    prepared: list[str] = []
-
-    def prepare(view: Any, request: HttpRequest) -> None:
-        prepared.append(request.method or "")
-
-    cls = sub()
-    with leaning_on("dispatch", VIEWS):
-        private.dispatch_through(cls, prepare)
-        private.dispatch_through(cls, prepare)
-        assert cls.as_view()(APIRequestFactory().post("/")).data == "sold"
-        assert prepared == ["POST"]
-
-
-def test_a_view_calls_what_stands_in_the_place_of_its_handler_and_of_its_exception_handler() -> None:
-    def prepare(view: Any, request: HttpRequest) -> None:
-        def handler(request: Any) -> Response:
-            raise ZeroDivisionError
-
-        private.call_handler_through(view, "post", handler)
-        private.handle_exceptions_by(view, lambda error: Response(type(error).__name__))
-
-    cls = sub()
-    with leaning_on("handle_exception", VIEWS):
-        private.dispatch_through(cls, prepare)
-        assert cls.as_view()(APIRequestFactory().post("/")).data == "ZeroDivisionError"
-
-
-# django-ninja ----------------------------------------------------------------------------------------------
-
-
-def test_an_operation_of_ninja_says_so() -> None:
-    site = NinjaAPI(urls_namespace="private", docs_url=None, openapi_url=None)
-
-    def buy(request: HttpRequest) -> str: ...
-
-    with leaning_on("_ninja_operation", "ninja/operation.py"):
-        assert private.is_ninja_operation(site.post("/")(buy))
-        assert not private.is_ninja_operation(view)
-
-
-# asgiref ---------------------------------------------------------------------------------------------------
-
-SYNC = "SyncToAsync.__call__ of asgiref/sync.py"
-
-
-def test_all_tasks_outside_of_requests_share_one_thread() -> None:
-    async def both() -> set[int]:
-        return set(await asyncio.gather(*(sync_to_async(threading.get_ident)() for _ in range(3))))
-
-    with leaning_on("single_thread_executor", SYNC):
-        assert len(asyncio.run(both())) == 1
-
-
-def test_a_request_has_a_thread_of_its_own() -> None:
-    async def request() -> None:
-        assert not private.has_thread_of_its_own()
-        async with ThreadSensitiveContext():
-            assert private.has_thread_of_its_own()
-            assert private.request_threads() == []
-            works_in = await sync_to_async(threading.get_ident)()
-            assert private.request_threads() == [works_in]
-
-    with leaning_on("thread_sensitive_context, context_to_thread_executor, _threads", SYNC):
-        asyncio.run(request())
-
-
-def test_async_code_inside_of_sync_code_works_in_its_thread() -> None:
-    async def inside() -> None:
-        assert private.request_threads() == [await sync_to_async(threading.get_ident)()]
-
-    with leaning_on("AsyncToSync.executors, _work_thread", "asgiref/current_thread_executor.py"):
-        async_to_sync(inside)()
-
-
-def test_what_async_to_sync_makes_says_what_it_awaits() -> None:
-    @distributed_lock("product_<int:id>")
-    async def buy(id: int) -> None: ...
-
-    with leaning_on("AsyncToSync.awaitable", "asgiref/sync.py", "distlock/web/decorator.py"):
-        assert guards_of(async_to_sync(buy)) == guards_of(buy)
-        assert len(guards_of(sync_to_async(distributed_lock("product_<id>")(lambda id: None)))) == 1
