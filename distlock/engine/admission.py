@@ -19,6 +19,8 @@ from distlock.errors import TooManyWaiters
 SHARE = 0.8
 #: How many grants are looked back at, at the least: a few in a row may be quick, or slow, by chance.
 FEW = 8
+#: How many it takes to call one of them a stall: the first grants of a slow line are all long.
+COMPARABLE = 3
 #: How many are remembered of a name. A longer line is expected to go on as those did.
 MANY = 128
 #: Seconds after which a name that nobody waits for is unknown again: what was slow then may be fast now.
@@ -64,7 +66,7 @@ class Pace:
         if not gaps:
             return 0.0
         whole, longest = sum(gaps), max(gaps)
-        usual = min(whole, 2 * (whole - longest))
+        usual = whole if len(self._gaps) < COMPARABLE else min(whole, 2 * (whole - longest))
         return usual * max(1.0, grants / MANY)
 
     def takes(self, grants: int, gap: float) -> float:

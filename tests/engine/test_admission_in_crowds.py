@@ -80,6 +80,14 @@ def test_a_view_that_becomes_slow_is_known_as_slow_after_one_time_out(before: fl
     assert sum(when > THEN for when in crowd.granted) >= 30.0 - THEN - 1.0
 
 
+@pytest.mark.parametrize("view", [1.0, 1.1, 1.2, 1.5])
+def test_a_process_whose_first_grant_comes_late_takes_it_for_no_stall(view: float) -> None:
+    """Its turn comes when most of its first callers have given up: those that follow are no second rush."""
+    crowd = Crowd(1, processes=2, seconds=30.0, hold=lambda now: view)
+    served, in_vain = (sum(came > TIMEOUT for came in some) for some in (crowd.served, crowd.in_vain))
+    assert in_vain <= 0.05 * (served + in_vain)
+
+
 @pytest.mark.parametrize("processes", [1, 2, 4])
 def test_a_view_of_300_ms_serves_all_that_it_can(processes: int) -> None:
     crowd = Crowd(1, processes=processes, seconds=30.0, hold=lambda now: 0.3)
