@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -70,7 +71,8 @@ def buy(
     """What *buyers*, which all begin at once, are answered to their POST requests.
 
     Each buys *purchases* times, or again and again for so many *seconds*; after a refusal it comes again
-    *again_after* seconds later.
+    about *again_after* seconds later: people don't keep in step, and 50 answers to one instant are no
+    measure of one.
     """
     answers: list[Answer] = []
     began = [0.0]
@@ -87,7 +89,7 @@ def buy(
             answers.append(answer := buyer.buy(began[0]))
             bought += 1
             if answer.refused:
-                time.sleep(again_after)
+                time.sleep(again_after * random.uniform(0.5, 1.5))
         buyer.close()
 
     together([come] * buyers)
