@@ -13,7 +13,7 @@ import distlock
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 HEADINGS = ["What it is", "Set it up", "Options", "How it works", "Promises", "What to watch out for"]
 
 
@@ -31,7 +31,7 @@ def headings(page: Path) -> list[str]:
     return re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
         linked = (page.parent / target).resolve()
@@ -42,7 +42,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_lines_of_the_readme_are_those_of_the_pages_that_are_run() -> None:
     """The pages' ten lines are served and bought from in the tests of the faces."""
-    pages = [page for name in ("django", "flask") for page in snippets(DOCS / f"{name}.md")]
+    pages = [page for name in ("django", "flask") for page in snippets(DOCS / "reference" / f"{name}.md")]
     for snippet in snippets(ROOT / "README.md"):
         assert any(stands_in(snippet, page) for page in pages), snippet
 
@@ -53,8 +53,8 @@ def test_the_readme_is_short() -> None:
 
 def test_the_examples_of_the_core_run(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, object] = {}
-    for snippet in snippets(DOCS / "core.md"):
-        exec(compile(snippet, "docs/core.md", "exec"), namespace)
+    for snippet in snippets(DOCS / "reference/core.md"):
+        exec(compile(snippet, "docs/reference/core.md", "exec"), namespace)
     assert "Fence(era=1, number=1)" in capsys.readouterr().out
     assert isinstance(namespace["locks"], distlock.Locks)
     namespace["locks"].close()
@@ -62,7 +62,7 @@ def test_the_examples_of_the_core_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("backend", ["database", "file", "memory", "redis", "zookeeper"])
 def test_each_backend_has_a_page_with_the_same_headings(backend: str) -> None:
-    page = DOCS / f"{backend}.md"
+    page = DOCS / "reference/backends" / f"{backend}.md"
     assert headings(page) == HEADINGS
     rows = re.findall(r"^\| (G\d) \|", page.read_text("utf-8"), re.MULTILINE)
     assert rows == [f"G{number}" for number in range(1, 8)]

@@ -12,7 +12,7 @@ from distlock.backends.base import Backend, Capabilities, LooksAhead
 from distlock.backends.known import GROUP
 from distlock.testing import conformance
 
-PAGE = (Path(__file__).parents[2] / "docs" / "backends.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/how-to/backend.md").read_text("utf-8")
 
 
 def first_cells(heading: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The lines of docs/django.md about rules and signals, run."""
+"""The lines of docs/reference/django.md about rules and signals, run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.web.quickstart import snippets
 
 def run(part: str, **names: Any) -> dict[str, Any]:
     """Run the one snippet of the page that has *part*."""
-    (snippet,) = (snippet for snippet in snippets("django.md") if part in snippet)
-    exec(compile(snippet, "docs/django.md", "exec"), names)
+    (snippet,) = (snippet for snippet in snippets("reference/django.md") if part in snippet)
+    exec(compile(snippet, "docs/reference/django.md", "exec"), names)
     return names
 
 

@@ -8,7 +8,7 @@ from demo_shop.museum.exhibits import EXHIBITS
 from loadtest.museum.trials import TRIALS
 from tests.test_docs import DOCS, ROOT, headings, snippets, stands_in
 
-PAGE = DOCS / "museum.md"
+PAGE = DOCS / "explanation/museum.md"
 CODE = ROOT / "demo_shop" / "museum"
 
 

@@ -66,7 +66,7 @@ def check(answers: list[list[Any]], stocks: list[int]) -> None:
 
 
 def test_the_django_recipe(tmp_path: Path) -> None:
-    models, views = snippets("idempotency.md")[:2]
+    models, views = snippets("how-to/idempotency.md")[:2]
     files = {"settings.py": SETTINGS, "urls.py": URLS, "buy.py": BUY, "shop/__init__.py": ""}
     (tmp_path / "shop").mkdir()
     for name, content in (files | {"shop/models.py": models + PRODUCT, "shop/views.py": views}).items():
@@ -93,7 +93,7 @@ def test_the_flask_recipe(tmp_path: Path) -> None:
         stock = db.Column(db.Integer, nullable=False)
 
     exec(
-        compile(snippets("idempotency.md")[2], "docs/idempotency.md", "exec"),
+        compile(snippets("how-to/idempotency.md")[2], "docs/how-to/idempotency.md", "exec"),
         {"app": app, "db": db, "Product": Product},
     )
     with app.app_context():

@@ -13,8 +13,8 @@ from tests.redis_server import RedisServer
 
 
 def least_rules() -> list[str]:
-    """What docs/redis.md says that a user needs, as it stands there."""
-    page = (Path(__file__).parents[3] / "docs" / "redis.md").read_text("utf-8")
+    """What docs/reference/backends/redis.md says that a user needs, as it stands there."""
+    page = (Path(__file__).parents[3] / "docs/reference/backends/redis.md").read_text("utf-8")
     line = re.search(r"ACL SETUSER shop on >password ([^`]*)```", page)
     assert line is not None
     return line[1].split()
@@ -44,7 +44,7 @@ def test_a_user_without_permissions_is_told_which_page_lists_them(
 ) -> None:
     own_server.tell("ACL", "SETUSER", "shop", "on", ">secret", "-@all", "+client|setname")
     one = contender(f"redis://shop:secret@127.0.0.1:{own_server.port}")
-    with pytest.raises(BackendUnavailable, match=r"docs/redis\.md"):
+    with pytest.raises(BackendUnavailable, match=r"docs/reference/backends/redis\.md"):
         one.request(ask())
 
 
@@ -55,11 +55,11 @@ def test_a_command_that_is_denied_inside_a_script_is_named_with_the_page(
     one = contender(f"redis://shop:secret@127.0.0.1:{own_server.port}")
     for command in ("get", "time", "llen", "set"):
         own_server.tell("ACL", "SETUSER", "shop", f"-{command}")
-        with pytest.raises(BackendUnavailable, match=rf"the command {command.upper()}\).*docs/redis\.md"):
+        with pytest.raises(BackendUnavailable, match=rf"the command {command.upper()}\).*docs/reference/backends/redis\.md"):
             one.request(ask())
         own_server.tell("ACL", "SETUSER", "shop", f"+{command}")
     own_server.tell("ACL", "SETUSER", "shop", "resetkeys", "~other:*")
-    with pytest.raises(BackendUnavailable, match=r"docs/redis\.md"):
+    with pytest.raises(BackendUnavailable, match=r"docs/reference/backends/redis\.md"):
         one.request(ask())
 
 

@@ -109,7 +109,7 @@ def test_what_is_no_template_gets_an_error_that_says_what_to_write(wrong: str, m
 
 
 def test_the_templates_of_the_page_are_templates() -> None:
-    page = Path(__file__).parents[3] / "docs" / "names.md"
+    page = Path(__file__).parents[3] / "docs/reference/names.md"
     written = re.findall(r"`([^`{}]*<[^`]*>)`", page.read_text("utf-8"))
     assert len(written) > 10
     for text in written:
