@@ -1,7 +1,8 @@
 """Exactly one order for each ``Idempotency-Key``: a request that is repeated gets the first answer.
 
 The header is that of https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/. What was
-answered is a row, committed together with the order: there are both, or neither. See docs/how-to/idempotency.md.
+answered is a row, committed together with the order: there are both, or neither.
+See docs/how-to/idempotency.md.
 """
 
 from __future__ import annotations

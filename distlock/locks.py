@@ -144,7 +144,8 @@ def connect(
     *era*: 1 or more. Raise it when the same names move to another lock service.
     *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its own.
     *on_lifted*: called with the grant and its former fence when a database had seen a larger one already.
-    *options*: those of the backend, such as ``io_timeout=2.0`` seconds. Its page in ``docs/reference/backends/`` lists them.
+    *options*: those of the backend, such as ``io_timeout=2.0`` seconds. Its page in
+    ``docs/reference/backends/`` lists them.
 
     Returns a `Locks`. Raises `ConfigurationError` for a URL, a number or an option that can't work, and for
     an extra that is not installed; TypeError for the words of other libraries, with the word to write.

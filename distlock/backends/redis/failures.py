@@ -10,7 +10,9 @@ from socket import gaierror
 from distlock.backends.redis.address import Address
 from distlock.errors import BackendUnavailable
 
-_PERMISSIONS = "Let the user run the commands that docs/reference/backends/redis.md lists, on ~dl:* and &dl:*."
+_PERMISSIONS = (
+    "Let the user run the commands that docs/reference/backends/redis.md lists, on ~dl:* and &dl:*."
+)
 _NO_TLS = "See whether that port speaks TLS; where it does not, write redis://."
 _CLIENT_CERTIFICATE = (
     "It wants a certificate of its clients that it trusts: name yours in the URL, "

@@ -59,7 +59,7 @@ def test_a_transaction_is_followed_for_its_own_app_and_not_once_for_each_that_wa
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_data_that_a_test_shares_with_the_view_is_committed_first(shop: Shop, flushed: bool) -> None:
-    """As docs/reference/flask.md tells: an app context around the test client's request has one session for both."""
+    """docs/reference/flask.md: an app context around the test client's request has one session for both."""
     shop.serve(lambda: (shop.sell(), shop.db.session.commit(), "sold")[-1])
     with shop.app.app_context():
         shop.product().stock = 5
