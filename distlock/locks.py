@@ -51,7 +51,7 @@ class Locks:
         client's.
         *ttl*: how long the lock lives without renewal, seconds, more than 0. None: the client's.
 
-        Returns a `Lock`, for ``with``, ``async with``, or its `acquire`. Raises `InvalidName`; TypeError
+        Returns a `Lock`, for ``with``, ``async with``, or its `Lock.acquire`. Raises `InvalidName`; TypeError
         without a name or with an unknown argument; `ConfigurationError` for a *ttl*, and ValueError or
         OverflowError for a *timeout*, that can't be.
 
@@ -74,7 +74,7 @@ class Locks:
 
         *names*, *timeout*, *ttl*: as for `lock`. `RLock` says what counts as the owner.
 
-        Raises what `lock` raises. Only its owner may release it: elsewhere `release` raises `NotHeld`.
+        Raises what `lock` raises. Only its owner may release it: elsewhere `RLock.release` raises `NotHeld`.
 
         Example::
 

@@ -1,0 +1,68 @@
+"""The documentation site is built as ``scripts/docs`` builds it, and says what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = (ROOT / "scripts/docs").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built by the command of ``scripts/docs``, into a folder of its own."""
+    folder = tmp_path_factory.mktemp("site")
+    (command,) = re.findall(r'^("\$python" -m sphinx .*) \|\| exit 1$', SCRIPT, re.MULTILINE)
+    command = command.replace("var/site", str(folder))
+    done = subprocess.run(
+        ["bash", "-uc", f"python=.venv/bin/python\n{command}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+class Links(HTMLParser):
+    """What a page links to, and the anchors that it has."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.targets = set[str]()
+        self.anchors = set[str]()
+        self.feed(page.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for key, value in attrs:
+            if key == "id" and value:
+                self.anchors.add(value)
+            if key == "href" and value and tag == "a":
+                self.targets.add(value)
+
+
+def dead_links(site: Path) -> Iterator[str]:
+    pages = {page: Links(page) for page in site.rglob("*.html")}
+    assert len(pages) > 20
+    for page, links in pages.items():
+        for target in links.targets:
+            if re.match(r"\w+:", target):
+                continue
+            path, anchor = urldefrag(target)
+            linked = (page.parent / unquote(path)).resolve() if path else page
+            if not linked.is_file():
+                yield f"{page.name}: {target} is missing"
+            elif anchor and linked in pages and anchor not in pages[linked].anchors:
+                yield f"{page.name}: {target} has no such anchor"
+
+
+def test_each_link_of_the_site_leads_somewhere(site: Path) -> None:
+    assert list(dead_links(site)) == []
