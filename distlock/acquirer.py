@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from distlock.engine.steps import Gate, Steps
 from distlock.errors import LockError
 from distlock.grant import Grant
+from distlock.terms import Terms
 
 if TYPE_CHECKING:
     from distlock.namespace import Namespace
@@ -24,11 +25,13 @@ class Acquirer(Protocol):
     def namespace(self) -> Namespace:
         """Where the names are."""
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         """Take all of *names*, which are in the one order for everybody; None: not in time.
 
         *gate*: where the caller sleeps, and what its waits are known by. *seconds*: the longest wait; 0: ask
-        once. *ttl*: seconds without renewal. Raises `LockError`.
+        once. *terms*: how long they may be held, and what wants them. Raises `LockError`.
         """
 
 

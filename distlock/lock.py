@@ -17,6 +17,7 @@ from distlock.errors import LostInside, NotHeld
 from distlock.grant import Grant
 from distlock.numbers import check_timeout
 from distlock.owner import current_owner, in_event_loop
+from distlock.terms import Terms
 
 logger = logging.getLogger("distlock")
 
@@ -27,13 +28,12 @@ class Lock:
     #: False where the end of its ``with`` is a COMMIT, which looks at the lock itself.
     tells_loss = True
 
-    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
+    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
         self.client = client
         self.names = names
         #: The longest wait, seconds; -1: no limit.
         self.timeout = client.timeout if timeout is None else timeout
-        #: Lifetime without renewal, seconds.
-        self.ttl = ttl
+        self.terms = terms
         self._namespace = client.namespace
         self._entries = Entries(client.namespace)
 
@@ -167,7 +167,7 @@ class Lock:
         return self.names
 
     def _enter(self, entry: Entry, seconds: float) -> Steps[Grant | None]:
-        grant = yield from self.client.acquirer.acquire(self.names, entry.gate, seconds, self.ttl)
+        grant = yield from self.client.acquirer.acquire(self.names, entry.gate, seconds, self.terms)
         if grant is not None:
             grant.timeout = self.timeout
             entry.grant = grant

@@ -15,6 +15,7 @@ from distlock.names import check_name, check_prefix
 from distlock.namespace import EngineNamespace
 from distlock.numbers import LONG, check_count, check_seconds, check_timeout
 from distlock.rlock import RLock
+from distlock.terms import Terms, calling_code
 
 #: What other libraries call our words. Passing theirs gives an error that translates.
 TRANSLATIONS = {
@@ -42,7 +43,12 @@ class Locks:
         self.at_end = at_end
 
     def lock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        **unknown: Never,
     ) -> Lock:
         """A lock of *names*: all of them or none, in one order for everybody. Cheap; nothing is asked yet.
 
@@ -50,10 +56,12 @@ class Locks:
         *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit. None: the
         client's.
         *ttl*: how long the lock lives without renewal, seconds, more than 0. None: the client's.
+        *max_hold*: after so many seconds its holder counts as hung, and is not renewed any more; more than 0.
+        None: the client's.
 
         Returns a `Lock`, for ``with``, ``async with``, or its `Lock.acquire`. Raises `InvalidName`; TypeError
-        without a name or with an unknown argument; `ConfigurationError` for a *ttl*, and ValueError or
-        OverflowError for a *timeout*, that can't be.
+        without a name or with an unknown argument; `ConfigurationError` for a *ttl* or *max_hold*, and
+        ValueError or OverflowError for a *timeout*, that can't be.
 
         The ``with`` gives a `Grant`. It raises `LockTimeout` if the lock stays taken; `TooManyWaiters` if it
         would most likely be waited for in vain; `BackendUnavailable`; `Reentered` in a signal handler in the
@@ -65,14 +73,19 @@ class Locks:
             with locks.lock("product_1", "product_2", timeout=2) as grant:
                 grant.check()
         """
-        return Lock(self, *self._checked("lock", names, timeout, ttl, unknown))
+        return Lock(self, *self._checked("lock", names, timeout, ttl, max_hold, unknown))
 
     def rlock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        **unknown: Never,
     ) -> RLock:
         """A re-entrant lock of *names*: its owner, the running thread or task, may take it again.
 
-        *names*, *timeout*, *ttl*: as for `lock`. `RLock` says what counts as the owner.
+        *names*, *timeout*, *ttl*, *max_hold*: as for `lock`. `RLock` says what counts as the owner.
 
         Raises what `lock` raises. Only its owner may release it: elsewhere `RLock.release` raises `NotHeld`.
 
@@ -82,7 +95,7 @@ class Locks:
                 with locks.rlock("product_1", "product_2") as grant:
                     grant.check()
         """
-        return RLock(self, *self._checked("rlock", names, timeout, ttl, unknown))
+        return RLock(self, *self._checked("rlock", names, timeout, ttl, max_hold, unknown))
 
     def close(self) -> None:
         """Give everything back and drop threads and connections. The client may be used again."""
@@ -94,8 +107,9 @@ class Locks:
         names: tuple[str, ...],
         timeout: float | None,
         ttl: float | None,
+        max_hold: float | None,
         unknown: dict[str, Any],
-    ) -> tuple[tuple[str, ...], float | None, float]:
+    ) -> tuple[tuple[str, ...], float | None, Terms]:
         if unknown:
             refuse_unknown(word, unknown)
         if not names:
@@ -104,11 +118,10 @@ class Locks:
         ordered = tuple(sorted({check_name(name) for name in names})) if names[1:] else (check_name(*names),)
         if timeout is not None and timeout != -1:
             check_timeout(timeout)
-        if ttl is None:
-            ttl = self.namespace.ttl
-        else:
-            check_seconds("ttl", ttl)
-        return ordered, timeout, ttl
+        usual = self.namespace.terms
+        ttl = usual.ttl if ttl is None else check_seconds("ttl", ttl)
+        max_hold = usual.max_hold if max_hold is None else check_seconds("max_hold", max_hold)
+        return ordered, timeout, Terms(ttl, max_hold, calling_code())
 
 
 def connect(

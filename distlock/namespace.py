@@ -16,12 +16,13 @@ from distlock.grant import Grant
 from distlock.inside import Inside
 from distlock.multi_grant import MultiGrant
 from distlock.owner import Owner
+from distlock.terms import Terms
 
 
 class Namespace(ABC):
     """What the clients of one namespace share. It is an `Acquirer` itself, the one that stands around none.
 
-    *prefix*: what stands before every name. *ttl*: seconds, of locks that were told none.
+    *prefix*: what stands before every name. *terms*: those of locks that were told none.
     """
 
     #: Whether a lock keeps anybody out.
@@ -29,9 +30,9 @@ class Namespace(ABC):
     #: Equal for those in which one name is one lock, as far as is known; None: nothing is known of it.
     identity: object = None
 
-    def __init__(self, prefix: str, ttl: float) -> None:
+    def __init__(self, prefix: str, terms: Terms) -> None:
         self.prefix = prefix
-        self.ttl = ttl
+        self.terms = terms
         #: What the owners of re-entrant locks are inside of.
         self.inside: Inside = {}
         self._make_books()
@@ -50,7 +51,9 @@ class Namespace(ABC):
         return self is other or (self.identity is not None and self.identity == other.identity)
 
     @abstractmethod
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         """See `Acquirer`."""
 
     @abstractmethod
@@ -79,17 +82,19 @@ class EngineNamespace(Namespace):
     """Names that *engine* gets from a lock service."""
 
     def __init__(self, engine: Engine, prefix: str) -> None:
-        super().__init__(prefix, engine.ttl)
+        super().__init__(prefix, engine.terms)
         self.engine = engine
         self._before = f"{prefix}:"
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         if len(names) == 1:
-            return self.engine.acquire(self._before + names[0], names[0], gate, seconds, ttl)
-        return self._acquire_all(names, gate, seconds, ttl)
+            return self.engine.acquire(self._before + names[0], names[0], gate, seconds, terms)
+        return self._acquire_all(names, gate, seconds, terms)
 
     def _acquire_all(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
     ) -> Steps[MultiGrant | None]:
         now = self.engine.now
         deadline = now() + seconds
@@ -99,7 +104,7 @@ class EngineNamespace(Namespace):
                 left = max(0.0, deadline - now()) if seconds else 0.0
                 if seconds and not left:
                     break
-                grant = yield from self.engine.acquire(self._before + name, name, gate, left, ttl)
+                grant = yield from self.engine.acquire(self._before + name, name, gate, left, terms)
                 if grant is None:
                     break
                 grants.append(grant)

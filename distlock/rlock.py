@@ -15,6 +15,7 @@ from distlock.grant import Grant
 from distlock.inside import Entered, Names, together
 from distlock.lock import Lock
 from distlock.owner import Owner, current_owner
+from distlock.terms import Terms
 
 
 class RLock(Lock):
@@ -25,8 +26,8 @@ class RLock(Lock):
     trip, and gives the same grant.
     """
 
-    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, ttl: float) -> None:
-        super().__init__(client, names, timeout, ttl)
+    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
+        super().__init__(client, names, timeout, terms)
         self._inside = client.namespace.inside
 
     def owned(self) -> bool:
@@ -48,7 +49,7 @@ class RLock(Lock):
         wanted = self._wanted(entry)
         after: dict[str, Entered] = {}
         if wanted:
-            grant = yield from self.client.acquirer.acquire(wanted, entry.gate, seconds, self.ttl)
+            grant = yield from self.client.acquirer.acquire(wanted, entry.gate, seconds, self.terms)
             if grant is None:
                 return None
             for name, part in grant.parts.items():

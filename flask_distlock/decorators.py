@@ -24,6 +24,7 @@ def distributed_lock(
     alias: str = DEFAULT_ALIAS,
     timeout: float | None = None,
     ttl: float | None = None,
+    max_hold: float | None = None,
     methods: Iterable[str] | None = None,
     fence: bool | str | None = None,
     on_contended: Literal["respond", "raise"] = "respond",
@@ -38,6 +39,8 @@ def distributed_lock(
     *alias*: a key of ``app.config["DISTLOCK"]``: which lock service.
     *timeout*: the longest wait, seconds; 0: the lock service is asked once; None: the alias's. -1 is refused.
     *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
+    *max_hold*: after so many seconds a holder counts as hung, and its lock is not renewed any more; None: the
+    alias's.
     *methods*: the HTTP methods that are locked, such as ``["POST"]``; None: all of a function's, and POST,
     PUT, PATCH and DELETE of a class's.
     *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
@@ -66,6 +69,7 @@ def distributed_lock(
         alias=alias,
         timeout=timeout,
         ttl=ttl,
+        max_hold=max_hold,
         methods=methods,
         fence=fence,
         on_contended=on_contended,

@@ -118,11 +118,16 @@ class DistLock:
         return Locks(SessionAcquirer(guards.acquirer, state.session), guards.timeout)
 
     def lock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        **unknown: Never,
     ) -> Lock:
         """A lock of the default alias, for views, commands and tasks; ``locks["other"].lock`` of another.
 
-        *names*, *timeout*, *ttl*: as for `distlock.Locks.lock`, which tells the errors, too.
+        *names*, *timeout*, *ttl*, *max_hold*: as for `distlock.Locks.lock`, which tells the errors, too.
 
         Raises `ConfigurationError` where ``db.session`` has changed or locked something before.
 
@@ -131,22 +136,27 @@ class DistLock:
             with locks.lock("product_1") as grant:
                 grant.check()
         """
-        return self[DEFAULT_ALIAS].lock(*names, timeout=timeout, ttl=ttl, **unknown)
+        return self[DEFAULT_ALIAS].lock(*names, timeout=timeout, ttl=ttl, max_hold=max_hold, **unknown)
 
     def rlock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        **unknown: Never,
     ) -> RLock:
         """A re-entrant lock of the default alias.
 
-        *names*, *timeout*, *ttl*: as for `lock`. Raises what that raises, and `ConfigurationError` where the
-        lock is a row of the database.
+        *names*, *timeout*, *ttl*, *max_hold*: as for `lock`. Raises what that raises, and
+        `ConfigurationError` where the lock is a row of the database.
 
         Example::
 
             with locks.rlock("product_1") as grant:
                 grant.check()
         """
-        return self[DEFAULT_ALIAS].rlock(*names, timeout=timeout, ttl=ttl, **unknown)
+        return self[DEFAULT_ALIAS].rlock(*names, timeout=timeout, ttl=ttl, max_hold=max_hold, **unknown)
 
     #: For code that has the extension at hand.
     distributed_lock = staticmethod(distributed_lock)
@@ -188,7 +198,7 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
         for shared in joined(guarded.told.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
         # Made, and not connected: an extra that is missing is a mistake like the others.
-        state.clients.terms(guarded.told)
+        state.clients.terms(guarded)
     return views
 
 

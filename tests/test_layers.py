@@ -21,6 +21,7 @@ GROUND = {
     "distlock.names",
     "distlock.numbers",
     "distlock.reentrance",
+    "distlock.terms",
 }
 CORE = {*GROUND, "distlock", "distlock.backends", "distlock.engine"}
 SHARED = {*CORE, "distlock.fence", "distlock.web"}

@@ -22,6 +22,7 @@ from distlock.engine.steps import Gate, Park, Steps
 from distlock.engine.turns import Turns
 from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.reentrance import refusal
+from distlock.terms import Terms
 
 
 class Acquiring:
@@ -47,7 +48,9 @@ class Acquiring:
         #: Why no caller is let in.
         self.closed: str | None = None
 
-    def acquire(self, key: str, name: str, gate: Gate, timeout: float, ttl: float) -> Steps[NameGrant | None]:
+    def acquire(
+        self, key: str, name: str, gate: Gate, timeout: float, terms: Terms
+    ) -> Steps[NameGrant | None]:
         """Wait up to *timeout* seconds (0: not at all) for a grant, or return None."""
         if self._section.reentered():
             if key in self._rooms.by_key and not timeout > 0:
@@ -63,7 +66,7 @@ class Acquiring:
                 if self.closed is not None:
                     raise BackendUnavailable(self.closed)
                 try:
-                    waiter = self._rooms.enter(key, name, gate, timeout, asked_at)
+                    waiter = self._rooms.enter(key, name, gate, timeout, terms, asked_at)
                 except TooManyWaiters as refused:
                     self._keeper.count(refused)
                     raise
@@ -80,7 +83,7 @@ class Acquiring:
                     yield from self._leading.leave(waiter, until)
                     break
                 if waiter.leads:
-                    answer = yield from self._leading.ask(waiter, ttl, timeout > 0, until)
+                    answer = yield from self._leading.ask(waiter, timeout > 0, until)
                     asked = True
                     if answer is None or isinstance(answer, Busy):
                         break
@@ -107,7 +110,7 @@ class Acquiring:
         # We slept (a stopped process, a long pause) until after the end of what we were granted meanwhile.
         yield from self._releasing.release(waiter.grant, until)
         left = max(0.0, deadline - self._now())
-        return (yield from self.acquire(key, name, gate, left, ttl)) if left else None
+        return (yield from self.acquire(key, name, gate, left, terms)) if left else None
 
     def forsake(self, keys: Iterable[str], gate: Gate, error: BaseException) -> None:
         """The caller behind *gate* was interrupted, or the service failed: leave nothing of it behind.

@@ -32,6 +32,7 @@ class Hold:
         "grant",
         "lifted",
         "lost",
+        "max_hold",
         "renewed",
         "returning",
         "room",
@@ -41,7 +42,9 @@ class Hold:
         "waiter",
     )
 
-    def __init__(self, room: Room, ask: Ask, first_number: int, sent: float, ttl: float) -> None:
+    def __init__(
+        self, room: Room, ask: Ask, first_number: int, sent: float, ttl: float, max_hold: float
+    ) -> None:
         self.room = room
         self.ask = ask
         self.first_number = first_number
@@ -59,6 +62,8 @@ class Hold:
         #: Since when its present caller has it. With no caller the same limit counts from its beginning on.
         self.since = sent
         self.turn_ends = sent + TURN
+        #: How long its present caller may have it, seconds.
+        self.max_hold = max_hold
         self.renew(sent, ttl)
 
     @property

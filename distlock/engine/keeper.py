@@ -43,7 +43,6 @@ class Keeper:
         stalled: Stalled,
         lose: Lose,
         begun: Callable[[], None],
-        max_hold: float,
         threads: bool,
     ) -> None:
         self._section = section
@@ -51,7 +50,6 @@ class Keeper:
         self._now = now
         self._stalled = stalled
         self._lose = lose
-        self._max_hold = max_hold
         self.thread = KeeperThread(self, section, now, begun, threads)
         self.holds: set[Hold] = set()
         self.retired: list[Retired] = []
@@ -70,6 +68,10 @@ class Keeper:
         # The service has just answered: what it was like before says nothing about it now.
         self._failing_takes = 0.0
         self.holds.add(hold)
+        self.thread.wake_before(self._due(hold))
+
+    def look_at(self, hold: Hold) -> None:
+        """It may want its next look earlier than before."""
         self.thread.wake_before(self._due(hold))
 
     def retire(self, ask: Ask) -> None:
@@ -93,8 +95,8 @@ class Keeper:
 
     def why_ended(self, hold: Hold) -> str:
         """Why the time of *hold* was over."""
-        if self._now() >= hold.since + self._max_hold:
-            return f"it was held longer than max_hold={self._max_hold:g} seconds"
+        if self._now() >= hold.since + hold.max_hold:
+            return f"it was held longer than max_hold={hold.max_hold:g} seconds"
         return "its lease ended before it could be renewed"
 
     # -- the rounds ------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ class Keeper:
 
     def _due(self, hold: Hold) -> float:
         """When the hold wants its next look."""
-        ends = hold.since + self._max_hold
+        ends = hold.since + hold.max_hold
         if hold.deadline == math.inf:
             return ends
         if ends <= self._now():
@@ -132,7 +134,7 @@ class Keeper:
             self._stalled.pass_over(now)
             overdue, expired, holds = [], [], []
             for hold in self.holds:
-                hung = now >= hold.since + self._max_hold
+                hung = now >= hold.since + hold.max_hold
                 if now >= hold.deadline:
                     expired.append(hold)
                 elif hung and hold.deadline == math.inf:

@@ -37,15 +37,18 @@ class Leading:
         self._turns = turns
         self._keeper = keeper
 
-    def ask(
-        self, waiter: Waiter, ttl: float, patient: bool, until: float
-    ) -> Steps[Held | Queued | Busy | None]:
+    def ask(self, waiter: Waiter, patient: bool, until: float) -> Steps[Held | Queued | Busy | None]:
         """The lock service's answer. None if it is too late for one, and it has said to wait before."""
         room = waiter.room
         told_to_wait = room.ask is not None
         mine = room.ask
+        if mine is not None and patient and not mine.wait:
+            # Its caller asked once, and was passed over with the answer.
+            with self._section.mutex:
+                self._keeper.retire(mine)
+            mine = None
         if mine is None:
-            mine = room.ask = Ask(room.key, os.urandom(16).hex(), ttl, SPAN, patient)
+            mine = room.ask = Ask(room.key, os.urandom(16).hex(), waiter.terms.ttl, SPAN, patient)
         sent = self._now()
         try:
             waiter.call = Call(self._backend.request, mine, until=until)

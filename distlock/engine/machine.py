@@ -29,6 +29,7 @@ from distlock.engine.room import Rooms
 from distlock.engine.stalled import Stalled
 from distlock.engine.turns import Turns
 from distlock.owner import Owner
+from distlock.terms import Terms
 
 CLOSED = "The client was closed meanwhile, and holds no locks. It may be used again."
 
@@ -81,7 +82,8 @@ class Engine:
         threads: bool = True,
     ) -> None:
         self.backend = backend
-        self.ttl = ttl
+        #: Of callers that were told none.
+        self.terms = Terms(ttl, max_hold)
         self.era = era
         self.now = now
         self.section = CriticalSection(wake=lambda: self.keeper.thread.wake())
@@ -97,7 +99,6 @@ class Engine:
             self.stalled,
             self.lose,
             begun=lambda: end_with_process(self),
-            max_hold=max_hold,
             threads=threads,
         )
         self._turns: Turns = Turns(self, self.rooms, self.keeper, era)

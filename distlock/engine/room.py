@@ -14,6 +14,7 @@ from distlock.backends.base import Ask
 from distlock.engine.admission import Admission, Pace
 from distlock.engine.steps import Call, Gate
 from distlock.owner import current_owner
+from distlock.terms import Terms
 
 if TYPE_CHECKING:
     from distlock.engine.hold import Hold
@@ -31,11 +32,13 @@ class Waiter:
         "owner",
         "passed_over",
         "room",
+        "terms",
         "waited",
     )
 
-    def __init__(self, room: Room, gate: Gate, deadline: float) -> None:
+    def __init__(self, room: Room, gate: Gate, deadline: float, terms: Terms) -> None:
         self.room = room
+        self.terms = terms
         self.gate = gate
         self.deadline = deadline
         self.owner = current_owner()
@@ -96,7 +99,9 @@ class Rooms:
         self.by_key: dict[str, Room] = {}
         self.waiting = 0
 
-    def enter(self, key: str, name: str, gate: Gate, timeout: float, now: float) -> Waiter | None:
+    def enter(
+        self, key: str, name: str, gate: Gate, timeout: float, terms: Terms, now: float
+    ) -> Waiter | None:
         """Stand in line for *timeout* seconds at most.
 
         None for the impatient (0) where there is a line. Raises `TooManyWaiters`.
@@ -112,7 +117,7 @@ class Rooms:
             return None
         else:
             self.admission.admit(room, self.waiting, timeout, now)
-        waiter = Waiter(room, gate, now + timeout)
+        waiter = Waiter(room, gate, now + timeout, terms)
         waiter.leads = not room.busy and not room.queue
         room.queue.append(waiter)
         self.waiting += 1

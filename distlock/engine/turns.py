@@ -29,7 +29,8 @@ class Turns:
 
     def take(self, room: Room, ask: Ask, held: Held, sent: float) -> None:
         """The lock service granted a hold: the leader gets the first grant of it."""
-        hold = Hold(room, ask, held.number, sent, held.ttl)
+        first = room.queue[0]
+        hold = Hold(room, ask, held.number, sent, held.ttl, first.terms.max_hold)
         if hold.deadline <= self._grantor.now():
             # The answer was longer under way than the lease: it is somebody else's by now.
             self._keeper.retire(ask)
@@ -40,11 +41,14 @@ class Turns:
         room.ask = None
         room.busy = True
         self._keeper.add(hold)
-        self._grant(hold, room.queue[0])
+        self._grant(hold, first)
 
     def _grant(self, hold: Hold, waiter: Waiter) -> None:
         hold.waiter = waiter
         hold.since = self._grantor.now()
+        if waiter.terms.max_hold != hold.max_hold:
+            hold.max_hold = waiter.terms.max_hold
+            self._keeper.look_at(hold)
         fence = hold.next_fence(self._era)
         hold.grant = NameGrant(self._grantor, hold, hold.room.name, fence, hold.since)
         self._deliver(hold, waiter)

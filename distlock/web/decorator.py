@@ -48,6 +48,8 @@ class Words(TypedDict, total=False):
     timeout: float | None
     #: Lifetime without renewal, seconds; None: the alias's.
     ttl: float | None
+    #: Seconds after which a holder counts as hung; None: the alias's.
+    max_hold: float | None
     #: The HTTP methods that are locked; None: on a function all, else those that change something.
     methods: Iterable[str] | None
     #: The database that is fenced, True for the default one; None: as the alias is set.
@@ -78,9 +80,10 @@ class Told:
         if not _is_text(alias):
             raise ConfigurationError(f"alias={alias!r} has to be a key of DISTLOCK, such as 'default'.")
         self.alias = alias
-        timeout, ttl = words.get("timeout"), words.get("ttl")
+        timeout, ttl, max_hold = words.get("timeout"), words.get("ttl"), words.get("max_hold")
         self.timeout = None if timeout is None else check_seconds("timeout", timeout, zero=True, most=LONG)
         self.ttl = None if ttl is None else check_seconds("ttl", ttl)
+        self.max_hold = None if max_hold is None else check_seconds("max_hold", max_hold)
         self.methods = None if methods is None else _methods(methods)
         if fence == "" or not isinstance(fence, bool | str | None):
             raise ConfigurationError(f"fence={fence!r} has to be True, False, or the name of a database.")
@@ -97,7 +100,7 @@ class Told:
             given.append(f"alias={_written(self.alias)}")
         given += [
             f"{word}={value:g}"
-            for word, value in (("timeout", self.timeout), ("ttl", self.ttl))
+            for word, value in (("timeout", self.timeout), ("ttl", self.ttl), ("max_hold", self.max_hold))
             if value is not None
         ]
         if self.methods is not None:

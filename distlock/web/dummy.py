@@ -18,6 +18,7 @@ from distlock.grant import Fence, Grant
 from distlock.locks import Locks
 from distlock.multi_grant import MultiGrant
 from distlock.namespace import Namespace
+from distlock.terms import Terms
 
 
 class DummyGrant(Grant):
@@ -82,14 +83,14 @@ class DummyNamespace(Namespace):
 
     keeps_out = False
 
-    def __init__(self, prefix: str, ttl: float, era: int) -> None:
-        super().__init__(prefix, ttl)
+    def __init__(self, prefix: str, terms: Terms, era: int) -> None:
+        super().__init__(prefix, terms)
         self._era = era
         # next() of a count is one step of the interpreter: threads never get the same number.
         # They go on growing when the process starts again: a fence's row may remember the last ones.
         self._numbers = itertools.count(time.time_ns() // 1000)
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant]:
+    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms) -> Steps[Grant]:
         yield from ()
         grants = [DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers))}) for name in names]
         return grants[0] if len(grants) == 1 else MultiGrant(grants)
@@ -107,4 +108,4 @@ class DummyLocks(Locks):
     """A client that locks nothing."""
 
     def __init__(self, prefix: str = "", *, ttl: float = 10.0, timeout: float = 5.0, era: int = 1) -> None:
-        super().__init__(DummyNamespace(prefix, ttl, era), timeout)
+        super().__init__(DummyNamespace(prefix, Terms(ttl, math.inf), era), timeout)

@@ -15,6 +15,7 @@ from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.namespace import Namespace
+from distlock.terms import Terms
 from distlock.web.guard_lock import GuardLock
 from distlock.web.nesting import waiting
 from distlock.web.observer import Observer, watching
@@ -52,7 +53,7 @@ def run(
     transactions: Transactions,
     *,
     timeout: float | None = None,
-    ttl: float | None = None,
+    terms: Terms | None = None,
     fenced_in: str | None = None,
     standby: Locks | None = None,
     observer: Observer | None = None,
@@ -60,7 +61,8 @@ def run(
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
-    *timeout*, *ttl*: seconds; None: the client's. *fenced_in*: the database that is fenced; None: none.
+    *timeout*: seconds; *terms*: of the locks; None: the client's. *fenced_in*: the database that is fenced;
+    None: none.
     *standby*: whose rows are the locks of what is fenced while the lock service is away; None: nothing runs.
     *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call. Names that
     a guard around this one holds are ours already.
@@ -75,7 +77,7 @@ def run(
     if around:
         # What was kept may have ended since: to look for open transactions ends those of hooks.
         around = current_grants()
-    lock = GuardLock(client, wanted, around, timeout, ttl, standby if fenced_in else None)
+    lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
         with ExitStack() as until_released:
@@ -107,7 +109,7 @@ async def arun(
     transactions: Transactions,
     *,
     timeout: float | None = None,
-    ttl: float | None = None,
+    terms: Terms | None = None,
     fenced_in: str | None = None,
     standby: Locks | None = None,
     observer: Observer | None = None,
@@ -122,7 +124,7 @@ async def arun(
     if around:
         # What was kept may have ended since: to look for open transactions ends those of hooks.
         around = current_grants()
-    lock = GuardLock(client, wanted, around, timeout, ttl, standby if fenced_in else None)
+    lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
         async with AsyncExitStack() as until_released:

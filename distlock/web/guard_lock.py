@@ -15,6 +15,7 @@ from distlock.errors import BackendUnavailable, LockTimeout
 from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.owner import in_event_loop
+from distlock.terms import Terms
 from distlock.web.nesting import patience
 
 logger = logging.getLogger("distlock")
@@ -27,10 +28,10 @@ class GuardLock:
     ``with`` on a name of it: a site's test may hold the lock, and look how its guarded view answers in the
     same thread.
     *around*: what is held already. *timeout*: seconds for the lock and its fence together; None: the
-    client's; -1: no limit. *ttl*: seconds; None: the client's.
+    client's; -1: no limit. *terms*: None: the client's.
     """
 
-    __slots__ = ("_acquirer", "_deadline", "_grant", "_names", "_namespaces", "_ttl", "_wait")
+    __slots__ = ("_acquirer", "_deadline", "_grant", "_names", "_namespaces", "_terms", "_wait")
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class GuardLock:
         names: Sequence[str],
         around: Sequence[CurrentGrant],
         timeout: float | None,
-        ttl: float | None,
+        terms: Terms | None,
         standby: Locks | None,
     ) -> None:
         namespace = client.namespace
@@ -50,7 +51,7 @@ class GuardLock:
         self._names = tuple(sorted(set(names)))
         self._wait = patience(namespace, names, around, timeout) if around else timeout
         self._deadline = now() + timeout
-        self._ttl = namespace.ttl if ttl is None else ttl
+        self._terms = terms or namespace.terms
         self._namespaces = [namespace]
         self._acquirer: Acquirer = client.acquirer
         if standby is not None:
@@ -64,7 +65,7 @@ class GuardLock:
     def __enter__(self) -> Grant:
         gate = ThreadGate()
         try:
-            grant = run(self._acquirer.acquire(self._names, gate, self._wait, self._ttl))
+            grant = run(self._acquirer.acquire(self._names, gate, self._wait, self._terms))
             if grant is None:
                 raise self._timed_out(stopped_loop=in_event_loop())
             grant.timeout = self._wait
@@ -84,7 +85,7 @@ class GuardLock:
     async def __aenter__(self) -> Grant:
         gate = TaskGate()
         try:
-            grant = await arun(self._acquirer.acquire(self._names, gate, self._wait, self._ttl))
+            grant = await arun(self._acquirer.acquire(self._names, gate, self._wait, self._terms))
             if grant is None:
                 raise self._timed_out(stopped_loop=False)
             grant.timeout = self._wait
@@ -119,9 +120,11 @@ class _RowMeanwhile:
         self._rows = rows
         self._left = left
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         try:
-            return (yield from self._inner.acquire(names, gate, seconds, ttl))
+            return (yield from self._inner.acquire(names, gate, seconds, terms))
         except BackendUnavailable as error:
             self.namespace.forsake(names, gate, error)
             logger.error(
@@ -130,4 +133,4 @@ class _RowMeanwhile:
                 error,
             )
         left = max(0.0, self._left())
-        return (yield from self._rows.acquire(names, gate, left, self._rows.namespace.ttl))
+        return (yield from self._rows.acquire(names, gate, left, self._rows.namespace.terms))

@@ -25,6 +25,7 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.namespace import EngineNamespace
 from distlock.owner import Owner, current_owner
+from distlock.terms import Terms
 from distlock.web.settings.aliases import AliasSettings
 
 #: Begins the transaction that locks the rows, and ends it. The second argument: seconds that are left.
@@ -80,10 +81,14 @@ class RowAcquirer:
         self.namespace = EngineNamespace(engine, settings.prefix)
         self._era = settings.era
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
-        if ttl != self.namespace.ttl:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
+        if terms.ttl != self.namespace.terms.ttl:
             raise ConfigurationError("The backend 'database' has no ttl: leave ttl= out.")
-        local = yield from self.namespace.acquire(names, gate, seconds, ttl)
+        if terms.max_hold != self.namespace.terms.max_hold:
+            raise ConfigurationError("The backend 'database' has no max_hold: leave max_hold= out.")
+        local = yield from self.namespace.acquire(names, gate, seconds, terms)
         return None if local is None else RowGrant(local, self.namespace.prefix, self._era)
 
 
@@ -93,7 +98,7 @@ class RowLock(Lock):
     tells_loss = False
 
     def __init__(self, lock: Lock, begin: Begin) -> None:
-        super().__init__(lock.client, lock.names, lock.timeout, lock.ttl)
+        super().__init__(lock.client, lock.names, lock.timeout, lock.terms)
         self._begin = begin
         self._open: list[tuple[Owner, ExitStack]] = []
 
@@ -149,12 +154,23 @@ class RowLocks(Locks):
         self._no_rlock = no_rlock
 
     def lock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        **unknown: Never,
     ) -> Lock:
         """A lock whose ``with`` block is a transaction; see `distlock.Locks.lock`."""
-        return RowLock(super().lock(*names, timeout=timeout, ttl=ttl, **unknown), self._begin)
+        lock = super().lock(*names, timeout=timeout, ttl=ttl, max_hold=max_hold, **unknown)
+        return RowLock(lock, self._begin)
 
     def rlock(
-        self, *names: str, timeout: float | None = None, ttl: float | None = None, **unknown: Never
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        **unknown: Never,
     ) -> Never:
         raise ConfigurationError(self._no_rlock)

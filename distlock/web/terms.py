@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from distlock.backends.base import refuse_lacking
 from distlock.errors import ConfigurationError
 from distlock.locks import Locks
+from distlock.terms import Terms
 from distlock.web.decorator import Told
 from distlock.web.settings.aliases import AliasSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What the calls under one decorator have in common, as long as the settings are the same."""
+class GuardTerms:
+    """What the calls of one guard have in common, as long as the settings are the same."""
 
     client: Locks
+    lock: Terms
     max_names: int
     #: The database that is fenced, in the framework's words; None: none.
     fenced_in: str | None
@@ -32,11 +34,12 @@ def fence_for(settings: AliasSettings, told: Told) -> bool | str:
         if told.fence:
             refuse_lacking(settings.scheme, settings.capabilities, "fence", str(told))
         return settings.fence if told.fence is None else told.fence
-    if told.ttl is not None:
-        raise ConfigurationError(
-            f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where a lock has no ttl: it "
-            "ends with its transaction. Leave ttl= out."
-        )
+    for word in ("ttl", "max_hold"):
+        if getattr(told, word) is not None:
+            raise ConfigurationError(
+                f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where a lock has no "
+                f"{word}: it ends with its transaction. Leave {word}= out."
+            )
     if told.fence is None or told.fence is True or told.fence == settings.fence:
         return settings.fence
     raise ConfigurationError(

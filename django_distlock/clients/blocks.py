@@ -16,6 +16,7 @@ from distlock.grant import Grant
 from distlock.grant_wrapper import GrantWrapper
 from distlock.namespace import Namespace
 from distlock.owner import Owner, current_owner, in_event_loop
+from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
 from django_distlock.clients.waits import wait_for_us, watched
 from django_distlock.guarding.leftovers import give_up, refuse_early, refuse_left, roll_back
@@ -31,10 +32,12 @@ class BlockAcquirer:
         self._inner = inner
         self._line = line
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         refuse_open(names, self._line)
         with block_waiting(self.namespace, names, seconds) as most:
-            grant = yield from self._inner.acquire(names, gate, most, ttl)
+            grant = yield from self._inner.acquire(names, gate, most, terms)
         return None if grant is None else EnclosingGrant(grant, current_owner(), self.namespace)
 
 

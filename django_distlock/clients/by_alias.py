@@ -37,12 +37,13 @@ class LockHandler:
         *names: str,
         timeout: float | None = None,
         ttl: float | None = None,
+        max_hold: float | None = None,
         in_transaction: bool = False,
         **unknown: Never,
     ) -> Lock:
         """A lock of the default alias, for commands, tasks and the admin; ``locks["other"].lock`` of another.
 
-        *names*, *timeout*, *ttl*: as for `distlock.Locks.lock`, which tells the errors, too.
+        *names*, *timeout*, *ttl*, *max_hold*: as for `distlock.Locks.lock`, which tells the errors, too.
         *in_transaction*: True: it may be taken inside an open transaction, because it has nothing to do with
         the database. False: that raises `ConfigurationError`, because the lock would be free before COMMIT.
 
@@ -53,7 +54,12 @@ class LockHandler:
             with locks.lock("product_1") as grant:
                 grant.check()
         """
-        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "in_transaction": in_transaction}
+        words: dict[str, Any] = {
+            "timeout": timeout,
+            "ttl": ttl,
+            "max_hold": max_hold,
+            "in_transaction": in_transaction,
+        }
         return self[DEFAULT_ALIAS].lock(*names, **words, **unknown)
 
     def rlock(
@@ -61,12 +67,13 @@ class LockHandler:
         *names: str,
         timeout: float | None = None,
         ttl: float | None = None,
+        max_hold: float | None = None,
         in_transaction: bool = False,
         **unknown: Never,
     ) -> RLock:
         """A re-entrant lock of the default alias.
 
-        *names*, *timeout*, *ttl*, *in_transaction*: as for `lock`. Raises what that raises, and
+        *names*, *timeout*, *ttl*, *max_hold*, *in_transaction*: as for `lock`. Raises what that raises, and
         `ConfigurationError` where the lock is a row of the database.
 
         Example::
@@ -74,7 +81,12 @@ class LockHandler:
             with locks.rlock("product_1") as grant:
                 grant.check()
         """
-        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "in_transaction": in_transaction}
+        words: dict[str, Any] = {
+            "timeout": timeout,
+            "ttl": ttl,
+            "max_hold": max_hold,
+            "in_transaction": in_transaction,
+        }
         return self[DEFAULT_ALIAS].rlock(*names, **words, **unknown)
 
     def close_all(self) -> None:

@@ -12,6 +12,7 @@ from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
+from distlock.terms import Terms
 from distlock.web.rows import RowLocks
 from django_distlock.clients.blocks import roll_back_left
 from django_distlock.guarding.fence import fenced
@@ -31,9 +32,11 @@ class _Outside:
         self.namespace = inner.namespace
         self._inner = inner
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         refuse_open(names, _LINE)
-        return (yield from self._inner.acquire(names, gate, seconds, ttl))
+        return (yield from self._inner.acquire(names, gate, seconds, terms))
 
 
 class RowClient(RowLocks):

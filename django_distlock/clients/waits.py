@@ -11,6 +11,7 @@ from distlock.blocks import is_held_around
 from distlock.engine.steps import Gate, Steps
 from distlock.grant import Grant
 from distlock.namespace import Namespace
+from distlock.terms import Terms
 from django_distlock.clients.pooled import giving_back
 
 # No mutex: everybody writes first and reads then, so that one of two at least sees the other.
@@ -26,19 +27,21 @@ class Waiting:
         self._inner = inner
         self._gives_back = gives_back
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         if self._gives_back:
             gate = giving_back(gate)
         if gate.may_stall:
             # Tasks share a thread, which does not wait with them.
-            return (yield from self._inner.acquire(names, gate, seconds, ttl))
+            return (yield from self._inner.acquire(names, gate, seconds, terms))
         me = threading.get_ident()
         _waits[me] = self.namespace, names
         try:
             for watch, thread in tuple(_watched.items()):
                 if thread in {None, me}:
                     watch.wake()
-            return (yield from self._inner.acquire(names, gate, seconds, ttl))
+            return (yield from self._inner.acquire(names, gate, seconds, terms))
         finally:
             _waits.pop(me, None)
 

@@ -90,7 +90,9 @@ def as_rule(told: Told, route: str | None, methods: Collection[str] = ()) -> str
     if told.alias != DEFAULT_ALIAS:
         written["alias"] = told.alias
     written |= {
-        word: value for word in ("timeout", "ttl", "fence") if (value := getattr(told, word)) is not None
+        word: value
+        for word in ("timeout", "ttl", "max_hold", "fence")
+        if (value := getattr(told, word)) is not None
     }
     line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")
     lock = names[0] if len(names) == 1 else f"[{', '.join(names)}]"

@@ -39,7 +39,7 @@ def run(
     """Run *body* under the locks that the call with *args* and *kwargs*, which is *standing*, names."""
     warn_without_checks()
     request, told = standing.request, guarded.told
-    terms = clients.terms(told)
+    terms = clients.terms(guarded)
     names = guarded.names.of_call(
         args,
         kwargs,
@@ -62,7 +62,7 @@ def run(
         finished,
         transactions,
         timeout=told.timeout,
-        ttl=told.ttl,
+        terms=terms.lock,
         fenced_in=terms.fenced_in,
         standby=terms.standby,
         observer=observer_for(guarded, request),
@@ -80,7 +80,7 @@ async def arun(
     warn_without_checks()
     request, told = standing.request, guarded.told
     parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
-    terms = clients.terms(told)
+    terms = clients.terms(guarded)
     if terms.fenced_in is not None:
         row_is_lock = clients.settings(told.alias).row_is_lock
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
@@ -102,7 +102,7 @@ async def arun(
         finished,
         transactions,
         timeout=told.timeout,
-        ttl=told.ttl,
+        terms=terms.lock,
         observer=observer_for(guarded, request),
     )
 

@@ -15,6 +15,7 @@ from distlock.grant_wrapper import GrantWrapper
 from distlock.multi_grant import MultiGrant
 from distlock.namespace import Namespace
 from distlock.owner import current_owner
+from distlock.terms import Terms
 from distlock.web.guard import kept_for, refuse_kept
 from distlock.web.nesting import block_waiting
 from flask_distlock.guarding.session import AppSession, inside_guard
@@ -31,14 +32,16 @@ class SessionAcquirer:
         self._inner = inner
         self._sessions = sessions
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
             return EnteredGrant(_of_names(again.grant, names), again.kept)
         transactions = self._sessions.transactions(BLOCK, is_view=False)
         transactions.refuse_open(names, nested=inside_guard())
         refuse_kept(self.namespace, names)
         with block_waiting(self.namespace, names, seconds) as most:
-            grant = yield from self._inner.acquire(names, gate, most, ttl)
+            grant = yield from self._inner.acquire(names, gate, most, terms)
         return None if grant is None else SessionGrant(grant, self.namespace, self._sessions)
 
 

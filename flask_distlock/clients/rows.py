@@ -9,6 +9,7 @@ from distlock.acquirer import Acquirer
 from distlock.engine.steps import Gate, Steps
 from distlock.grant import Grant
 from distlock.locks import Locks
+from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
 from distlock.web.rows import RowLocks
 from flask_distlock.guarding.session import GuardTransactions, inside_guard
@@ -27,10 +28,12 @@ class _Outside:
         self._inner = inner
         self._transactions = transactions
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float) -> Steps[Grant | None]:
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
         self._transactions.refuse_open(names, nested=inside_guard())
         with block_waiting(self.namespace, names, seconds) as most:
-            return (yield from self._inner.acquire(names, gate, most, ttl))
+            return (yield from self._inner.acquire(names, gate, most, terms))
 
 
 def row_client(guards: Locks, transactions: GuardTransactions, bind: str | None) -> RowLocks:

@@ -18,7 +18,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.terms import Terms
+from distlock.web.terms import GuardTerms
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.observers import observer_for
 from flask_distlock.guarding.request import FlaskRequest
@@ -55,7 +55,7 @@ class GuardedCall:
     """What one call asks for, and what becomes of it."""
 
     guarded: Guarded
-    terms: Terms
+    terms: GuardTerms
     names: Sequence[str]
     transactions: GuardTransactions
     observer: Observer | None
@@ -104,7 +104,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             body,
             this.transactions,
             timeout=guarded.told.timeout,
-            ttl=guarded.told.ttl,
+            terms=this.terms.lock,
             fenced_in=this.terms.fenced_in,
             standby=this.terms.standby,
             observer=this.observer,
@@ -142,7 +142,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             body,
             this.transactions,
             timeout=guarded.told.timeout,
-            ttl=guarded.told.ttl,
+            terms=this.terms.lock,
             fenced_in=this.terms.fenced_in,
             standby=this.terms.standby,
             observer=this.observer,
@@ -161,7 +161,7 @@ def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> Guard
     if not is_view:
         guarded.refuse_methods()
     state = current_state()
-    terms = state.clients.terms(guarded.told)
+    terms = state.clients.terms(guarded)
     if is_view:
         names = guarded.names.of_call(
             args,

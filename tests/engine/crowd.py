@@ -75,7 +75,7 @@ class Crowd(Simulation):
             asked = self.now
             try:
                 grant = yield from process.engine.acquire(
-                    "a", "a", SimulatedGate(), TIMEOUT, process.engine.ttl
+                    "a", "a", SimulatedGate(), TIMEOUT, process.engine.terms
                 )
             except TooManyWaiters:
                 self.refused.append(asked)

@@ -9,6 +9,7 @@ from distlock.engine.steps import Call, Park, Steps
 from distlock.errors import TooManyWaiters
 from distlock.grant import Grant
 from distlock.namespace import EngineNamespace
+from distlock.terms import Terms
 from tests.engine.simulation import Process, SimulatedGate, Simulation
 
 TIMEOUT = 5.0
@@ -22,7 +23,7 @@ class Caller:
         self.gate = SimulatedGate()
         self.grant: Grant | None = None
         self.done = False
-        self._steps = EngineNamespace(self.engine, "").acquire(names, self.gate, timeout, self.engine.ttl)
+        self._steps = EngineNamespace(self.engine, "").acquire(names, self.gate, timeout, self.engine.terms)
         self._step: Call | Park = next(self._steps)
         if calls:
             self._calls()
@@ -121,7 +122,9 @@ class Rush(Simulation):
             asked = self.now
             late = asked > TIMEOUT
             try:
-                grant = yield from process.engine.acquire("a", "a", SimulatedGate(), TIMEOUT, 30.0)
+                grant = yield from process.engine.acquire(
+                    "a", "a", SimulatedGate(), TIMEOUT, Terms(30.0, math.inf)
+                )
             except TooManyWaiters:
                 yield Park(SimulatedGate(), 0.25)
                 continue

@@ -98,7 +98,7 @@ class Process:
             timeout = draw.choice([0.0, 0.01, 0.3, 5.0, math.inf, math.inf])
             name = draw.choice(NAMES)
             try:
-                grant = yield from self.engine.acquire(name, name, gate, timeout, self.engine.ttl)
+                grant = yield from self.engine.acquire(name, name, gate, timeout, self.engine.terms)
             except BackendUnavailable:
                 continue
             except TooManyWaiters as refusal:

@@ -10,6 +10,7 @@ from distlock.engine.machine import Engine
 from distlock.engine.name_grant import NameGrant
 from distlock.engine.steps import ThreadGate, run
 from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.terms import Terms
 
 
 class Recorded(MemoryBackend):
@@ -49,8 +50,8 @@ class Kept:
             threads=False,
         )
 
-    def acquire(self, name: str) -> NameGrant:
-        grant = run(self.engine.acquire(name, name, ThreadGate(), 0.0, 9.0))
+    def acquire(self, name: str, max_hold: float = 30.0) -> NameGrant:
+        grant = run(self.engine.acquire(name, name, ThreadGate(), 0.0, Terms(9.0, max_hold)))
         assert grant is not None
         return grant
 
@@ -159,6 +160,17 @@ def test_a_hung_holder_is_renewed_no_more_after_max_hold(kept: Kept) -> None:
     assert grant.lost
     assert kept.told == ["it was held longer than max_hold=30 seconds"]
     assert kept.acquire("a").fence > grant.fence
+
+
+def test_each_lock_has_a_max_hold_of_its_own(kept: Kept) -> None:
+    quick, usual, slow = kept.acquire("a", 5.0), kept.acquire("b"), kept.acquire("c", 120.0)
+    kept.pass_time(29.0)
+    assert (quick.lost, usual.lost, slow.lost) == (True, False, False)
+    assert kept.told == ["it was held longer than max_hold=5 seconds"]
+    kept.pass_time(90.0)
+    assert (usual.lost, slow.lost) == (True, False)
+    kept.pass_time(11.0)
+    assert slow.lost
 
 
 def test_a_hung_holder_whose_renewal_is_due_does_not_keep_the_keeper_awake(kept: Kept) -> None:

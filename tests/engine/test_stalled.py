@@ -109,6 +109,26 @@ def test_a_call_to_the_service_that_is_under_way_is_waited_for(carried_out: bool
     assert is_clean(scene)
 
 
+def test_who_would_not_wait_leaves_nobody_behind_without_a_place() -> None:
+    """It asked whether the lock is free. The next caller wants to wait."""
+    scene = Scene(processes=2)
+    holder = scene.come(process=1)
+    stalled = scene.ask(timeout=0.0)
+    behind = scene.come(timeout=math.inf)
+    answer = stalled.carry_out()
+    go_by(scene, GRACE + 0.1)
+    behind.go()
+    assert not behind.done
+    holder.leave()
+    behind.go()
+    assert behind.grant is not None
+    stalled.hear(answer)
+    assert stalled.done
+    assert stalled.grant is None
+    behind.leave()
+    assert is_clean(scene)
+
+
 def test_without_a_limit_to_its_patience_it_keeps_its_place() -> None:
     scene = Scene()
     holder, patient = scene.come(), scene.come(timeout=math.inf)

@@ -18,6 +18,7 @@ def view(id: int) -> None: ...
         ({"timeout": True}, "timeout=True"),
         ({"ttl": 0}, "ttl=0 has to be a number of seconds, more than 0"),
         ({"ttl": float("nan")}, "ttl=nan"),
+        ({"max_hold": 0}, "max_hold=0 has to be a number of seconds, more than 0"),
         ({"alias": ""}, "has to be a key of DISTLOCK"),
         ({"methods": "POST"}, r"write methods=\['POST'\]"),
         ({"methods": []}, "would never lock"),
@@ -102,9 +103,9 @@ def test_a_guard_knows_its_function_by_name() -> None:
 
 
 def test_a_decorator_is_shown_as_it_was_written() -> None:
-    told = Told(["a_<id>", view], alias="other", timeout=0, ttl=2.5, methods=["post"])
+    told = Told(["a_<id>", view], alias="other", timeout=0, ttl=2.5, max_hold=9, methods=["post"])
     assert str(told) == (
-        'distributed_lock("a_<id>", view, alias="other", timeout=0, ttl=2.5, methods=["POST"])'
+        'distributed_lock("a_<id>", view, alias="other", timeout=0, ttl=2.5, max_hold=9, methods=["POST"])'
     )
 
 

@@ -15,13 +15,14 @@ from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError, LockError
 from distlock.locks import Locks, connect
-from distlock.web.decorator import Told
+from distlock.terms import Terms
+from distlock.web.decorator import Guarded
 from distlock.web.dummy import DummyLocks
 from distlock.web.rows import RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from distlock.web.settings.values import WITHOUT_SERVICE
-from distlock.web.terms import Terms, fence_for
+from distlock.web.terms import GuardTerms, fence_for
 
 logger = logging.getLogger("distlock")
 
@@ -49,7 +50,7 @@ class Clients:
         self._settings: Mapping[str, AliasSettings] | None = None
         self._clients: dict[str, Locks] = {}
         self._standbys: dict[str, Locks] = {}
-        self._terms: WeakKeyDictionary[Told, Terms] = WeakKeyDictionary()
+        self._terms: WeakKeyDictionary[Guarded, GuardTerms] = WeakKeyDictionary()
 
     def __getitem__(self, alias: str) -> Locks:
         """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
@@ -63,16 +64,24 @@ class Clients:
                 made.namespace.identity = _identity(settings)
             return self._clients[alias]
 
-    def terms(self, told: Told) -> Terms:
-        """What guards that were told *told* work with. Raises `ConfigurationError`. Connects to nothing."""
+    def terms(self, guarded: Guarded) -> GuardTerms:
+        """What *guarded* works with. Raises `ConfigurationError`. Connects to nothing."""
         # Those of settings that are changed meanwhile are not kept.
         known = self._terms
-        terms = known.get(told)
+        terms = known.get(guarded)
         if terms is None:
+            told = guarded.told
             settings = self.settings(told.alias)
             fenced_in = self._fenced_in(fence_for(settings, told))
             standby = self.standby(told.alias)
-            terms = known[told] = Terms(self[told.alias], settings.max_names, fenced_in, standby)
+            client = self[told.alias]
+            usual = client.namespace.terms
+            lock = Terms(
+                usual.ttl if told.ttl is None else told.ttl,
+                usual.max_hold if told.max_hold is None else told.max_hold,
+                guarded.where,
+            )
+            terms = known[guarded] = GuardTerms(client, lock, settings.max_names, fenced_in, standby)
         return terms
 
     def standby(self, alias: str) -> Locks | None:

@@ -1,0 +1,41 @@
+"""On which terms a caller wants its names: how long they may be held, and what wants them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import CodeType
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the acquisitions of one lock, or of one guard, have in common."""
+
+    #: Lifetime without renewal, seconds.
+    ttl: float
+    #: Seconds after which a holder counts as hung and is not renewed any more.
+    max_hold: float
+    #: The view or function that wants the names, for those who look at the lock. Code is turned into words
+    #: only where somebody reads them: see `shown_where`.
+    where: str | CodeType | None = None
+
+
+def calling_code() -> CodeType | None:
+    """The code outside of our packages that the running code was called from."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] not in _OURS:
+            return frame.f_code
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def shown_where(where: str | CodeType | None) -> str:
+    """*where*, in words for a person; "" where nothing is known."""
+    if isinstance(where, CodeType):
+        return f"{where.co_qualname} ({where.co_filename.rpartition('/')[2]}:{where.co_firstlineno})"
+    return where or ""
+
+
+_OURS = frozenset({"distlock", "django_distlock", "flask_distlock"})
