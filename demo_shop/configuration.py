@@ -59,6 +59,13 @@ class Configuration:
     journal: str = ""
     #: ``instance:moment:port``: the first purchase of that instance stays there until the port hangs up.
     stall: str = ""
+    #: Whether ``/sale`` leads to somebody who sends buyers: see `loadtest.sale_server`.
+    sales: bool = False
+
+    @property
+    def row_is_lock(self) -> bool:
+        """Whether there is no lock service: a row of the shop's own database is the lock."""
+        return self.lock == IN_THE_DATABASE
 
     @classmethod
     def from_environment(cls) -> Configuration:
@@ -79,7 +86,7 @@ class Configuration:
 
     def distlock(self) -> dict[str, dict[str, object]]:
         """``DISTLOCK`` of Django and of Flask: the README's keys, and what was asked for besides."""
-        if self.lock == IN_THE_DATABASE:
+        if self.row_is_lock:
             return {"default": {"BACKEND": IN_THE_DATABASE, "PREFIX": "shop"}}
         alias: dict[str, object] = {"LOCATION": self.lock, "PREFIX": "shop"}
         if self.lock_ttl != TTL:
@@ -115,4 +122,5 @@ KINDS: dict[str, Callable[[str], object]] = {
     "kill_pause": float,
     "journal": str,
     "stall": str,
+    "sales": switch,
 }

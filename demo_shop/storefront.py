@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
+from demo_shop.choices import choices, chosen
 from demo_shop.configuration import Configuration
 from demo_shop.guards import GUARDS
 from demo_shop.ledger import CATALOGUE
@@ -62,6 +63,11 @@ def describe(
             for order in recent
         ],
     }
+
+
+def page(shop: Configuration) -> dict[str, object]:
+    """What the page has besides: whether it sends buyers, and what can be chosen to keep them apart."""
+    return {"sales": shop.sales, "choices": list(choices(shop).values()), "chosen": chosen(shop)}
 
 
 def bought(shop: Configuration, receipt: Receipt) -> dict[str, object]:

@@ -23,6 +23,7 @@ from loadtest.options import TRANSACTIONS, parse, told
 from loadtest.record import as_json, matrix_as_json
 from loadtest.report import write_matrix, write_report
 from loadtest.run import Run, run_scenario
+from loadtest.sale_server import serve_sales
 from loadtest.scenario import FRAMEWORKS, Scenario
 from loadtest.stack import Stack
 from loadtest.terminal import Progress, summary, where
@@ -125,6 +126,7 @@ def open_shop(options: argparse.Namespace) -> NoReturn:
         options.database,
         options.port,
         with_goods=visit.in_redis,
+        sales=serve_sales,
     ) as stack:
         keep_open(scenario, visit, stack, options.crowd)
 

@@ -43,6 +43,7 @@ $servers
             # Longer than the longest wait for a lock.
             proxy_read_timeout 60s;
         }
+$more
     }
 }
 """)
@@ -57,10 +58,18 @@ def find_nginx() -> str:
     return found
 
 
-def configure(directory: Path, port: int, upstreams: Sequence[int]) -> list[str]:
-    """Write the configuration; the command that serves it."""
+SALES = Template("""\
+        location /sale {
+            proxy_pass http://127.0.0.1:$port;
+        }
+""")
+
+
+def configure(directory: Path, port: int, upstreams: Sequence[int], sales: int = 0) -> list[str]:
+    """Write the configuration; the command that serves it. *sales*: the port of `loadtest.sale_server`."""
     servers = "\n".join(f"        server 127.0.0.1:{upstream} max_fails=0;" for upstream in upstreams)
     file = directory / "nginx.conf"
-    file.write_text(CONFIGURATION.substitute(directory=directory, port=port, servers=servers))
+    more = SALES.substitute(port=sales) if sales else ""
+    file.write_text(CONFIGURATION.substitute(directory=directory, port=port, servers=servers, more=more))
     # -e: nginx opens its built-in error log before it reads where we want it.
     return [find_nginx(), "-p", str(directory), "-e", str(directory / "nginx.log"), "-c", str(file)]

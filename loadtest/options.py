@@ -19,6 +19,8 @@ from loadtest.visit import BUY, VISITS
 CROWD = Crowd()
 #: Stands before a scenario, or alone.
 UP = "up"
+#: Fewer units than the page sends buyers, and a shop that thinks long enough to be watched.
+UP_STOCK, UP_PAUSE = 20, 0.05
 INSTANCES, TRANSACTIONS = "instances", "transactions"
 EPILOG = (
     "Exit status: 0 every scenario went as expected, 1 a locked shop oversold, "
@@ -47,6 +49,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         options.framework = transactions.FRAMEWORK
         options.stock = transactions.STOCK if options.stock is None else options.stock
         options.pause = transactions.PAUSE if options.pause is None else options.pause
+    if options.up and options.story == INSTANCES and options.visit in (None, BUY):
+        options.stock = UP_STOCK if options.stock is None else options.stock
+        options.pause = UP_PAUSE if options.pause is None else options.pause
     if not options.matrix:
         options.visit = VISITS[options.visit or BUY]
         options.backend = options.backend or "file"
@@ -110,7 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--purchases", type=int, help=f"of each (default: {CROWD.purchases}; there {story_s.purchases})")
     stocks = ", ".join(f"{visit.stock} for {slug}" for slug, visit in VISITS.items())
-    add("--stock", type=int, help=f"units of each product (default: {stocks})")
+    add("--stock", type=int, help=f"units of each product (default: {stocks}; {UP_STOCK} with up)")
     add("--pause", type=float, help="between read and write, in seconds")
     add("--port", type=int, default=0, help="of the shop, with up (default: any free one)")
     return parser

@@ -6,8 +6,8 @@ import http.client
 import shutil
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -50,7 +50,8 @@ class Stack:
 
     *shop* configures all instances; its ``instance``, ``database``, ``lock`` and ``goods`` are filled in.
     *backend* and *database* are what to start, or the URL of what runs already. *applications*: what gunicorn
-    is told to serve for each of *frameworks*; *threads*: how many threads each instance has.
+    is told to serve for each of *frameworks*; *threads*: how many threads each instance has. *sales*: serves
+    ``/sale`` for the shop's page, and gives its port: see `loadtest.sale_server`.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Stack:
         with_journal: bool = False,
         applications: Mapping[str, str] = APPLICATIONS,
         threads: int = THREADS,
+        sales: Callable[[Stack], AbstractContextManager[int]] | None = None,
     ) -> None:
         self.frameworks, self.backend, self.port = tuple(frameworks), backend, port
         self.with_goods, self.with_journal = with_goods, with_journal
         self.applications, self.threads = applications, threads
         self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
-        self.shop, self.database = shop, database
+        self.shop, self.database = replace(shop, sales=sales is not None), database
+        self.sales, self.sales_port = sales, 0
         self.instances: list[Child] = []
         self.instance_ports: list[int] = []
         self._fronts: dict[tuple[int, ...], Front] = {}
@@ -93,6 +96,8 @@ class Stack:
             if self.with_journal:
                 self.shop = replace(self.shop, journal=str(self.directory / "journal"))
             self.restock()
+            if self.sales:
+                self.sales_port = cleanup.enter_context(self.sales(self))
             for name, framework in zip(self.names, self.frameworks, strict=True):
                 self._start_instance(cleanup, name, framework)
             for child, port in zip(self.instances, self.instance_ports, strict=True):
@@ -143,7 +148,8 @@ class Stack:
         port = port or free_port()
         directory = self.directory / f"front-{port}"
         directory.mkdir()
-        command = nginx.configure(directory, port, [self.instance_ports[number] for number in behind])
+        ports = [self.instance_ports[number] for number in behind]
+        command = nginx.configure(directory, port, ports, self.sales_port)
         child = Child("nginx", command, self.directory / f"nginx-{port}.log")
         self._cleanup.callback(child.stop)
         child.wait_until(lambda: answers(port))

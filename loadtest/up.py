@@ -19,7 +19,8 @@ INVITATION = """
 {instances}, behind nginx
 
   The shop:    {url}/
-  The buyers:  .venv/bin/locust -f loadtest/locustfile.py \\
+               Open it, choose what keeps buyers apart, and send 50 of them.
+  More buyers: .venv/bin/locust -f loadtest/locustfile.py \\
                  --host {url} --web-host 127.0.0.1 \\
                  --users {users} --spawn-rate {users} --purchases {purchases}{visit}
                Then open http://127.0.0.1:8089/ and press Start.

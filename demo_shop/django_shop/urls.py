@@ -10,6 +10,7 @@ urlpatterns = [
     path("", views.storefront, name="storefront"),
     path("products/<int:id>", views.show_product, name="product"),
     path("products/<int:id>/reduce", views.reduce_stock, name="reduce-stock"),
+    *(path(f"products/<int:id>/reduce/{slug}", view) for slug, view in views.CHOSEN.items()),
     path("stock/reduce", article.reduce_stock, name="article-reduce-stock"),
     path("kill", article.kill, name="article-kill"),
     path("checkout", views.checkout, name="checkout"),

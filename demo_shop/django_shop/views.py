@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_POST, require_safe
 
 from demo_shop import storefront as words
+from demo_shop.choices import choices
 from demo_shop.configuration import Configuration
 from demo_shop.django_shop.models import Product, Purchase
 from demo_shop.django_shop.once import key_name, once, refuse
@@ -31,12 +32,25 @@ def cart_names(request: HttpRequest) -> Iterable[str]:
     return [f"product_{line.sku}" for line in read_cart(request.body)]
 
 
-@require_POST
-@guarded(SHOP, distributed_lock("product_<id>", key_name), product_name, refuse)
-@once
-def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
-    """Sell one unit."""
-    return JsonResponse(words.bought(SHOP, sell([Line(id)])))
+def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., HttpResponse]:
+    """The view that sells one unit, with the guard that *shop* names around it."""
+    sell = WAYS[GUARDS[shop.guard].way]
+
+    @require_POST
+    @guarded(shop, distributed_lock("product_<id>", key_name, fence=fence), product_name, refuse)
+    @once
+    def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
+        """Sell one unit."""
+        return JsonResponse(words.bought(SHOP, sell([Line(id)])))
+
+    return reduce_stock
+
+
+reduce_stock = reduce_stock_with(SHOP)
+#: For the page, by the last part of their routes.
+CHOSEN = {
+    slug: reduce_stock_with(choice.furnish(SHOP), choice.fence) for slug, choice in choices(SHOP).items()
+}
 
 
 @require_POST
@@ -56,7 +70,7 @@ def show_product(request: HttpRequest, id: int) -> HttpResponse:
 @require_safe
 def storefront(request: HttpRequest) -> HttpResponse:
     product = Product.objects.get(pk=PRODUCT_ID)
-    return render(request, "storefront.html", {"product": describe(product)})
+    return render(request, "storefront.html", {"product": describe(product), "page": words.page(SHOP)})
 
 
 def describe(product: Product) -> dict[str, object]:

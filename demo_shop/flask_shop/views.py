@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from flask import Blueprint, Response, jsonify, render_template, request
 from sqlalchemy import func, select
 
 from demo_shop import storefront as words
+from demo_shop.choices import choices
+from demo_shop.configuration import Configuration
 from demo_shop.flask_shop.database import SHOP, db
 from demo_shop.flask_shop.once import key_name, once, refuse
 from demo_shop.flask_shop.selling import WAYS
@@ -29,12 +31,24 @@ def cart_names(*_: object) -> Iterable[str]:
     return [f"product_{line.sku}" for line in read_cart(request.get_data())]
 
 
-@shop.post("/products/<int:id>/reduce")
-@guarded(SHOP, distributed_lock("product_<id>", key_name), product_name, refuse)
-@once
-def reduce_stock(id: int) -> Response:
-    """Sell one unit."""
-    return jsonify(words.bought(SHOP, sell([Line(id)])))
+def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., Response]:
+    """The view that sells one unit, with the guard that *shop* names around it."""
+    sell = WAYS[GUARDS[shop.guard].way]
+
+    @guarded(shop, distributed_lock("product_<id>", key_name, fence=fence), product_name, refuse)
+    @once
+    def reduce_stock(id: int) -> Response:
+        """Sell one unit."""
+        return jsonify(words.bought(SHOP, sell([Line(id)])))
+
+    return reduce_stock
+
+
+shop.post("/products/<int:id>/reduce")(reduce_stock_with(SHOP))
+for slug, choice in choices(SHOP).items():
+    # Each has a guard of its own, for the page.
+    view = reduce_stock_with(choice.furnish(SHOP), choice.fence)
+    shop.add_url_rule(f"/products/<int:id>/reduce/{slug}", f"reduce-{slug}", view, methods=["POST"])
 
 
 @shop.post("/checkout")
@@ -54,7 +68,7 @@ def show_product(id: int) -> Response:
 @shop.get("/")
 def storefront() -> str:
     product = db.session.get_one(Product, PRODUCT_ID)
-    return render_template("storefront.html", product=describe(product))
+    return render_template("storefront.html", product=describe(product), page=words.page(SHOP))
 
 
 def describe(product: Product) -> dict[str, object]:

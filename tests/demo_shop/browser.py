@@ -74,6 +74,16 @@ class Page:
         for what in ("mousePressed", "mouseReleased"):
             self.tell("Input.dispatchMouseEvent", type=what, button="left", clickCount=1, **where)
 
+    def resize(self, width: int, height: int = 1100) -> None:
+        """As wide as that, also where a window can't be: a phone's 390 pixels."""
+        self.tell(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
+        )
+
     def photograph(self, file: Path) -> None:
         shot = self.tell("Page.captureScreenshot", captureBeyondViewport=True)
         file.write_bytes(base64.b64decode(shot["data"]))

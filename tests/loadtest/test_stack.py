@@ -37,7 +37,7 @@ def test_an_opened_shop_is_closed_however_the_command_ends(end: signal.Signals) 
     ) as opened:
         assert opened.stdout
         said = ""
-        while "sold 0 of 100" not in said:
+        while "sold 0 of 20" not in said:
             line = opened.stdout.readline()
             assert line, said
             said += line

@@ -1,0 +1,79 @@
+"""The guards that a visitor of the page can choose from, while the shop runs.
+
+Each is a route of its own in every instance, made of the same parts as the one guard of a load test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from demo_shop.guards import DISTRIBUTED, GUARDS
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
+
+FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    #: The last part of its route.
+    slug: str
+    title: str
+    #: The line of code that stands around the view.
+    line: str
+    #: One of `demo_shop.guards.GUARDS`.
+    guard: str
+    why: str
+    #: Whether the guard passes the fence; None: as the shop's settings say.
+    fence: bool | None = None
+
+    def furnish(self, shop: Configuration) -> Configuration:
+        """*shop* with this guard."""
+        return replace(shop, guard=self.guard)
+
+
+NONE = Choice("none", "No lock", "# nothing keeps two buyers apart", "none", GUARDS["none"].why)
+PROCESS = Choice(
+    "process",
+    "Process lock",
+    'with process_lock("product_1"):  # a threading.Lock',
+    "process",
+    GUARDS["process"].why,
+)
+LOCKED = Choice(
+    DISTRIBUTED,
+    "distlock",
+    '@distributed_lock("product_<id>")',
+    DISTRIBUTED,
+    GUARDS[DISTRIBUTED].why,
+    fence=False,
+)
+WITH_FENCE = Choice(
+    FENCED,
+    "distlock with fence",
+    '@distributed_lock("product_<id>", fence=True)',
+    DISTRIBUTED,
+    "The distributed lock, and the database checks at COMMIT that no later holder was there. In a sale where "
+    "nobody stands still you see no difference.",
+    fence=True,
+)
+
+
+def choices(shop: Configuration) -> dict[str, Choice]:
+    """By slug. The guard that the shop was opened with is among them, whichever it is."""
+    if shop.row_is_lock:
+        # The fence's row is the lock there: the two are one.
+        offered = [NONE, PROCESS, replace(LOCKED, fence=None)]
+    else:
+        offered = [NONE, PROCESS, LOCKED, WITH_FENCE]
+    if shop.guard not in {choice.guard for choice in offered}:
+        own = GUARDS[shop.guard]
+        offered.append(Choice(shop.guard, own.title, f"# {own.title}", shop.guard, own.why))
+    return {choice.slug: choice for choice in offered}
+
+
+def chosen(shop: Configuration) -> str:
+    """The slug of the one that the shop was opened with."""
+    return FENCED if shop.guard == DISTRIBUTED and shop.fence and not shop.row_is_lock else shop.guard
