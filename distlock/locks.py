@@ -7,12 +7,13 @@ from typing import Any, Never
 
 from distlock.acquirer import Acquirer, AtEnd
 from distlock.backends import create
+from distlock.backends.location import Location, located
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.machine import Engine
 from distlock.lock import Lock
 from distlock.names import check_name, check_prefix
-from distlock.namespace import EngineNamespace
+from distlock.namespace import EngineNamespace, identity
 from distlock.numbers import LONG, check_count, check_seconds, check_timeout
 from distlock.rlock import RLock
 from distlock.terms import Terms, calling_code
@@ -125,7 +126,7 @@ class Locks:
 
 
 def connect(
-    url: str,
+    url: Location,
     *,
     backend: str | None = None,
     prefix: str = "",
@@ -146,6 +147,9 @@ def connect(
     *url*: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, ``unix:///path/redis.sock``;
     ``zookeeper://[user:password@]host[:port][,host…][/path]``; ``file:///directory`` for the processes of
     one host; ``memory://name`` for one process, in tests; or the scheme of a backend that is installed.
+    Instead of a URL: a client of redis-py, of which the connection arguments are read and nothing else; a
+    dict of such arguments; or a function without arguments that returns a URL or one of these. It is called
+    once, now.
     *backend*: a scheme, or the dotted path of a class, such as ``shop.locks.MyBackend``; None: as *url* says.
     *prefix*: stands before every name, so that two shops may share a lock service; at most 64 characters.
     *ttl*: how long a lock lives without renewal, seconds, more than 0. It is renewed every third of that.
@@ -180,6 +184,8 @@ def connect(
     check_prefix(prefix)
     for word in options.keys() & TRANSLATIONS.keys():
         refuse_unknown("connect", [word])
+    url, found = located(url, backend)
+    options = {**found, **options}
     engine = Engine(
         create(url, backend, **options),
         ttl=ttl,
@@ -191,7 +197,7 @@ def connect(
         on_lifted=on_lifted,
     )
     namespace = EngineNamespace(engine, prefix)
-    namespace.identity = (url, backend, prefix, options, None)
+    namespace.identity = identity(url, backend, prefix, options)
     return Locks(namespace, timeout)
 
 

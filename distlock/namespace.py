@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Self
 
 from distlock.engine.fork import forget_in_children
@@ -17,6 +18,15 @@ from distlock.inside import Inside
 from distlock.multi_grant import MultiGrant
 from distlock.owner import Owner
 from distlock.terms import Terms
+
+
+def identity(
+    url: str, backend: str | None, prefix: str, options: Mapping[str, object], row: object = None
+) -> object:
+    """What is equal for clients in which one name is one lock; of one text in all processes."""
+    # A login says nothing of where that is, and an object has a text of its own in each process.
+    told = {name: value for name, value in options.items() if name != "credential_provider"}
+    return url, backend, prefix, told, row
 
 
 class Namespace(ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import NoReturn
@@ -22,7 +22,7 @@ _OURS = {
 }
 #: What a URL may say in its query.
 _PLAIN = ("db", "username", "password")
-_TLS = (
+TLS = (
     "ssl_ca_certs",
     "ssl_ca_path",
     "ssl_ca_data",
@@ -34,6 +34,13 @@ _TLS = (
 )
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _CERT_REQS = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """*text* without *secrets*."""
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    return text
 
 
 @contextmanager
@@ -76,12 +83,14 @@ class Address:
         if not all(pairs):
             self._refuse("Its query has an & too many: take it out.")
         given = self._given(query)
-        self.username = given.get("username") or unquote(parts.username or "")
-        self.password = given.get("password") or unquote(parts.password or "")
+        username = given.get("username") or unquote(parts.username or "")
+        password = given.get("password") or unquote(parts.password or "")
+        #: What AUTH is told; nothing: nobody logs in.
+        self.login = (username, password) if username else (password,) if password else ()
         self.db = self._database(parts, given.get("db"))
         self._ssl = {name: value for name, value in given.items() if name.startswith("ssl_")}
         self._verify = self._cert_reqs(), self._flag("ssl_check_hostname", True)
-        self._secrets = [secret for secret in (self.password, self._ssl.get("ssl_password")) if secret]
+        self._secrets = [secret for secret in (password, self._ssl.get("ssl_password")) if secret]
 
     def __repr__(self) -> str:
         return f"<Address {self.shown}>"
@@ -115,19 +124,17 @@ class Address:
 
     def redact(self, text: str) -> str:
         """Take the secrets out of *text*: a server quotes what it does not understand, AUTH for one."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return hide(text, self._secrets)
 
     def _given(self, query: list[tuple[str, str]]) -> dict[str, str]:
         given: dict[str, str] = {}
         for name, value in query:
             if name in _OURS:
                 self._refuse(f"Take {name} out of it: it is the option {_OURS[name]}.")
-            if name not in (*_PLAIN, *_TLS):
-                known = ", ".join((*_PLAIN, *_TLS))
+            if name not in (*_PLAIN, *TLS):
+                known = ", ".join((*_PLAIN, *TLS))
                 self._refuse(f"It has an unknown parameter: {name!r}. Known are {known}.")
-            if name in _TLS and not self.tls:
+            if name in TLS and not self.tls:
                 self._refuse(f"{name} is for TLS: write rediss://.")
             if name in given:
                 self._refuse(f"It says {name} twice.")

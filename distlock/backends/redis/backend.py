@@ -13,7 +13,9 @@ from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
+from distlock.backends.redis.arguments import written
 from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.credentials import Credentials
 from distlock.backends.redis.failures import foreign, is_foreign, unavailable, unending
 from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.pool import Pool, Stale
@@ -44,7 +46,8 @@ class RedisBackend:
     *io_timeout* bounds each call as a whole, connecting included. *max_connections* bounds the connections
     for requests; one more listens. *ack_window* is what a hand-over is worth until it is acknowledged.
     *fence_ttl* is how far the server's clock may be set back without a fence being given out twice.
-    *client_name* is what ``CLIENT LIST`` shows. Times are in seconds.
+    *client_name* is what ``CLIENT LIST`` shows. *credential_provider* is asked for the login, before each
+    connection: see `Credentials`. Times are in seconds.
     """
 
     capabilities = Capabilities(several_processes=True, lease=True, fence=True)
@@ -58,6 +61,7 @@ class RedisBackend:
         ack_window: float = 0.5,
         fence_ttl: float = 60.0,
         client_name: str = "distlock",
+        credential_provider: object = None,
     ) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
@@ -65,11 +69,21 @@ class RedisBackend:
         self._max_connections = check_count("max_connections", max_connections)
         self._address = Address(url)
         self._client_name = client_name
+        self._credential_provider = credential_provider
+        if credential_provider is not None and self._address.login:
+            raise ConfigurationError(
+                f"The Redis server at {self._address.shown} has a user or a password in its URL, and a "
+                "credential_provider. Take one of them out."
+            )
         self._sink: Sink | None = None
         self._begin()
 
     def __repr__(self) -> str:
         return f"<RedisBackend {self._address.shown}>"
+
+    @staticmethod
+    def written(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
+        return written(given, db)
 
     def open(self, sink: Sink) -> None:
         self._sink = sink
@@ -166,7 +180,9 @@ class RedisBackend:
         """Start from nothing: a new contender, without connections, thread or queue."""
         self._process = secrets.token_hex(8)
         resolver = Resolver(self._address.host, self._address.port)
-        make = partial(Connection, self._address, resolver, self._client_name)
+        provider = self._credential_provider
+        credentials = None if provider is None else Credentials(provider)
+        make = partial(Connection, self._address, resolver, credentials, self._client_name)
         self._pool = Pool(self._address, make, self._max_connections)
         self._queued: dict[str, Ask] = {}
         self._listener = None

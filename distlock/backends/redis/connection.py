@@ -11,7 +11,8 @@ from typing import Any
 import hiredis
 
 from distlock import clock
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import Address, hide
+from distlock.backends.redis.credentials import Credentials
 from distlock.backends.redis.resolver import Resolver
 from distlock.backends.redis.scripts import command
 
@@ -34,9 +35,12 @@ class Connection:
     `ReplyError`. Then it is good for nothing but `disconnect`.
     """
 
-    def __init__(self, address: Address, resolver: Resolver, client_name: str) -> None:
+    def __init__(
+        self, address: Address, resolver: Resolver, credentials: Credentials | None, client_name: str
+    ) -> None:
         self._address = address
         self._resolver = resolver
+        self._credentials = credentials
         self._client_name = client_name
         self._socket: socket.socket | None = None
         #: How long the socket waits, seconds. To change that is a system call, in which other threads run.
@@ -45,24 +49,24 @@ class Connection:
 
     def connect(self, deadline: float) -> None:
         """Connect, speak TLS, log in: all of it until *deadline*."""
+        # Asked first: a server does not wait for long until somebody logs in.
+        login = self._credentials.login(deadline) if self._credentials else self._address.login
         self._socket = self._reach(deadline)
         if self._address.tls:
             self._socket.settimeout(_left(deadline))
             # A handshake is bounded as a whole.
             self._socket = self._address.context.wrap_socket(self._socket, server_hostname=self._address.host)
         self._waits = 0.0
-        address, greeting = self._address, []
-        if address.username or address.password:
-            who = [address.username] if address.username else []
-            greeting.append(command("AUTH", *who, address.password))
+        greeting = [command("AUTH", *login)] if login else []
         if self._client_name:
             greeting.append(command("CLIENT", "SETNAME", self._client_name))
-        if address.db:
-            greeting.append(command("SELECT", address.db))
+        if self._address.db:
+            greeting.append(command("SELECT", self._address.db))
         if greeting:
             for answer in self.ask(greeting, deadline):
                 if isinstance(answer, ReplyError):
-                    raise answer
+                    # A server quotes what it does not understand.
+                    raise ReplyError(hide(str(answer), login[-1:]))
 
     def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Send *commands* in one go and return their replies."""

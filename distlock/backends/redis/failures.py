@@ -61,8 +61,12 @@ def _of_a_file(error: BaseException) -> bool:
 #: What the error is or what the server's text says -> what to do about it. The first that fits is taken.
 _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], str], ...] = (
     ("Authentication required", "Put the password in the URL: redis://:password@host."),
-    ("WRONGPASS", "Check the user and the password in the URL."),
-    ("invalid password", "Check the user and the password in the URL."),
+    (
+        "credential_provider",
+        "Let it return a password, or a tuple of user and password, and within io_timeout.",
+    ),
+    ("WRONGPASS", "Check the user and the password."),
+    ("invalid password", "Check the user and the password."),
     ("without any password configured", "Take the password out of the URL, or set one on the server."),
     ("NOPERM", _PERMISSIONS),
     ("ACL failure in script", _PERMISSIONS),

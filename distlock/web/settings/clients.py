@@ -15,6 +15,7 @@ from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError, LockError
 from distlock.locks import Locks, connect
+from distlock.namespace import identity
 from distlock.terms import Terms
 from distlock.web.decorator import Guarded
 from distlock.web.dummy import DummyLocks
@@ -120,7 +121,7 @@ class Clients:
 def _identity(settings: AliasSettings) -> object:
     """Where the locks of an alias are kept. Two aliases with one identity may differ in their words only."""
     row = settings.fence if settings.row_is_lock else None
-    return settings.location, settings.backend, settings.prefix, dict(settings.options), row
+    return identity(settings.location, settings.backend, settings.prefix, settings.options, row)
 
 
 def make_client(

@@ -1,0 +1,188 @@
+"""Where a client of redis-py leads, or a dict of its arguments: both are read, and never talked through."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
+from redis.sentinel import Sentinel
+
+import distlock
+from distlock.backends import create
+from distlock.backends.location import located
+from distlock.errors import ConfigurationError
+from tests.redis_server import RedisServer
+from tests.test_docs import DOCS, snippets
+
+SECRET = "s3cr3t:@/?#%+ Pa55"
+QUOTED = "s3cr3t%3A%40%2F%3F%23%25%2B%20Pa55"
+
+
+class OwnPool(ConnectionPool):
+    pass
+
+
+class OwnConnection(Connection):
+    pass
+
+
+URLS: dict[str, tuple[Any, str]] = {
+    "nothing said": (redis.Redis(), "redis://localhost:6379/0"),
+    "user and password": (
+        redis.Redis("redis.example", 7000, 3, username="shop", password=SECRET),
+        f"redis://shop:{QUOTED}@redis.example:7000/3",
+    ),
+    "password alone": (redis.Redis(password=SECRET), f"redis://:{QUOTED}@localhost:6379/0"),
+    "a URL": (
+        redis.from_url(f"redis://shop:{QUOTED}@localhost:7000/3?socket_timeout=1"),
+        f"redis://shop:{QUOTED}@localhost:7000/3",
+    ),
+    "IPv6": (redis.Redis("::1"), "redis://[::1]:6379/0"),
+    "a socket": (
+        redis.Redis(unix_socket_path="/run/my redis.sock", db=2, password=SECRET),
+        f"unix://:{QUOTED}@/run/my%20redis.sock?db=2",
+    ),
+    "TLS": (
+        redis.from_url("rediss://localhost?ssl_ca_certs=/ca.pem&ssl_certfile=/c&ssl_keyfile=/k"),
+        "rediss://localhost:6379/0?ssl_ca_certs=/ca.pem&ssl_certfile=/c&ssl_keyfile=/k",
+    ),
+    "TLS, not verified": (
+        redis.from_url("rediss://localhost", ssl_cert_reqs=None, ssl_check_hostname=False),
+        "rediss://localhost:6379/0?ssl_cert_reqs=CERT_NONE&ssl_check_hostname=false",
+    ),
+    "TLS, as ssl calls it": (
+        redis.from_url("rediss://localhost", ssl_cert_reqs=ssl.CERT_OPTIONAL),
+        "rediss://localhost:6379/0?ssl_cert_reqs=CERT_OPTIONAL",
+    ),
+    "a pool that blocks": (
+        redis.Redis(connection_pool=BlockingConnectionPool(host="other")),
+        "redis://other:6379/0",
+    ),
+    "asyncio": (redis.asyncio.Redis(host="other", password="word"), "redis://:word@other:6379/0"),
+    "a dict": (
+        {"host": "other", "port": 7000, "db": "2", "password": "word", "socket_timeout": 3},
+        "redis://:word@other:7000/2",
+    ),
+    "a dict, with TLS": (
+        {"ssl": True, "ssl_ca_certs": "/ca.pem"},
+        "rediss://localhost:6379/0?ssl_ca_certs=/ca.pem",
+    ),
+    "a dict, with a socket": ({"unix_socket_path": "/run/r.sock"}, "unix:///run/r.sock?db=0"),
+}
+
+
+@pytest.mark.parametrize("case", URLS)
+def test_connection_arguments_are_a_url_that_the_backend_takes(case: str) -> None:
+    given, url = URLS[case]
+    assert located(given) == (url, {})
+    assert located(lambda: given) == (url, {})
+    create(url)
+
+
+def test_the_example_of_the_page_shows_three_ways_to_one_server() -> None:
+    (lines,) = (lines for lines in snippets(DOCS / "redis.md") if "redis.Redis(" in lines)
+    page: dict[str, Any] = {}
+    exec(compile(lines, "docs/redis.md", "exec"), page)
+    one, same, again = (page[name].namespace for name in ("one", "same", "again"))
+    assert one.is_same(same)
+    assert one.is_same(again)
+
+
+def test_another_database_of_the_same_server() -> None:
+    assert located(redis.Redis(db=1), db=2) == ("redis://localhost:6379/2", {})
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "Sentinel": (lambda: Sentinel([("localhost", 1)]).master_for("shop"), "asks Sentinel.*name one server"),
+    "the Sentinels": (lambda: Sentinel([("localhost", 1)]), "Sentinel is no client of redis-py"),
+    "a cluster": (lambda: object.__new__(redis.RedisCluster), "RedisCluster leads to a cluster"),
+    "a pool of the site's": (lambda: redis.Redis(connection_pool=OwnPool()), "uses .*OwnPool"),
+    "a connection of the site's": (
+        lambda: redis.Redis(connection_pool=ConnectionPool(connection_class=OwnConnection)),
+        "uses .*OwnConnection",
+    ),
+    "a greeting of the site's": (
+        lambda: redis.Redis(redis_connect_func=lambda connection: None),
+        "sets redis_connect_func",
+    ),
+    "ciphers": (lambda: redis.Redis(ssl=True, ssl_ciphers="ALL"), "sets ssl_ciphers"),
+    "bytes": (lambda: {"password": SECRET.encode()}, "Its password is bytes"),
+    "a slip": (lambda: {"hots": "localhost"}, "unknown argument 'hots'. Did you mean 'host'"),
+    "half of TLS": (lambda: {"ssl_ca_certs": "/ca.pem"}, "sets ssl_ca_certs, and no TLS: add ssl=True"),
+    "no number": (lambda: {"db": "shop", "password": SECRET}, "names a database that is not a number"),
+    "another's client": (lambda: object(), "object is no client of redis-py"),
+    "a list": (lambda: [redis.Redis()], "list is no client of redis-py"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_taken_over_is_refused_without_its_password(case: str) -> None:
+    make, says = REFUSED[case]
+    with pytest.raises(ConfigurationError, match=says) as told:
+        distlock.connect(make())
+    assert SECRET not in str(told.value)
+
+
+def nothing() -> Any:
+    return None
+
+
+async def later() -> str:
+    raise AssertionError
+
+
+def away() -> str:
+    raise OSError("the vault is sealed")
+
+
+@pytest.mark.parametrize(
+    ("location", "says"),
+    [
+        (nothing, r"nothing\(\) was to say .* returned a NoneType"),
+        (lambda: nothing, "returned a function"),
+        (later, "later is async"),
+        (away, r"away\(\) .* raised OSError: the vault is sealed"),
+        (redis.Redis, "class Redis: give an object of it"),
+    ],
+)
+def test_a_function_that_says_no_location_is_refused(location: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        distlock.connect(location)
+
+
+def test_another_backend_takes_no_client() -> None:
+    with pytest.raises(ConfigurationError, match="memory backend takes a URL, and no Redis"):
+        distlock.connect(redis.Redis(), backend="memory")
+
+
+def taken(location: Any, name: str) -> bool:
+    """Whether somebody else has the lock *name* where *location* leads."""
+    one = distlock.connect(location, prefix="arguments")
+    try:
+        return one.lock(name).acquire(timeout=0) is None
+    finally:
+        one.close()
+
+
+def test_a_client_a_dict_and_a_url_of_one_server_are_one_lock(own_server: RedisServer) -> None:
+    """With a user that may do only what the page says, so that nothing else of the client can be at work."""
+    own_server.tell("ACL", "SETUSER", "shop", "on", f">{SECRET}", "+@all", "~dl:*", "&dl:*")
+    arguments: Mapping[str, Any] = {"port": own_server.port, "username": "shop", "password": SECRET, "db": 1}
+    name = f"product_{secrets.token_hex(4)}"
+    site = redis.Redis(**arguments)
+    locks = distlock.connect(site, prefix="arguments")
+    with locks.lock(name):
+        url = f"redis://shop:{QUOTED}@localhost:{own_server.port}/1"
+        assert all(taken(one, name) for one in (arguments, lambda: site, url))
+        assert not taken({**arguments, "db": 2}, name)
+        assert not site.connection_pool._available_connections, "its own sockets were used"  # type: ignore[attr-defined]
+        shown = repr(locks.namespace.engine.__dict__)
+        assert SECRET not in shown
+        assert QUOTED not in shown
+    locks.close()
