@@ -86,9 +86,9 @@ def test_connection_arguments_are_a_url_that_the_backend_takes(case: str) -> Non
 
 
 def test_the_example_of_the_page_shows_three_ways_to_one_server() -> None:
-    (lines,) = (lines for lines in snippets(DOCS / "redis.md") if "redis.Redis(" in lines)
+    (lines,) = (lines for lines in snippets(DOCS / "reference/backends/redis.md") if "redis.Redis(" in lines)
     page: dict[str, Any] = {}
-    exec(compile(lines, "docs/redis.md", "exec"), page)
+    exec(compile(lines, "docs/reference/backends/redis.md", "exec"), page)
     one, same, again = (page[name].namespace for name in ("one", "same", "again"))
     assert one.is_same(same)
     assert one.is_same(again)

@@ -19,6 +19,7 @@ from tests.backends.redis.test_failures import whole_story
 from tests.redis_server import RedisServer
 from tests.test_docs import DOCS, snippets
 
+PAGE = DOCS / "reference/backends/redis.md"
 SECRET = "s3cr3t-Pa55"
 USER = ("ACL", "SETUSER", "shop", "on", "+@all", "~*", "&*")
 
@@ -37,12 +38,11 @@ class Rotated(redis.CredentialProvider):
 def test_the_example_of_the_page_reads_the_password_anew(own_server: RedisServer, tmp_path: Path) -> None:
     own_server.tell(*USER, ">first")
     (tmp_path / "redis").write_text("first\n")
-    (lines,) = (lines for lines in snippets(DOCS / "redis.md") if "credential_provider" in lines)
-    lines = lines.replace("localhost:6379", f"127.0.0.1:{own_server.port}").replace(
-        "/run/secrets", str(tmp_path)
-    )
+    (lines,) = (lines for lines in snippets(PAGE) if "credential_provider" in lines)
+    lines = lines.replace("localhost:6379", f"127.0.0.1:{own_server.port}")
+    lines = lines.replace("/run/secrets", str(tmp_path))
     page: dict[str, Any] = {}
-    exec(compile(lines, "docs/redis.md", "exec"), page)
+    exec(compile(lines, "docs/reference/backends/redis.md", "exec"), page)
     with page["locks"].lock("product_1"):
         (tmp_path / "redis").write_text("second\n")
         own_server.tell(*USER, "resetpass", ">second")
