@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Self
+from weakref import WeakValueDictionary
 
 from distlock.engine.fork import forget_in_children
 from distlock.engine.leading import LAST_WORDS
@@ -37,6 +38,8 @@ class Namespace(ABC):
 
     #: Whether a lock keeps anybody out.
     keeps_out = True
+    #: Whether there is a lock service that might not answer.
+    may_be_away = True
     #: Equal for those in which one name is one lock, as far as is known; None: nothing is known of it.
     identity: object = None
 
@@ -46,6 +49,7 @@ class Namespace(ABC):
         #: What the owners of re-entrant locks are inside of.
         self.inside: Inside = {}
         self._make_books()
+        _all[id(self)] = self
         forget_in_children(self)
 
     def _make_books(self) -> None:
@@ -75,6 +79,10 @@ class Namespace(ABC):
         """The owner in this process that was granted *name*, as far as is known."""
 
     @abstractmethod
+    def grants(self) -> list[Grant]:
+        """What is held in this process just now: the grant of each name. Asks nobody."""
+
+    @abstractmethod
     def locked(self, name: str) -> bool:
         """Whether anybody holds *name* just now, here or elsewhere. Asks the lock service."""
 
@@ -86,6 +94,15 @@ class Namespace(ABC):
         """In the child: what the parent holds stays the parent's."""
         self._make_books()
         self.inside.clear()
+
+
+_all: WeakValueDictionary[int, Namespace] = WeakValueDictionary()
+
+
+def namespaces() -> list[Namespace]:
+    """Those of all clients in this process."""
+    # One step: threads make and drop clients meanwhile.
+    return [one for known in _all.valuerefs() if (one := known()) is not None]
 
 
 class EngineNamespace(Namespace):
@@ -132,6 +149,9 @@ class EngineNamespace(Namespace):
 
     def holder(self, name: str) -> Owner | None:
         return self.engine.holder(self._before + name)
+
+    def grants(self) -> list[Grant]:
+        return [*self.engine.grants()]
 
     def locked(self, name: str) -> bool:
         return self.engine.locked(self._before + name)

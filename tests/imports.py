@@ -24,7 +24,11 @@ class Import:
 
 def read(root: Path, *packages: str) -> dict[str, list[Import]]:
     """For each module of *packages*, which stand in *root*, what it imports."""
-    files = [file for package in packages for file in sorted((root / package).rglob("*.py"))]
+    files = [
+        file
+        for package in packages
+        for file in sorted((root / package).rglob("*.py")) or [root / f"{package}.py"]
+    ]
     modules = {_name(file.relative_to(root)): file for file in files}
     return {name: list(_imports(name, file.read_text("utf-8"), modules)) for name, file in modules.items()}
 

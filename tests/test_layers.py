@@ -40,6 +40,7 @@ LAYERS: dict[str, set[str]] = {
     "distlock": CORE,
     "distlock.fence": {*CORE, "distlock.fence"},
     "distlock.testing": {*CORE, "distlock.testing"},
+    "pytest_distlock": {"distlock", "distlock.testing"},
     "distlock.web": SHARED,
     "django_distlock": {*SHARED, "django_distlock"},
     "flask_distlock": {*SHARED, "flask_distlock"},
@@ -50,6 +51,9 @@ THIRD_PARTIES = {
     "distlock.backends.redis": {"hiredis"},
     "distlock.backends.zookeeper": {"kazoo"},
     "distlock.testing": {"pytest"},
+    # Where the site has it loaded already.
+    "distlock.testing.in_django": {"django"},
+    "pytest_distlock": {"pytest"},
     "django_distlock": {"asgiref", "django", "rest_framework"},
     "flask_distlock": {"blinker", "click", "flask", "flask_login", "sqlalchemy", "werkzeug"},
 }
@@ -88,7 +92,7 @@ def circles_in(root: Path, package: str, for_types: bool) -> list[list[str]]:
 
 
 def test_arrows_point_down_only() -> None:
-    assert not offences(ROOT, "distlock", *FACES)
+    assert not offences(ROOT, "distlock", *FACES, "pytest_distlock")
 
 
 @pytest.mark.parametrize("package", [*FACES, "distlock/web"])

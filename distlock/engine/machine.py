@@ -22,6 +22,7 @@ from distlock.engine.keeper import Keeper
 from distlock.engine.leading import Leading
 from distlock.engine.lifting import Lifting, OnLifted
 from distlock.engine.loss import Lose, Losses, OnLost
+from distlock.engine.name_grant import NameGrant
 from distlock.engine.process_end import end_with_process, may_run
 from distlock.engine.refusals import log
 from distlock.engine.releasing import Releasing
@@ -123,6 +124,12 @@ class Engine:
         with self.section.mutex:
             room = self.rooms.by_key.get(key)
             return next((hold.owner for hold in room.holds), None) if room is not None else None
+
+    def grants(self) -> list[NameGrant]:
+        """What is out, and not lost."""
+        with self.section.mutex:
+            out = [hold.grant for room in self.rooms.by_key.values() for hold in room.holds]
+        return [grant for grant in out if grant is not None and not (grant.released or grant.lost)]
 
     def locked(self, key: str) -> bool:
         room = self.rooms.by_key.get(key)

@@ -1,3 +1,11 @@
-"""For those who test: the conformance kit for backends, and the checker of histories."""
+"""For those who test: `race` and fakes for a site's own tests, the conformance kit for backends, and the
+checker of histories.
+"""
 
 from __future__ import annotations
+
+from distlock.testing.fakes import backend_down, contended, held_locks, lose, taken_locks
+from distlock.testing.race_result import Race
+from distlock.testing.racing import race
+
+__all__ = ["Race", "backend_down", "contended", "held_locks", "lose", "race", "taken_locks"]

@@ -11,9 +11,10 @@ import math
 import secrets
 import time
 from collections.abc import Mapping
+from weakref import WeakSet
 
 from distlock.engine.steps import Gate, Steps
-from distlock.errors import NotHeld
+from distlock.errors import LockLost, NotHeld
 from distlock.grant import Fence, Grant
 from distlock.locks import Locks
 from distlock.multi_grant import MultiGrant
@@ -22,15 +23,16 @@ from distlock.terms import Terms
 
 
 class DummyGrant(Grant):
-    """Looks like a grant, keeps nobody out, is never lost."""
+    """Looks like a grant, keeps nobody out, is never lost unless a test plays that."""
 
-    __slots__ = ("_domain", "_fences", "_released", "_seals")
+    __slots__ = ("_domain", "_fences", "_released", "_seals", "_why_lost")
 
     def __init__(self, domain: str, fences: Mapping[str, Fence]) -> None:
         self._domain = domain
         self._fences = fences
         self._seals = dict.fromkeys(fences, secrets.token_hex(16))
         self._released = False
+        self._why_lost: str | None = None
 
     def __repr__(self) -> str:
         return f"<DummyGrant of {', '.join(map(repr, self._fences))}>"
@@ -53,19 +55,28 @@ class DummyGrant(Grant):
 
     @property
     def lost(self) -> bool:
-        return False
+        return self._why_lost is not None
 
     @property
-    def why_lost(self) -> None:
-        return None
+    def why_lost(self) -> str | None:
+        return self._why_lost
+
+    def lose(self, why: str) -> None:
+        """Be lost: see `distlock.testing.lose`."""
+        if not self._released:
+            self._why_lost = why
 
     def remaining(self) -> float:
-        return 0.0 if self._released else math.inf
+        return 0.0 if self._released or self.lost else math.inf
 
     def check(self) -> None:
+        names = ", ".join(map(repr, self._fences))
         if self._released:
-            names = ", ".join(map(repr, self._fences))
             raise NotHeld(f"The lock {names} was released before it was checked.")
+        if self.lost:
+            raise LockLost(
+                f"The lock {names} was lost: {self._why_lost}. Undo what was done under it, and retry."
+            )
 
     def lift(self, name: str, number: int) -> bool:
         return False
@@ -89,16 +100,23 @@ class DummyNamespace(Namespace):
         # next() of a count is one step of the interpreter: threads never get the same number.
         # They go on growing when the process starts again: a fence's row may remember the last ones.
         self._numbers = itertools.count(time.time_ns() // 1000)
+        self._out: WeakSet[DummyGrant] = WeakSet()
 
     def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms) -> Steps[Grant]:
         yield from ()
         grants = [DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers))}) for name in names]
+        with self.books:
+            self._out.update(grants)
         return grants[0] if len(grants) == 1 else MultiGrant(grants)
 
     def forsake(self, names: tuple[str, ...], gate: Gate, error: BaseException) -> None: ...
 
     def holder(self, name: str) -> None:
         return None
+
+    def grants(self) -> list[Grant]:
+        with self.books:
+            return [one for one in self._out if not (one.released or one.lost)]
 
     def locked(self, name: str) -> bool:
         return False

@@ -79,6 +79,7 @@ class RowAcquirer:
             era=settings.era,
         )
         self.namespace = EngineNamespace(engine, settings.prefix)
+        self.namespace.may_be_away = False
         self._era = settings.era
 
     def acquire(

@@ -19,7 +19,7 @@ ALIASES = {name: ROOT / "packaging" / name for name in ("django-distlock", "flas
 
 
 #: What is in the first of them.
-PACKAGES = ["distlock", "django_distlock", "flask_distlock"]
+PACKAGES = ["distlock", "django_distlock", "flask_distlock", "pytest_distlock.py"]
 
 
 @pytest.fixture(scope="module")

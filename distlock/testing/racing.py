@@ -1,0 +1,119 @@
+"""`race`: a test calls its own code many times at once, and sees what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from threading import BrokenBarrierError
+
+from distlock import clock
+from distlock.errors import ConfigurationError
+from distlock.testing import in_django
+from distlock.testing.race_result import Call, Race
+from distlock.testing.shaking import is_the_sites, shaken
+
+
+def race(action: Callable[[], object], *, times: int = 20, within: float = 30.0) -> Race:
+    """Call *action* in many threads at the same moment, and return what came of it.
+
+    *action*: what is called, without arguments; mostly a request of a test client. What it returns may be a
+    coroutine, which is run.
+    *times*: how many threads call it, once each; 2 or more.
+    *within*: seconds in which all of them have to end, more than 0.
+
+    Between the lines of the site's own code the threads give way to each other, so that a race that can
+    happen does. What the calls raise is part of the result. Django's connections are closed in each thread.
+
+    Returns a `Race`. Raises TimeoutError if calls have not ended, and says where they stand; ValueError for
+    *times* and *within* that can't be; `ConfigurationError` inside an open transaction of Django, as
+    ``TestCase`` has one, which other threads can't see, and for a SQLite database in memory.
+
+    Example::
+
+        sold = race(lambda: client.post("/products/1/reduce"), times=20)
+        assert sold.statuses == {200: 5, 409: 15}
+    """
+    if times < 2:
+        raise ValueError(f"times={times!r}: a race has 2 calls or more.")
+    if not within > 0:
+        raise ValueError(f"within={within!r} has to be more than 0 seconds.")
+    in_django.refuse_open_transaction()
+    calls, seconds = in_threads(action, times, within, threading.Barrier(times).wait)
+    return Race(calls, seconds)
+
+
+def in_threads(
+    action: Callable[[], object], times: int, within: float, start: Callable[[float], object]
+) -> tuple[list[Call], float]:
+    """Call *action* in *times* threads, each after *start* has returned. Gives the calls, and the seconds."""
+    runs = [Run(action, start, within) for _ in range(times)]
+    deadline = clock.now() + within
+    with in_django.errors_by_call():
+        for one in runs:
+            one.thread.start()
+        for one in runs:
+            one.thread.join(max(0.0, deadline - clock.now()))
+        if late := [one for one in runs if one.thread.is_alive()]:
+            raise TimeoutError(_late(late, times, within))
+    for one in runs:
+        if one.trouble is not None:
+            raise one.trouble
+    runs.sort(key=lambda one: one.ended)
+    return [one.call for one in runs], runs[-1].ended - min(one.began for one in runs)
+
+
+class Run:
+    """One thread of a race."""
+
+    def __init__(self, action: Callable[[], object], start: Callable[[float], object], within: float) -> None:
+        self.thread = threading.Thread(target=self._run, name="distlock-race", daemon=True)
+        self._action = action
+        self._start = start
+        self._within = within
+        self.call = Call()
+        self.began = self.ended = 0.0
+        #: Why nothing can be learned from the race.
+        self.trouble: Exception | None = None
+
+    def _run(self) -> None:
+        in_django.begin_call()
+        try:
+            self._start(self._within)
+        except BrokenBarrierError as error:
+            self.trouble = error
+            return
+        self.began = clock.now()
+        try:
+            with shaken():
+                answer = self._action()
+                if inspect.iscoroutine(answer):
+                    answer = asyncio.run(answer)
+            self.call = Call(answer)
+        except BaseException as error:
+            self.call = Call(error=error)
+        self.ended = clock.now()
+        try:
+            in_django.close_connections()
+        except ConfigurationError as error:
+            self.trouble = error
+
+
+def _late(late: list[Run], times: int, within: float) -> str:
+    """What to say of those that have not ended."""
+    frames = sys._current_frames()
+    places = sorted({_place(frames[ident]) for run in late if (ident := run.thread.ident) in frames})
+    return (
+        f"{len(late)} of {times} calls had not ended after {within:g} seconds. They stand at "
+        f"{'; '.join(places)}. Raise within= if they only need longer."
+    )
+
+
+def _place(frame: object) -> str:
+    """The innermost line of the site's own code, or else of any."""
+    walked = list(traceback.walk_stack(frame))  # type: ignore[arg-type]
+    frame, line = next((one for one in walked if is_the_sites(one[0])), walked[0])
+    return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"

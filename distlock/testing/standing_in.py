@@ -1,0 +1,105 @@
+"""Where a test steps between the clients of its process and their lock services.
+
+Nothing of it is there outside of the block of a `Fake`: an acquisition costs what it costs.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+from distlock.engine.steps import Gate, Steps
+from distlock.grant import Grant
+from distlock.namespace import Namespace
+
+#: Whether one of the names stays taken. Raises `LockError` for what a lock service would raise.
+Keeps = Callable[[Namespace, tuple[str, ...]], bool]
+#: Told of each grant before its caller has it.
+Granted = Callable[[Grant], None]
+
+
+class Fake:
+    """What a test plays while its ``with`` block runs, for all clients and threads of this process."""
+
+    def __init__(self, *, keeps: Keeps | None = None, granted: Granted | None = None) -> None:
+        self.keeps = keeps
+        self.granted = granted
+
+    def __enter__(self) -> Self:
+        with _mutex:
+            if not _playing:
+                _step_in()
+            if self not in _playing:
+                _playing.append(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with _mutex:
+            if self in _playing:
+                _playing.remove(self)
+                if not _playing:
+                    _step_out()
+
+
+_mutex = threading.RLock()
+_playing: list[Fake] = []
+#: What stood in the classes before: the class, the name of the method, the method.
+_before: list[tuple[type[Any], str, Any]] = []
+
+
+def _step_in() -> None:
+    for one in _below(Namespace):
+        for name, stand_in in (("acquire", _acquiring), ("locked", _looking)):
+            if (real := vars(one).get(name)) is not None:
+                _before.append((one, name, real))
+                setattr(one, name, stand_in(real))
+
+
+def _step_out() -> None:
+    while _before:
+        one, name, real = _before.pop()
+        setattr(one, name, real)
+
+
+def _below(one: type[Any]) -> Iterator[type[Any]]:
+    for inherited in one.__subclasses__():
+        yield inherited
+        yield from _below(inherited)
+
+
+def _stays_taken(namespace: Namespace, names: tuple[str, ...]) -> bool:
+    # To copy is one step.
+    return any(fake.keeps(namespace, names) for fake in _playing.copy() if fake.keeps is not None)
+
+
+def _acquiring(real: Callable[..., Steps[Grant | None]]) -> Callable[..., Steps[Grant | None]]:
+    @functools.wraps(real)
+    def acquire(
+        self: Namespace, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
+    ) -> Steps[Grant | None]:
+        if _stays_taken(self, names):
+            if seconds == math.inf:
+                raise AssertionError(
+                    f"{', '.join(map(repr, names))} would be waited for without end: this lock has no "
+                    "time-out, and the test plays that somebody else keeps it."
+                )
+            return None
+        grant = yield from real(self, names, gate, seconds, ttl)
+        if grant is not None:
+            for fake in _playing.copy():
+                if fake.granted is not None:
+                    fake.granted(grant)
+        return grant
+
+    return acquire
+
+
+def _looking(real: Callable[[Namespace, str], bool]) -> Callable[[Namespace, str], bool]:
+    @functools.wraps(real)
+    def locked(self: Namespace, name: str) -> bool:
+        return _stays_taken(self, (name,)) or real(self, name)
+
+    return locked

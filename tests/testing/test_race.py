@@ -1,0 +1,135 @@
+"""`race` shows an oversell that can happen, and each control is the same sale with a lock."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import distlock
+from distlock.testing import race
+
+STOCK = 5
+
+
+@pytest.fixture
+def locks() -> Iterator[distlock.Locks]:
+    locks = distlock.connect("memory://race", timeout=20)
+    yield locks
+    locks.close()
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.stock = STOCK
+
+    def sell(self) -> str:
+        if self.stock < 1:
+            return "sold out"
+        left = self.stock
+        self.stock = left - 1
+        return "sold"
+
+
+def test_a_sale_that_is_over_in_a_moment_oversells() -> None:
+    """Without being shaken the threads come one after the other, and not one race in twenty is lost."""
+    for _ in range(20):
+        assert race(Shop().sell).statuses["sold"] > STOCK
+
+
+def test_the_same_sale_under_a_lock_sells_the_stock(locks: distlock.Locks) -> None:
+    shop = Shop()
+
+    def sell() -> str:
+        with locks.lock("product_1"):
+            return shop.sell()
+
+    assert race(sell).statuses == {"sold": STOCK, "sold out": 15}
+
+
+def test_coroutines_are_run(locks: distlock.Locks) -> None:
+    shop = Shop()
+
+    async def sell() -> str:
+        async with locks.lock("product_1"):
+            await asyncio.sleep(0)
+            return shop.sell()
+
+    assert race(sell, times=10).statuses == {"sold": STOCK, "sold out": 5}
+
+
+class Answer:
+    def __init__(self, status_code: int) -> None:
+        self.status_code = status_code
+
+
+def test_the_result_counts_all_and_prints_well() -> None:
+    answers: list[object] = [Answer(200), Answer(200), Answer(409), None, [1], KeyError("stock")]
+
+    def take() -> object:
+        answer = answers.pop()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    ended = race(take, times=6)
+    assert ended.statuses == {200: 2, 409: 1, None: 1, "list": 1, "KeyError": 1}
+    assert len(ended.answers) == 5
+    assert [repr(error) for error in ended.errors] == ["KeyError('stock')"]
+    shown = repr(ended)
+    assert shown.startswith("<Race of 6 calls in ")
+    assert "{200: 2, 409: 1, 'KeyError': 1, None: 1, 'list': 1}; first error: KeyError('stock')>" in shown
+
+
+def test_all_start_before_one_ends() -> None:
+    """Each waits for all others: calls that came one after the other would never end."""
+    together = threading.Barrier(8)
+    assert race(lambda: together.wait(30) >= 0, times=8).statuses == {True: 8}
+
+
+def test_calls_that_hang_are_told_with_their_place() -> None:
+    end = threading.Event()
+
+    def hangs_here() -> None:
+        end.wait(60)
+
+    before = threading.active_count()
+    try:
+        with pytest.raises(TimeoutError, match=r"3 of 3 calls .* after 0.2 seconds.*test_race.py:\d+ in hangs"):
+            race(hangs_here, times=3, within=0.2)
+    finally:
+        end.set()
+    for thread in threading.enumerate():
+        if thread.name == "distlock-race":
+            thread.join(30)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [({"times": 1}, "2 calls or more"), ({"within": 0}, "more than 0 seconds")]
+)
+def test_what_is_no_race_is_refused(words: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        race(Shop().sell, **words)  # type: ignore[arg-type]
+
+
+def test_a_debugger_keeps_its_place() -> None:
+    """It traces the thread, and finds itself there when the call is over."""
+    seen: list[object] = []
+
+    def tracer(*arguments: object) -> None: ...
+
+    def traced(call: Callable[[], str]) -> str:
+        result = call()
+        seen.append(sys.gettrace())
+        return result
+
+    threading.settrace(tracer)
+    try:
+        race(lambda: traced(Shop().sell), times=2)
+    finally:
+        threading.settrace(None)  # type: ignore[arg-type]
+    assert seen == [tracer, tracer]
