@@ -59,9 +59,9 @@ def backend_down() -> Fake:
 def lose(*names: str) -> Fake:
     """The locks *names* that this process holds are lost, now; without names all that it holds.
 
-    In a ``with``: so is each that is granted in the block, as soon as it is. A guarded view runs, is rolled
-    back instead of committed, and answers 503; ``with`` raises `LostInside` at its end, and `Grant.check`
-    raises `LockLost`. Callbacks and signals are told. On the lock service the lock is free.
+    In a ``with``: so is each that is granted in the block, as soon as it is. The transaction of a guarded
+    view is rolled back instead of committed, and it answers 503; ``with`` raises `LostInside` at its end, and
+    `Grant.check` raises `LockLost`. Callbacks and signals are told. On the lock service the lock is free.
 
     Returns what may go into a ``with``. Raises `InvalidName`.
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 from distlock.engine.steps import Gate, Steps
 from distlock.grant import Grant
 from distlock.namespace import Namespace
+from distlock.terms import Terms
 
 #: Whether one of the names stays taken. Raises `LockError` for what a lock service would raise.
 Keeps = Callable[[Namespace, tuple[str, ...]], bool]
@@ -78,7 +79,7 @@ def _stays_taken(namespace: Namespace, names: tuple[str, ...]) -> bool:
 def _acquiring(real: Callable[..., Steps[Grant | None]]) -> Callable[..., Steps[Grant | None]]:
     @functools.wraps(real)
     def acquire(
-        self: Namespace, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
+        self: Namespace, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
     ) -> Steps[Grant | None]:
         if _stays_taken(self, names):
             if seconds == math.inf:
@@ -87,7 +88,7 @@ def _acquiring(real: Callable[..., Steps[Grant | None]]) -> Callable[..., Steps[
                     "time-out, and the test plays that somebody else keeps it."
                 )
             return None
-        grant = yield from real(self, names, gate, seconds, ttl)
+        grant = yield from real(self, names, gate, seconds, terms)
         if grant is not None:
             for fake in _playing.copy():
                 if fake.granted is not None:

@@ -89,34 +89,43 @@ def test_no_lock_service_answers(locks: distlock.Locks) -> None:
 
 
 def test_a_lock_that_is_held_is_lost_now_and_free(locks: distlock.Locks) -> None:
-    with pytest.raises(LockLost, match=r"plays lose\(\)"), locks.lock("product_1", "product_2") as grant:
-        lose("product_3")
+    grant = locks.lock("product_1", "product_2").acquire()
+    assert grant is not None
+    lose("product_3")
+    grant.check()
+    lose("product_1")
+    assert held_locks() == ["product_2"]
+    with pytest.raises(LockLost, match=r"plays lose\(\)"):
         grant.check()
-        lose("product_1")
-        assert held_locks() == ["product_2"]
-        # Nobody has it: not even one who does not wait finds it taken.
-        again = locks.lock("product_1").acquire(timeout=0)
-        assert again is not None
-        again.release()
-        grant.check()
+    # Nobody has it: not even a caller that does not wait finds it taken.
+    again = locks.lock("product_1").acquire(timeout=0)
+    assert again is not None
+    again.release()
+    grant.release()
+    assert held_locks() == []
 
 
 def test_what_is_granted_in_the_block_is_lost_at_once(locks: distlock.Locks) -> None:
-    ran = []
-    with pytest.raises(LostInside), lose("product_1"), locks.lock("product_1") as grant:
-        assert grant.lost
-        ran.append("the block")
-    assert ran
-    with locks.lock("product_1"):
-        pass
+    found = []
+
+    def work() -> None:
+        with locks.lock("product_1") as grant:
+            found.append(grant.lost)
+
+    with lose("product_1"), pytest.raises(LostInside):
+        work()
+    work()
+    assert found == [True, False]
 
 
 def test_a_loss_is_told_before_the_code_goes_on() -> None:
     told: list[tuple[tuple[str, ...], str]] = []
     locks = distlock.connect("memory://told", on_lost=lambda grant, why: told.append((grant.names, why)))
-    with pytest.raises(LostInside), locks.lock("product_1"):
-        lose("product_1")
-        assert told == [(("product_1",), "the test plays lose()")]
+    grant = locks.lock("product_1").acquire()
+    lose("product_1")
+    assert told == [(("product_1",), "the test plays lose()")]
+    assert grant is not None
+    grant.release()
     locks.close()
 
 

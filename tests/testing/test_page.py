@@ -1,0 +1,119 @@
+"""The lines of docs/how-to/testing.md, in a Django project and a Flask app, with the lock and without."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import DOCS, ROOT, snippets
+from tests.web.quickstart import own_environment, without_decorator
+
+PAGE = snippets(DOCS / "how-to/testing.md")
+#: By the file that their first line names.
+BLOCKS = {found[1]: block for block in PAGE if (found := re.match(r"# (\S+)\n", block))}
+
+SETTINGS = """
+from pathlib import Path
+
+BASE_DIR = Path(__file__).parent
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": BASE_DIR / "db.sqlite3"}}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+INSTALLED_APPS = ["shop"]
+ROOT_URLCONF = "urls"
+SECRET_KEY = "tests only"
+"""
+MODELS = """
+from django.db import models
+
+
+class Product(models.Model):
+    stock = models.IntegerField()
+"""
+CONFTEST = """
+import pytest
+
+
+@pytest.fixture
+def product(db):
+    from shop.models import Product
+
+    return Product.objects.create(pk=1, stock=5)
+"""
+MANAGE = "import sys; from django.core.management import execute_from_command_line as run; run(sys.argv)"
+
+
+def run(folder: Path, *command: str) -> tuple[int, str]:
+    environment = {**own_environment(), "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def run_pytest(folder: Path, *arguments: str) -> tuple[int, str]:
+    plugins = ["-p", "pytest_distlock", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    return run(folder, "-m", "pytest", "-q", "-W", "error", *plugins, *arguments)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A Django project with the ten lines of its page, and the tests of this one."""
+    for package in ("shop", "shop/tests"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    setting, views, urls = snippets(DOCS / "reference/django.md")[:3]
+    (tmp_path / "shop/models.py").write_text(MODELS)
+    (tmp_path / "shop/views.py").write_text(views)
+    (tmp_path / "urls.py").write_text("from django.urls import path\nurlpatterns = []\n" + urls)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for file, block in BLOCKS.items():
+        if file.startswith("shop/"):
+            (tmp_path / file).write_text(block)
+    (tmp_path / "settings.py").write_text(SETTINGS + setting + BLOCKS["settings.py"])
+    return tmp_path
+
+
+def test_the_django_lines_pass_and_without_the_lock_the_race_is_lost(project: Path) -> None:
+    ds = "--ds=settings"
+    code, said = run_pytest(project, ds, "shop")
+    assert code == 0, said
+    assert "10 passed" in said
+
+    views = project / "shop/views.py"
+    views.write_text(without_decorator(views.read_text()))
+    code, said = run_pytest(project, ds, "shop/tests/test_race.py")
+    assert code == 1, said
+    # As the page shows it.
+    assert re.search(r"^E +assert Counter\(\{200: .*\) == \{200: 5, 409: 15\}$", said, re.MULTILINE), said
+
+
+def test_they_pass_with_manage_py_test_as_well(project: Path) -> None:
+    command = ["-W", "error", "-c", MANAGE, "test", "shop.tests.test_case", "--settings=settings"]
+    code, said = run(project, *command)
+    assert code == 0, said
+    assert "Ran 2 tests" in said
+
+    views = project / "shop/views.py"
+    views.write_text(without_decorator(views.read_text()))
+    code, said = run(project, *command)
+    assert code == 1
+    assert "FAILED (failures=2)" in said, said
+
+
+def test_the_flask_lines_pass_and_without_the_lock_the_race_is_lost(tmp_path: Path) -> None:
+    lines = snippets(DOCS / "reference/flask.md")[0].replace("redis://localhost:6379/0", "memory://shop")
+    (tmp_path / "test_shop.py").write_text(BLOCKS["test_shop.py"])
+    (tmp_path / "shop.py").write_text(lines)
+    code, said = run_pytest(tmp_path, "-p", "no:django", "test_shop.py")
+    assert code == 0, said
+    assert "2 passed" in said
+
+    (tmp_path / "shop.py").write_text(without_decorator(lines))
+    code, said = run_pytest(tmp_path, "-p", "no:django", "test_shop.py")
+    assert code == 1
+    assert "2 failed" in said, said
