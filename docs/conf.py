@@ -29,6 +29,7 @@ autodoc_typehints = "none"
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 
+
 html_theme = "furo"
 html_title = f"distlock {release}"
 html_copy_source = html_show_copyright = html_show_sphinx = False

@@ -44,7 +44,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_lines_of_the_readme_are_those_of_the_pages_that_are_run() -> None:
     """The pages' ten lines are served and bought from in the tests of the faces."""
-    pages = [page for name in ("django", "flask") for page in snippets(DOCS / "reference" / f"{name}.md")]
+    pages = [page for name in ("django", "flask") for page in snippets(DOCS / "start" / f"{name}.md")]
     for snippet in snippets(ROOT / "README.md"):
         assert any(stands_in(snippet, page) for page in pages), snippet
 

@@ -1,4 +1,4 @@
-"""The lines of docs/reference/django.md about rules and signals, run."""
+"""The lines of the pages about rules and signals in Django, run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from django_distlock.signals import lock_refused
 from tests.web.quickstart import snippets
 
 
-def run(part: str, **names: Any) -> dict[str, Any]:
-    """Run the one snippet of the page that has *part*."""
-    (snippet,) = (snippet for snippet in snippets("reference/django.md") if part in snippet)
-    exec(compile(snippet, "docs/reference/django.md", "exec"), names)
+def run(page: str, part: str, **names: Any) -> dict[str, Any]:
+    """Run the first snippet of *page* that has *part*."""
+    snippet = next(snippet for snippet in snippets(page) if part in snippet)
+    exec(compile(snippet, page, "exec"), names)
     return names
 
 
@@ -27,7 +27,7 @@ def view(request: HttpRequest, **kwargs: object) -> HttpResponse:
 
 
 def test_the_rules_of_the_page_lock(serve: Callable[..., Client], settings: Any) -> None:
-    written = run("DISTLOCK_RULES = [", MIDDLEWARE=[])
+    written = run("reference/rules.md", "DISTLOCK_RULES = [", MIDDLEWARE=[])
     settings.MIDDLEWARE, settings.DISTLOCK_RULES = written["MIDDLEWARE"], written["DISTLOCK_RULES"]
     shop = [path("<int:id>/reduce", view, name="reduce-stock")]
     admin = [path("<path:object_id>/change/", view, name="shop_product_change")]
@@ -40,7 +40,7 @@ def test_the_rules_of_the_page_lock(serve: Callable[..., Client], settings: Any)
 def test_the_receiver_of_the_page_counts(
     serve: Callable[..., Client], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = run("lock_refused")
+    written = run("reference/signals.md", "lock_refused")
     client = serve(distributed_lock("product_<int:id>", timeout=0)(view))
     with locks.lock("product_1"):
         client.post("/product/1")

@@ -40,7 +40,7 @@ def start_project(folder: Path, url: str) -> None:
     folder.mkdir()
     run(folder, "-m", "django", "startproject", "mysite", ".")
     run(folder, "manage.py", "startapp", "shop")
-    setting, views, urls = snippets("reference/django.md")[:3]
+    _, views, urls, setting = snippets("start/django.md")
     with (folder / "mysite" / "settings.py").open("a") as settings:
         settings.write("\nINSTALLED_APPS += ['shop']\n")
         settings.write(setting.replace("redis://localhost:6379/0", url))

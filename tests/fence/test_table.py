@@ -39,10 +39,10 @@ def with_sqlalchemy(engine: Engine, using: str) -> None:
 
 def with_alembic(engine: Engine, using: str) -> None:
     [snippet] = re.findall(
-        r"```python\n(from alembic.*?)```", (DOCS / "explanation/fence.md").read_text("utf-8"), re.DOTALL
+        r"```python\n(from alembic.*?)```", (DOCS / "how-to/fence.md").read_text("utf-8"), re.DOTALL
     )
     migration: dict[str, Callable[[], None]] = {}
-    exec(compile(snippet, "docs/explanation/fence.md", "exec"), migration)
+    exec(compile(snippet, "docs/how-to/fence.md", "exec"), migration)
     with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
         migration["upgrade"]()
 

@@ -35,7 +35,7 @@ def sell(folder: Path, lines: str) -> tuple[list[int], int]:
 def test_a_small_app_becomes_safe_with_the_lines_of_the_page(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    lines = snippets("reference/flask.md")[0].replace("redis://localhost:6379/0", redis_server.url)
+    lines = snippets("start/flask.md")[0].replace("redis://localhost:6379/0", redis_server.url)
     statuses, left = sell(tmp_path / "locked", lines)
     control, _ = sell(tmp_path / "control", without_decorator(lines))
 
