@@ -66,7 +66,7 @@ def project(tmp_path: Path) -> Path:
     for package in ("shop", "shop/tests"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    setting, views, urls = snippets(DOCS / "reference/django.md")[:3]
+    _, views, urls, setting = snippets(DOCS / "start/django.md")
     (tmp_path / "shop/models.py").write_text(MODELS)
     (tmp_path / "shop/views.py").write_text(views)
     (tmp_path / "urls.py").write_text("from django.urls import path\nurlpatterns = []\n" + urls)
@@ -106,7 +106,7 @@ def test_they_pass_with_manage_py_test_as_well(project: Path) -> None:
 
 
 def test_the_flask_lines_pass_and_without_the_lock_the_race_is_lost(tmp_path: Path) -> None:
-    lines = snippets(DOCS / "reference/flask.md")[0].replace("redis://localhost:6379/0", "memory://shop")
+    lines = snippets(DOCS / "start/flask.md")[0].replace("redis://localhost:6379/0", "memory://shop")
     (tmp_path / "test_shop.py").write_text(BLOCKS["test_shop.py"])
     (tmp_path / "shop.py").write_text(lines)
     code, said = run_pytest(tmp_path, "-p", "no:django", "test_shop.py")
