@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Never
 
 from distlock.acquirer import Acquirer, AtEnd
@@ -15,6 +15,7 @@ from distlock.lock import Lock
 from distlock.names import check_name, check_prefix
 from distlock.namespace import EngineNamespace, identity
 from distlock.numbers import LONG, check_count, check_seconds, check_timeout
+from distlock.operate.looking import Listed, LockState, inspect, list_locks
 from distlock.rlock import RLock
 from distlock.terms import Terms, calling_code
 
@@ -97,6 +98,33 @@ class Locks:
                     grant.check()
         """
         return RLock(self, *self._checked("rlock", names, timeout, ttl, max_hold, unknown))
+
+    def inspect(self, name: str) -> LockState:
+        """The holder of *name*, since when, and those that wait for it, in order: a picture of one moment.
+
+        Asks the lock service, and changes nothing. Raises `InvalidName`; `BackendUnavailable`;
+        `ConfigurationError` where the lock service does not show it.
+
+        Example::
+
+            state = locks.inspect("product_1")
+            print(state.holder, state.remaining, state.queue)
+        """
+        return inspect(self.namespace, name)
+
+    def list(self, before: str = "") -> Iterator[Listed]:
+        """The names that are held or waited for, in all processes, for longer than about three seconds.
+
+        *before*: what the names begin with. Each process says of itself what it has, every few seconds;
+        what it says is read in small parts while you go through it, so it is no picture of one moment.
+        Raises `BackendUnavailable`; `ConfigurationError` where the lock service does not show it.
+
+        Example::
+
+            for one in locks.list("product_"):
+                print(one.name, "held" if one.held else "waited for", one.party)
+        """
+        return list_locks(self.namespace, before)
 
     def close(self) -> None:
         """Give everything back and drop threads and connections. The client may be used again."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 from weakref import WeakValueDictionary
 
+from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.engine.fork import forget_in_children
 from distlock.engine.leading import LAST_WORDS
 from distlock.engine.machine import Engine
@@ -42,6 +43,8 @@ class Namespace(ABC):
     may_be_away = True
     #: Equal for those in which one name is one lock, as far as is known; None: nothing is known of it.
     identity: object = None
+    #: The first half of its fences.
+    era = 1
 
     def __init__(self, prefix: str, terms: Terms) -> None:
         self.prefix = prefix
@@ -86,6 +89,18 @@ class Namespace(ABC):
     def locked(self, name: str) -> bool:
         """Whether anybody holds *name* just now, here or elsewhere. Asks the lock service."""
 
+    @abstractmethod
+    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
+        """See `distlock.operate.looking.Observed`. Raises `ConfigurationError` where nothing is shown."""
+
+    @abstractmethod
+    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+        """What all processes say of the names that begin with *before*."""
+
+    @abstractmethod
+    def break_hold(self, name: str, number: int) -> bool:
+        """End the hold of *name* whose block begins with *number*. False: it has ended."""
+
     def close(self) -> None:
         """Give everything back and drop threads and connections."""
         self.inside.clear()
@@ -111,6 +126,7 @@ class EngineNamespace(Namespace):
     def __init__(self, engine: Engine, prefix: str) -> None:
         super().__init__(prefix, engine.terms)
         self.engine = engine
+        self.era = engine.era
         self._before = f"{prefix}:"
 
     def acquire(
@@ -155,6 +171,20 @@ class EngineNamespace(Namespace):
 
     def locked(self, name: str) -> bool:
         return self.engine.locked(self._before + name)
+
+    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
+        key = self._before + name
+        sight = self.engine.inspect(key)
+        return sight, self.engine.row(key), self.engine.process
+
+    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+        start = len(self._before)
+        for seen in self.engine.announced(self._before + before):
+            if seen.row is not None:
+                yield seen.row.key[start:], seen
+
+    def break_hold(self, name: str, number: int) -> bool:
+        return self.engine.break_hold(self._before + name, number)
 
     def close(self) -> None:
         self.engine.close(super().close)

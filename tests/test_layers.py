@@ -23,7 +23,7 @@ GROUND = {
     "distlock.reentrance",
     "distlock.terms",
 }
-CORE = {*GROUND, "distlock", "distlock.backends", "distlock.engine"}
+CORE = {*GROUND, "distlock", "distlock.backends", "distlock.engine", "distlock.operate"}
 SHARED = {*CORE, "distlock.fence", "distlock.web"}
 #: Each layer, and what of ours it may import. A module is in the longest one that its name begins with.
 LAYERS: dict[str, set[str]] = {
@@ -33,11 +33,13 @@ LAYERS: dict[str, set[str]] = {
     "distlock.engine": {
         *GROUND,
         "distlock.backends.base",
+        "distlock.backends.inspectable",
         "distlock.engine",
         "distlock.grant",
         "distlock.owner",
     },
     "distlock": CORE,
+    "distlock.operate": CORE,
     "distlock.fence": {*CORE, "distlock.fence"},
     "distlock.testing": {*CORE, "distlock.testing"},
     "pytest_distlock": {"distlock", "distlock.testing"},

@@ -31,6 +31,9 @@ class Capabilities:
     lease: bool = False
     #: Later holds of a key have larger numbers, so that fences can be made of them.
     fence: bool = False
+    #: It shows who holds a lock and who waits, and lets an operator break it: it is an
+    #: `distlock.backends.inspectable.Inspectable`, too.
+    inspect: bool = False
 
 
 #: Capability -> what is missing without it, and what to do.
@@ -38,6 +41,10 @@ _LACKING = {
     "fence": (
         "its later locks have no larger numbers, by which a database could tell them from earlier ones",
         "Leave the fence out, or name another lock service, such as redis://.",
+    ),
+    "inspect": (
+        "it does not tell who holds a lock",
+        "Look there by its own means, or name another lock service, such as redis://.",
     ),
 }
 

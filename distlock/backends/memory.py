@@ -7,13 +7,15 @@ hand-overs, as Redis has, so that the engine can be tested on it, in time that a
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 
 #: Seconds that a hand-over is worth until it is acknowledged: what a dead waiter costs.
 WINDOW = 0.5
@@ -26,6 +28,16 @@ class Entry:
     ask: Ask
     backend: MemoryBackend
     seen: float
+
+
+@dataclass
+class Announcement:
+    """What one process says of itself."""
+
+    host: str
+    pid: int
+    ends: float
+    rows: dict[str, Row] = field(default_factory=dict)
 
 
 @dataclass
@@ -47,6 +59,8 @@ class MemoryService:
         self.mutex = threading.RLock()
         self.records: dict[str, Record] = {}
         self.last_number = 0
+        #: By process.
+        self.announcements: dict[str, Announcement] = {}
 
     def request(self, ask: Ask, backend: MemoryBackend) -> Held | Queued | Busy:
         with self.mutex:
@@ -117,9 +131,67 @@ class MemoryService:
             self._tidy(key, record)
             return held
 
+    def inspect(self, key: str) -> Sight:
+        with self.mutex:
+            record = self._current(key)
+            queue = [self._seen(entry, key) for entry in record.queue[:MOST_SHOWN]]
+            sight = Sight(queue=queue, waiting=len(record.queue))
+            if record.owner is not None:
+                holder, left = self._seen(record.owner, key), record.ends - self.now()
+                sight = Sight(holder, record.number, left, queue, len(record.queue))
+            self._tidy(key, record)
+            return sight
+
+    def break_hold(self, key: str, number: int) -> bool:
+        with self.mutex:
+            record = self._current(key)
+            broken = record.owner
+            if broken is None or record.number != number:
+                self._tidy(key, record)
+                return False
+            record.owner = None
+            self._hand_over(record)
+            self._tidy(key, record)
+        broken.backend.lost(key, broken.ask.token)
+        return True
+
+    def announce(
+        self, process: str, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float
+    ) -> bool:
+        with self.mutex:
+            now = self.now()
+            known = self.announcements.get(process)
+            whole = known is not None and now < known.ends
+            mine = known if known is not None and whole else Announcement(host, pid, now)
+            mine.rows |= {row.key: row for row in rows}
+            for key in gone:
+                mine.rows.pop(key, None)
+            mine.ends = now + life
+            self.announcements[process] = mine
+            return whole
+
+    def announced(self, before: str) -> list[Seen]:
+        with self.mutex:
+            now = self.now()
+            self.announcements = {who: one for who, one in self.announcements.items() if now < one.ends}
+            return [
+                Seen(process, one.host, one.pid, row)
+                for process, one in self.announcements.items()
+                for key, row in one.rows.items()
+                if key.startswith(before)
+            ]
+
+    def _seen(self, entry: Entry, key: str) -> Seen:
+        process = entry.backend.process
+        said = self.announcements.get(process)
+        if said is None or self.now() >= said.ends:
+            return Seen(process)
+        return Seen(process, said.host, said.pid, said.rows.get(key))
+
     def leave(self, backend: MemoryBackend) -> None:
         """The backend was closed: it waits for nothing any more, and takes no lock that came to it."""
         with self.mutex:
+            self.announcements.pop(backend.process, None)
             for key, record in list(self.records.items()):
                 record.queue = [entry for entry in record.queue if entry.backend is not backend]
                 owner = record.owner
@@ -165,13 +237,14 @@ _services_mutex = threading.RLock()
 class MemoryBackend:
     """One process's side of the service that its URL names."""
 
-    capabilities = Capabilities(lease=True, fence=True)
+    capabilities = Capabilities(lease=True, fence=True, inspect=True)
 
     def __init__(self, url: str, service: MemoryService | None = None) -> None:
         if service is None:
             with _services_mutex:
                 service = _services.setdefault(url, MemoryService())
         self.service = service
+        self.process = secrets.token_hex(8)
         self._sink: Sink | None = None
 
     def open(self, sink: Sink) -> None:
@@ -180,6 +253,10 @@ class MemoryBackend:
     def hint(self, key: str) -> None:
         if self._sink is not None:
             self._sink.hint(key)
+
+    def lost(self, key: str, token: str) -> None:
+        if self._sink is not None:
+            self._sink.lost(key, token)
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         return self.service.request(ask, self)
@@ -199,9 +276,23 @@ class MemoryBackend:
     def locked(self, key: str) -> bool:
         return self.service.locked(key)
 
+    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+        return self.service.inspect(key)
+
+    def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
+        return self.service.break_hold(key, number)
+
+    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+        return self.service.announce(self.process, host, pid, rows, gone, life)
+
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+        return iter(self.service.announced(before))
+
     def close(self) -> None:
         self.service.leave(self)
+        self.process = secrets.token_hex(8)
 
     def after_fork(self) -> None:
         # The child has a copy of the parent's memory, and so of its locks: it starts with none of them.
         self.service = MemoryService()
+        self.process = secrets.token_hex(8)

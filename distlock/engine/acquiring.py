@@ -94,6 +94,9 @@ class Acquiring:
                 if not waiter.waited:
                     self._leading.refuse_behind_own(waiter)
                     waiter.waited = True
+                elif waiter.leads:
+                    with self._section.mutex:
+                        self._keeper.announce_soon()
                 yield Park(gate, pause)
         except TooManyWaiters:
             raise

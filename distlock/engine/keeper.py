@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distlock.backends.base import Ask, Backend
+from distlock.engine.announcing import Announcing
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
 from distlock.engine.keeper_thread import KeeperThread
@@ -42,6 +43,7 @@ class Keeper:
         now: Callable[[], float],
         stalled: Stalled,
         lose: Lose,
+        announcing: Announcing,
         begun: Callable[[], None],
         threads: bool,
     ) -> None:
@@ -50,6 +52,7 @@ class Keeper:
         self._now = now
         self._stalled = stalled
         self._lose = lose
+        self._announcing = announcing
         self.thread = KeeperThread(self, section, now, begun, threads)
         self.holds: set[Hold] = set()
         self.retired: list[Retired] = []
@@ -60,6 +63,7 @@ class Keeper:
         self._all_due = False
         #: How long the last failed renewal took to fail. Another one must not outlast a lease.
         self._failing_takes = 0.0
+        self._announcing.forget()
         self.thread.start_anew()
 
     # -- what the engine asks for, under its mutex -----------------------------------------------
@@ -68,7 +72,11 @@ class Keeper:
         # The service has just answered: what it was like before says nothing about it now.
         self._failing_takes = 0.0
         self.holds.add(hold)
-        self.thread.wake_before(self._due(hold))
+        self.thread.wake_before(min(self._due(hold), self._announcing.soon(self._now())))
+
+    def announce_soon(self) -> None:
+        """Somebody has waited for a while."""
+        self.thread.wake_before(self._announcing.soon(self._now()))
 
     def look_at(self, hold: Hold) -> None:
         """It may want its next look earlier than before."""
@@ -105,14 +113,17 @@ class Keeper:
         """One round. Returns the seconds until the next one; ``inf`` if there is nothing to keep."""
         yield from self._renew()
         yield from self._clear_up()
+        yield from self._announcing.tick()
         with self._section.mutex:
             refusals = self.refusals.take(self._now())
         log(refusals)
         with self._section.mutex:
             dues = [self._due(hold) for hold in self.holds]
             dues += [retired.next_try for retired in self.retired]
-            self.thread.wakes_at = min([*dues, self.refusals.due, self._stalled.due(self._now())])
-            return max(0.0, self.thread.wakes_at - self._now())
+            now = self._now()
+            dues += [self.refusals.due, self._stalled.due(now), self._announcing.due(now)]
+            self.thread.wakes_at = min(dues)
+            return max(0.0, self.thread.wakes_at - now)
 
     def _due(self, hold: Hold) -> float:
         """When the hold wants its next look."""
@@ -212,7 +223,7 @@ class Keeper:
 
     def is_idle(self) -> bool:
         told = self.refusals.due == self._stalled.due(0.0) == math.inf
-        return told and not self.holds and not self.retired
+        return told and self._announcing.is_idle() and not self.holds and not self.retired
 
     def close(self) -> None:
         """Stop the thread, then try once more to clear up."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from distlock.backends.base import Ask, Backend, Busy, Held, Queued
+from distlock.backends.inspectable import inspectable
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import SPAN
 from distlock.engine.keeper import Keeper
@@ -36,6 +37,7 @@ class Leading:
         self._rooms = rooms
         self._turns = turns
         self._keeper = keeper
+        self._inspectable = inspectable(backend)
 
     def ask(self, waiter: Waiter, patient: bool, until: float) -> Steps[Held | Queued | Busy | None]:
         """The lock service's answer. None if it is too late for one, and it has said to wait before."""
@@ -48,7 +50,7 @@ class Leading:
                 self._keeper.retire(mine)
             mine = None
         if mine is None:
-            mine = room.ask = Ask(room.key, os.urandom(16).hex(), waiter.terms.ttl, SPAN, patient)
+            mine = room.ask = Ask(room.key, self._token(), waiter.terms.ttl, SPAN, patient)
         sent = self._now()
         try:
             waiter.call = Call(self._backend.request, mine, until=until)
@@ -81,6 +83,11 @@ class Leading:
                 self._rooms.leave(waiter)
                 self._rooms.settle(room)
         return answer
+
+    def _token(self) -> str:
+        """A new secret. Where people may look at the lock service it begins with the process."""
+        process = "" if self._inspectable is None else self._inspectable.process
+        return process + os.urandom(16).hex()
 
     def leave(self, waiter: Waiter, until: float) -> Steps[None]:
         """Out of patience. Whether it was granted just then is decided here, or by the lock service."""

@@ -9,12 +9,15 @@ This is the whole of it: its parts, and its life. The other files have one part 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 from distlock import clock, reentrance
-from distlock.backends.base import Backend
+from distlock.backends.base import Backend, refuse_lacking
+from distlock.backends.inspectable import Inspectable, Row, Seen, Sight
 from distlock.engine.acquiring import Acquiring
 from distlock.engine.admission import Admission
+from distlock.engine.announcing import Announcing, row_of
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.fork import forget_in_children
 from distlock.engine.hold import Hold
@@ -99,6 +102,7 @@ class Engine:
             now,
             self.stalled,
             self.lose,
+            Announcing(self.section, backend, now, self.rooms),
             begun=lambda: end_with_process(self),
             threads=threads,
         )
@@ -138,6 +142,38 @@ class Engine:
         if self.section.reentered():
             raise reentrance.refusal()
         return reentrance.call(self.backend.locked, key)
+
+    def inspect(self, key: str) -> Sight:
+        """What the lock service shows of *key*. Raises `ConfigurationError` where it shows nothing."""
+        sight: Sight = reentrance.call(self._inspectable().inspect, key)
+        return sight
+
+    @property
+    def process(self) -> str:
+        """How the lock service calls this process."""
+        return self._inspectable().process
+
+    def row(self, key: str) -> Row | None:
+        """What this process could say of *key* just now, however short it has lasted. Asks nobody."""
+        room, now = self.rooms.by_key.get(key), self.now()
+        return None if room is None else row_of(room, now, time.time() - now, moment=0.0)
+
+    def announced(self, before: str) -> Iterator[Seen]:
+        """What all processes say of the keys that begin with *before*."""
+        return self._inspectable().announced(before)
+
+    def break_hold(self, key: str, number: int) -> bool:
+        """See `distlock.backends.inspectable.Inspectable`."""
+        broken: bool = reentrance.call(self._inspectable().break_hold, key, number)
+        return broken
+
+    def _inspectable(self) -> Inspectable:
+        if self.section.reentered():
+            raise reentrance.refusal()
+        backend = self.backend
+        refuse_lacking(type(backend).__name__, backend.capabilities, "inspect", "A look at the locks")
+        assert isinstance(backend, Inspectable)
+        return backend
 
     # -- life cycle ------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class Waiter:
     __slots__ = (
         "call",
+        "came",
         "deadline",
         "failure",
         "gate",
@@ -36,10 +37,12 @@ class Waiter:
         "waited",
     )
 
-    def __init__(self, room: Room, gate: Gate, deadline: float, terms: Terms) -> None:
+    def __init__(self, room: Room, gate: Gate, came: float, deadline: float, terms: Terms) -> None:
         self.room = room
         self.terms = terms
         self.gate = gate
+        #: Since when it waits.
+        self.came = came
         self.deadline = deadline
         self.owner = current_owner()
         self.leads = False
@@ -117,7 +120,7 @@ class Rooms:
             return None
         else:
             self.admission.admit(room, self.waiting, timeout, now)
-        waiter = Waiter(room, gate, now + timeout, terms)
+        waiter = Waiter(room, gate, now, now + timeout, terms)
         waiter.leads = not room.busy and not room.queue
         room.queue.append(waiter)
         self.waiting += 1

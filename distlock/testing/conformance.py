@@ -25,6 +25,7 @@ from __future__ import annotations
 from distlock.testing.carts import CartConformance
 from distlock.testing.closing import CloseConformance
 from distlock.testing.floors import FloorConformance
+from distlock.testing.inspection import InspectionConformance
 from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
 from distlock.testing.protocol import LeaseConformance, NumberConformance, ProtocolConformance
 from distlock.testing.threads import ThreadConformance
@@ -34,6 +35,7 @@ __all__ = [
     "CartConformance",
     "CloseConformance",
     "FloorConformance",
+    "InspectionConformance",
     "LeaseConformance",
     "NumberConformance",
     "ProcessConformance",

@@ -10,9 +10,10 @@ import itertools
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from weakref import WeakSet
 
+from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.engine.steps import Gate, Steps
 from distlock.errors import LockLost, NotHeld
 from distlock.grant import Fence, Grant
@@ -117,6 +118,15 @@ class DummyNamespace(Namespace):
     def grants(self) -> list[Grant]:
         with self.books:
             return [one for one in self._out if not (one.released or one.lost)]
+
+    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
+        return Sight(), None, ""
+
+    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+        return iter(())
+
+    def break_hold(self, name: str, number: int) -> bool:
+        return False
 
     def locked(self, name: str) -> bool:
         return False

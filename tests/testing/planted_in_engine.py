@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,10 +44,13 @@ def nothing_is_renewed(patch: pytest.MonkeyPatch) -> None:
 
 
 def hung_holders_are_renewed_for_ever(patch: pytest.MonkeyPatch) -> None:
-    honest = Keeper.__init__
-    patch.setattr(
-        Keeper, "__init__", lambda self, *parts, **more: honest(self, *parts, **{**more, "max_hold": 1e9})
-    )
+    honest = Turns._grant
+
+    def grant(self: Turns, hold: Any, waiter: Any) -> None:
+        waiter.terms = replace(waiter.terms, max_hold=1e9)
+        honest(self, hold, waiter)
+
+    patch.setattr(Turns, "_grant", grant)
 
 
 def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:

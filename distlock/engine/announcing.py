@@ -1,0 +1,111 @@
+"""What this process says of itself to people who look: who holds what here, and who waits, and for how long.
+
+The keeper says it, every few seconds, of what has lasted for longer than a moment. The way of a lock does
+nothing for it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from distlock.backends.base import Backend
+from distlock.backends.inspectable import Row, inspectable
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.room import Room, Rooms
+from distlock.engine.steps import Call, Steps
+from distlock.errors import LockError
+from distlock.terms import shown_where
+
+#: Seconds after which a hold or a wait is worth a word.
+MOMENT = 1.0
+#: Seconds between two rounds; longer where a round has much to look at.
+PERIOD = 2.0
+#: What is said is forgotten after so many periods without another round.
+LIFE = 4
+#: At most this share of a processor is spent on it.
+SHARE = 0.02
+
+
+class Announcing:
+    """The keeper plays its rounds, in its own."""
+
+    def __init__(
+        self, section: CriticalSection, backend: Backend, now: Callable[[], float], rooms: Rooms
+    ) -> None:
+        self._section = section
+        self._backend = inspectable(backend)
+        self._now = now
+        self._rooms = rooms
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is said: at first, after a close, and in a forked child."""
+        self._said: dict[str, Row] = {}
+        #: When the next round is, at the earliest.
+        self._next = 0.0
+        self._period = PERIOD
+
+    def due(self, now: float) -> float:
+        """Under the mutex: when the next round is."""
+        if self._backend is None or not (self._said or self._rooms.by_key):
+            return float("inf")
+        return max(self._next, now + MOMENT) if not self._said else self._next
+
+    def soon(self, now: float) -> float:
+        """When there may be something to say of what begins now."""
+        return float("inf") if self._backend is None else max(self._next, now + MOMENT)
+
+    def is_idle(self) -> bool:
+        return not self._said
+
+    def tick(self) -> Steps[None]:
+        began = self._now()
+        if self._backend is None or began < self._next:
+            return
+        with self._section.mutex:
+            rooms = list(self._rooms.by_key.values())
+        if not rooms and not self._said:
+            return
+        # Without the mutex: there may be a hundred thousand, and what changes meanwhile is said next time.
+        at_epoch = time.time() - began
+        rows = {row.key: row for room in rooms if (row := row_of(room, began, at_epoch)) is not None}
+        news = [row for key, row in rows.items() if self._said.get(key) != row]
+        gone = [key for key in self._said if key not in rows]
+        # A round that takes longer comes less often.
+        self._period = max(PERIOD, (self._now() - began) / SHARE)
+        self._next = self._now() + self._period
+        if not rows and not gone:
+            return
+        life = LIFE * self._period
+        host, pid = socket.gethostname(), os.getpid()
+        try:
+            going_on = yield Call(self._backend.announce, host, pid, news, gone, life)
+            if not going_on and len(news) < len(rows):
+                yield Call(self._backend.announce, host, pid, list(rows.values()), [], life)
+        except LockError:
+            # Nobody's lock depends on it. All of it is said again.
+            self._said = {}
+            return
+        self._said = rows
+
+
+def row_of(room: Room, now: float, at_epoch: float, moment: float = MOMENT) -> Row | None:
+    """What there is to say of *room*; None: nothing that has lasted for *moment* seconds.
+
+    *at_epoch*: what has to be added to the engine's time to get seconds since 1970.
+    """
+    held_at, held_since, waits_at, waiting_since, waiting = "", 0.0, "", 0.0, 0
+    for hold in room.holds:
+        if hold.waiter is not None and now - hold.since >= moment:
+            held_at, held_since = shown_where(hold.waiter.terms.where), round(hold.since + at_epoch, 1)
+    # It may change under us.
+    first = next(iter([*room.queue]), None)
+    if first is not None and now - first.came >= moment:
+        waits_at, waiting_since = shown_where(first.terms.where), round(first.came + at_epoch, 1)
+        waiting = len(room.queue)
+    if not held_since and not waiting:
+        return None
+    return Row(room.key, held_at, held_since, waiting, waits_at, waiting_since)

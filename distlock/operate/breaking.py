@@ -1,0 +1,29 @@
+"""Break a lock: what an operator does to one that is stuck."""
+
+from __future__ import annotations
+
+import logging
+
+from distlock.operate.looking import LockState, Observed
+
+logger = logging.getLogger("distlock")
+
+
+def break_lock(namespace: Observed, state: LockState, by: str) -> bool:
+    """Break the hold that *state* shows, and nothing after it. The next in the queue gets the lock.
+
+    *by*: the person, for the log. Returns False, and nothing is changed, if the hold has ended meanwhile, or
+    there was none. The holder is told, at the latest at its next renewal: until then it believes that it has
+    the lock. With a fence it can't commit any more; without one it can.
+    Raises `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
+    """
+    if state.fence is None or not namespace.break_hold(state.name, state.fence.number):
+        return False
+    logger.warning(
+        "The lock %r, held by %s for %.0f seconds, was broken by %s.",
+        state.name,
+        state.holder,
+        state.holder.seconds() if state.holder else 0,
+        by,
+    )
+    return True

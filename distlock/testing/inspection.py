@@ -1,0 +1,154 @@
+"""The conformance kit for backends with the capability `inspect`: what they show, and how a lock is broken.
+
+Subclass it as `distlock.testing.ProtocolConformance`, with a fixture ``url``.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from distlock.backends.base import Busy, Held
+from distlock.backends.inspectable import Inspectable, Row, Seen
+from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
+
+
+def inspectable(contender: Contender) -> Inspectable:
+    assert isinstance(contender.backend, Inspectable)
+    assert contender.backend.capabilities.inspect
+    return contender.backend
+
+
+class InspectionConformance(ProtocolFixtures):
+    @pytest.fixture
+    def look(self, contender: Callable[[], Contender]) -> Inspectable:
+        """The backend of an onlooker: a client that holds nothing and waits for nothing."""
+        return inspectable(contender())
+
+    def test_where_nobody_is_nobody_is_shown(self, look: Inspectable, key: str) -> None:
+        sight = look.inspect(key)
+        assert (sight.holder, list(sight.queue), sight.waiting) == (None, [], 0)
+
+    def test_the_holder_is_shown_by_its_process(self, one: Contender, look: Inspectable, key: str) -> None:
+        held = one.held(ask(key))
+        sight = look.inspect(key)
+        assert sight.holder is not None
+        assert sight.holder.process == inspectable(one).process
+        assert sight.number == held.number
+        leased = one.backend.capabilities.lease
+        assert 0 < sight.remaining <= LONG if leased else sight.remaining == math.inf
+
+    def test_the_queue_is_shown_in_its_order(
+        self, one: Contender, contender: Callable[[], Contender], look: Inspectable, key: str
+    ) -> None:
+        one.held(ask(key))
+        waiting = [contender() for _ in range(3)]
+        for waiter in waiting:
+            waiter.queued(ask(key))
+        sight = look.inspect(key)
+        assert [seen.process for seen in sight.queue] == [inspectable(one).process for one in waiting]
+        assert sight.waiting == 3
+
+    def test_looking_takes_nothing(self, one: Contender, look: Inspectable, key: str) -> None:
+        look.inspect(key)
+        one.held(ask(key))
+        look.inspect(key)
+        assert isinstance(one.backend.request(ask(f"{key}_other")), Held)
+
+    def test_what_a_process_says_of_a_key_is_shown_with_it(
+        self, one: Contender, look: Inspectable, key: str
+    ) -> None:
+        mine = ask(key)
+        one.held(mine)
+        row = Row(key, "shop.views.reduce", 1_700_000_000.5, 3, "shop.views.wait", 1_700_000_001.5)
+        inspectable(one).announce("web1", 4711, [row], [], LONG)
+        assert look.inspect(key).holder == Seen(inspectable(one).process, "web1", 4711, row)
+        assert [seen for seen in look.announced(key) if seen.row == row] == [look.inspect(key).holder]
+
+    def test_what_is_said_is_added_to_until_it_is_gone(
+        self, one: Contender, look: Inspectable, key: str
+    ) -> None:
+        rows = {number: Row(f"{key}_{number}", "", 1_700_000_000.0) for number in range(5)}
+
+        def said() -> set[str]:
+            return {seen.row.key for seen in look.announced(key) if seen.row is not None}
+
+        assert not inspectable(one).announce("web1", 1, [rows[0], rows[1]], [], LONG)
+        assert inspectable(one).announce("web1", 1, [rows[2]], [rows[0].key], LONG)
+        assert said() == {rows[1].key, rows[2].key}
+        inspectable(one).announce("web1", 1, [], [rows[1].key, rows[2].key], LONG)
+        assert said() == set()
+
+    def test_only_the_keys_that_begin_so_are_told(self, one: Contender, look: Inspectable, key: str) -> None:
+        # Names may hold what a pattern would take for a sign of its own.
+        keys = [f"{key}*[a]?_1", f"{key}x[a]y_1"]
+        inspectable(one).announce("web1", 1, [Row(each, "", 1_700_000_000.0) for each in keys], [], LONG)
+        assert [seen.row.key for seen in look.announced(f"{key}*[a]?") if seen.row] == keys[:1]
+
+    def test_what_many_say_is_all_told(
+        self, contender: Callable[[], Contender], look: Inspectable, key: str
+    ) -> None:
+        everybody = [contender() for _ in range(3)]
+        for number, each in enumerate(everybody):
+            rows = [Row(f"{key}_{number}_{row}", "", 1_700_000_000.0) for row in range(700)]
+            inspectable(each).announce("web1", number, rows, [], LONG)
+        told = [(seen.pid, seen.row.key) for seen in look.announced(key) if seen.row is not None]
+        assert sorted(told) == sorted((pid, f"{key}_{pid}_{row}") for pid in range(3) for row in range(700))
+
+    def test_who_closes_says_nothing_any_more(self, one: Contender, look: Inspectable, key: str) -> None:
+        inspectable(one).announce("web1", 1, [Row(key, "", 1_700_000_000.0)], [], LONG)
+        before = inspectable(one).process
+        one.backend.close()
+        assert list(look.announced(key)) == []
+        assert inspectable(one).process != before
+
+    # -- breaking --------------------------------------------------------------------------------
+
+    def test_a_broken_hold_is_over(self, one: Contender, look: Inspectable, key: str) -> None:
+        mine = ask(key)
+        held = one.held(mine)
+        assert look.break_hold(key, held.number)
+        assert look.inspect(key).holder is None
+        assert one.backend.renew([mine]) == [False]
+        assert not one.backend.release(mine)
+
+    def test_the_next_in_the_queue_gets_it(
+        self, one: Contender, contender: Callable[[], Contender], look: Inspectable, key: str
+    ) -> None:
+        held = one.held(ask(key))
+        following = contender()
+        wants = ask(key)
+        following.queued(wants)
+        assert look.break_hold(key, held.number)
+        assert following.until_held(wants).number > held.number
+
+    def test_another_hold_is_left_alone(self, one: Contender, look: Inspectable, key: str) -> None:
+        first = ask(key)
+        seen = one.held(first).number
+        one.backend.release(first)
+        assert not look.break_hold(key, seen), "nobody holds it"
+        mine = ask(key)
+        held = one.held(mine)
+        assert not look.break_hold(key, seen)
+        assert not look.break_hold(key, held.number + 1)
+        assert one.backend.renew([mine]) == [True]
+        assert isinstance(look.request(ask(key, wait=False)), Busy)
+
+    def test_of_two_that_break_at_once_one_does(
+        self, one: Contender, contender: Callable[[], Contender], key: str
+    ) -> None:
+        held = one.held(ask(key))
+        onlookers = [inspectable(contender()) for _ in range(2)]
+        answers: list[bool] = []
+        threads = [
+            threading.Thread(target=lambda each=each: answers.append(each.break_hold(key, held.number)))
+            for each in onlookers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert sorted(answers) == [False, True]
