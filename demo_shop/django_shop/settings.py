@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import SQLITE_PRAGMAS
@@ -60,6 +60,8 @@ else:
         "PORT": _url.port or "",
         "USER": unquote(_url.username or ""),
         "PASSWORD": unquote(_url.password or ""),
+        # For the driver, as SQLAlchemy takes them.
+        "OPTIONS": dict(parse_qsl(_url.query)),
     }
 # A connection for each thread, kept: opening one for each request would be most of the work.
 DATABASES = {"default": _database | {"CONN_MAX_AGE": None, "ATOMIC_REQUESTS": SHOP.atomic_requests}}

@@ -71,6 +71,7 @@ def using(database: str, engine: Engine, django_db_blocker: Any) -> Iterator[str
         "HOST": url.host or "",
         "PORT": url.port or "",
         "USER": url.username or "",
+        "OPTIONS": dict(url.query),
     }
     with django_db_blocker.unblock():
         connections.settings[ALIAS] = connections.configure_settings({"default": settings})["default"]

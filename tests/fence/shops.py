@@ -160,7 +160,7 @@ def open_shop(
         if isolation:
             connections[using].close()
             options = {"isolation_level": _for_django(engine, isolation)}
-            connections.settings[using]["OPTIONS"] = options
+            connections.settings[using]["OPTIONS"] |= options
             del connections[using]
         shop = DjangoShop(using)
         with override_settings(DISTLOCK={"default": setting}, ROOT_URLCONF=shop.urls):

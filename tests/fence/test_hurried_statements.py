@@ -30,7 +30,7 @@ INSERT = """
 @pytest.fixture(params=["a lock service", "rows"])
 def shop(request: pytest.FixtureRequest, database: str, engine: Engine, using: str) -> Iterator[DjangoShop]:
     connections[using].close()
-    connections.settings[using]["OPTIONS"] = LIMITS[engine.dialect.name.replace("mysql", "mariadb")][1]
+    connections.settings[using]["OPTIONS"] |= LIMITS[engine.dialect.name.replace("mysql", "mariadb")][1]
     del connections[using]
     rows = {"BACKEND": "database", "LOCATION": ALIAS}
     with open_shop("django", engine, using, rows if request.param == "rows" else {}) as shop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -32,8 +33,12 @@ def test_a_server_listens_on_the_loopback_only_and_leaves_nothing(
     assert not home.exists()
 
 
-def test_a_mariadb_keeps_its_temporary_tables_to_itself() -> None:
-    """A server that starts clears those in its directory away: in a common one, also another server's."""
+def test_a_mariadb_keeps_its_temporary_tables_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that starts clears those in its directory away: in a common one, also another server's.
+
+    Nor does a connection to it load all the certificates of this machine, which takes ten times as long.
+    """
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: pytest.fail("certificates were loaded"))
     with SERVERS["mariadb"]() as url:
         (process,) = [child for child in psutil.Process().children() if child.name() == "mariadbd"]
         engine = create_engine(database_url(url))

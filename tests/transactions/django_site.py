@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import django
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -57,14 +57,15 @@ def databases(url: str, isolation: str) -> dict[str, Any]:
     else:
         scheme = parts.scheme
         engine = {"ENGINE": f"django.db.backends.{scheme}", "HOST": "127.0.0.1", "PORT": parts.port}
-        engine |= {"USER": "shop", "CONN_MAX_AGE": None}
+        options: dict[str, Any] = dict(parse_qsl(parts.query))
+        engine |= {"USER": "shop", "CONN_MAX_AGE": None, "OPTIONS": options}
         names = ("shop", "shop_other")
         if scheme == "mysql":
             import pymysql
 
             pymysql.install_as_MySQLdb()
         if isolation != "default":
-            engine["OPTIONS"] = {"isolation_level": level(scheme, isolation)}
+            options["isolation_level"] = level(scheme, isolation)
     return {"default": engine | {"NAME": names[0]}, "other": engine | {"NAME": names[1]}}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import django
 from django.conf import settings
@@ -32,6 +32,7 @@ def database_setting(url: str) -> dict[str, Any]:
         "HOST": parts.hostname,
         "PORT": parts.port,
         "USER": parts.username,
+        "OPTIONS": dict(parse_qsl(parts.query)),
     }
 
 
