@@ -13,6 +13,7 @@ from django.utils.module_loading import import_string
 from distlock.errors import ConfigurationError
 from distlock.web.settings.aliases import AliasSettings, contended_status, read
 from distlock.web.settings.clients import Clients, without_settings
+from django_distlock.clients.caches import redis_of
 from django_distlock.clients.client import make, make_standby
 from django_distlock.guarding.fence import database_of
 
@@ -21,7 +22,7 @@ logger = logging.getLogger("distlock")
 
 def _read() -> dict[str, AliasSettings]:
     setting = getattr(settings, "DISTLOCK", None)
-    return without_settings(settings.DEBUG) if setting is None else read(setting)
+    return without_settings(settings.DEBUG) if setting is None else read(setting, redis_of)
 
 
 clients = Clients(_read, make, make_standby, database_of)
@@ -73,7 +74,7 @@ def _has_middleware() -> bool:
 
 
 def _forget(*, setting: str, **kwargs: object) -> None:
-    if setting in {"DISTLOCK", "DEBUG"}:
+    if setting in {"DISTLOCK", "DEBUG", "CACHES"}:
         clients.reset()
     status.cache_clear()
     server_timing.cache_clear()

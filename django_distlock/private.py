@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from asgiref.sync import AsyncToSync, SyncToAsync
+from django.core.cache.backends.base import BaseCache
+from django.core.cache.backends.redis import RedisCache
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponseBase
@@ -172,6 +174,19 @@ def was_raised_by_commit_hook(error: BaseException) -> bool:
             return True
         traceback = traceback.tb_next
     return False
+
+
+# Django and django-redis: caches ---------------------------------------------------------------------------
+
+
+def redis_that_writes(cache: BaseCache) -> Any:
+    """The client of redis-py that *cache* writes with; None: it has none. Connects to nothing."""
+    if isinstance(cache, RedisCache):
+        return cache._cache.get_client(write=True)
+    theirs = sys.modules.get("django_redis.cache")
+    if theirs is not None and isinstance(cache, theirs.RedisCache):
+        return cache.client.get_client(write=True)
+    return None
 
 
 # REST framework --------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.names.joined import joined
-from distlock.web.settings.aliases import AliasSettings, contended_status, read
+from distlock.web.settings.aliases import AliasSettings, contended_status, read, refuse_problems
 from distlock.web.settings.clients import (
     Clients,
     make_client,
@@ -27,6 +27,7 @@ from distlock.web.settings.clients import (
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from flask_distlock.binds import bind_of
 from flask_distlock.clients.blocks import BLOCK, SessionAcquirer
+from flask_distlock.clients.caches import redis_of
 from flask_distlock.clients.rows import row_client
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
@@ -81,7 +82,7 @@ class DistLock:
         app.config.setdefault(RULES, None)
         app.config.setdefault(SERVER_TIMING, False)
         if app.config["DISTLOCK"] is not None:
-            read(app.config["DISTLOCK"])
+            refuse_problems(app.config["DISTLOCK"])
         clients = Clients(lambda: _read(app), lambda settings: _make(app, settings), fenced_in=bind_of)
         state = State(clients, self._user)
         app.extensions[KEY] = state
@@ -100,8 +101,8 @@ class DistLock:
         """
         with app.app_context():
             _check(app, current_state())
-        if (setting := app.config["DISTLOCK"]) is not None:
-            for settings in read(setting).values():
+        if app.config["DISTLOCK"] is not None:
+            for settings in _read(app).values():
                 # A full disk may pass before the first request.
                 with suppress(BackendUnavailable):
                     refuse_unusable(settings)
@@ -168,7 +169,7 @@ class DistLock:
 
 def _read(app: Flask) -> dict[str, AliasSettings]:
     setting = app.config["DISTLOCK"]
-    return without_settings(app.debug) if setting is None else read(setting)
+    return without_settings(app.debug) if setting is None else read(setting, partial(redis_of, app))
 
 
 def _make(app: Flask, settings: AliasSettings) -> Locks:

@@ -83,6 +83,11 @@ def converts(converter: BaseConverter) -> bool:
     return type(converter).to_python is not BaseConverter.to_python
 
 
+def redis_that_writes(cache: object) -> Any:
+    """The client of redis-py that *cache*, one of Flask-Caching, writes with; None: it has none."""
+    return getattr(cache, "_write_client", None)
+
+
 def is_of_smorest(handler: object) -> bool:
     """Whether Flask-Smorest is what *handler*, one of an app's error handlers, comes from."""
     return getattr(handler, "__module__", "").partition(".")[0] == "flask_smorest"

@@ -60,7 +60,7 @@ THIRD_PARTIES = {
     "flask_distlock": {"blinker", "click", "flask", "flask_login", "sqlalchemy", "werkzeug"},
 }
 #: These import what a site's settings name.
-NAMED_IN_SETTINGS = {"distlock.backends", "distlock.web.rules"}
+NAMED_IN_SETTINGS = {"distlock.backends", "distlock.web.dotted"}
 
 
 def layer_of(module: str, layers: Iterable[str] = LAYERS) -> str:

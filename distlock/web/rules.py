@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, cast
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, WORDS, Told, When, Words
+from distlock.web.dotted import imported
 from distlock.web.names.templates import NameSource
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "methods": ["POST"], "lock": "product_<id>"}'
@@ -114,21 +114,13 @@ def _predicate(when: object) -> When | None:
         return None
     if not isinstance(when, str) and not callable(when):
         raise ConfigurationError(f"'when' is a {type(when).__name__}: write a dotted path or a callable.")
-    found = _imported(when) if isinstance(when, str) else when
+    found = imported(when, "'when'") if isinstance(when, str) else when
     if not callable(found):
         raise ConfigurationError(f"'when' is {when!r}, which is a {type(found).__name__} and no callable.")
     if inspect.iscoroutinefunction(found):
         raise ConfigurationError(f"'when' is {when!r}, which is async: nobody could await it. Write 'def'.")
     predicate: When = found
     return predicate
-
-
-def _imported(path: str) -> Any:
-    module, _, attribute = path.rpartition(".")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"'when' is {path!r}, which can't be imported: {error}") from error
 
 
 def _refuse_unknown_keys(where: str, given: Mapping[Any, Any]) -> None:

@@ -18,6 +18,7 @@ from distlock.web.decorator import Guarded, guards_of
 from distlock.web.settings.aliases import AliasSettings, read
 from distlock.web.terms import fence_for
 from django_distlock.checks.placement import guards_at
+from django_distlock.clients.caches import redis_of
 from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.fence import check_database, database_of, make_table
 from django_distlock.rules.applying import make_plan
@@ -54,7 +55,7 @@ def check_tables(
 
 def _settings() -> dict[str, AliasSettings]:
     try:
-        return read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"})
+        return read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"}, redis_of)
     except ConfigurationError:
         return {}  # `check_settings` says so.
 

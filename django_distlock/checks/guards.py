@@ -13,8 +13,7 @@ from django.urls import get_resolver
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told, unused
 from distlock.web.names.joined import joined
-from distlock.web.settings.aliases import read
-from distlock.web.settings.problems import DEFAULT_ALIAS
+from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems
 from django_distlock.checks.placement import PlacedGuard, guards_at, misplaced, passed_by, reads_early
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.rules.applying import make_plan
@@ -61,10 +60,9 @@ def _aliases() -> list[str] | None:
     setting = getattr(settings, "DISTLOCK", None)
     if setting is None:
         return [DEFAULT_ALIAS]
-    try:
-        return list(read(setting))
-    except ConfigurationError:
+    if any(find_problems(setting)):
         return None  # `check_settings` says so.
+    return list(by_alias(setting) or ())
 
 
 def _check_aliases(

@@ -12,7 +12,8 @@ from django.core.checks import Warning as Caution
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.settings.aliases import AliasSettings, contended_status, read
 from distlock.web.settings.clients import make_client, refuse_unusable
-from distlock.web.settings.problems import Kind, find_problems, misspelled, uncapped
+from distlock.web.settings.problems import Kind, find_problems, misspelled, shared_with_caches, uncapped
+from django_distlock.clients.caches import redis_of
 
 IDS: dict[Kind, str] = {
     "shape": "distlock.E001",
@@ -49,7 +50,14 @@ def check_capacity(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
 
 
 def _check_backends(setting: object) -> Iterator[CheckMessage]:
-    for alias, one in read(setting).items():
+    try:
+        by_alias = read(setting, redis_of)
+    except ConfigurationError as error:
+        yield Error(str(error), id="distlock.E002")
+        return
+    for problem in shared_with_caches(setting):
+        yield Caution(problem.message, hint=problem.hint, id="distlock.W007")
+    for alias, one in by_alias.items():
         yield from _check_backend(one)
         if not settings.DEBUG and _is_alone(one):
             yield Caution(

@@ -6,7 +6,9 @@ import asyncio
 import threading
 from typing import Any
 
+import redis
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
+from django.core.cache import caches
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from rest_framework.decorators import api_view
@@ -33,6 +35,16 @@ class BuyByApi(APIView):
 
     def post(self, request: Request) -> Response:
         return Response("sold")
+
+
+# django-redis ----------------------------------------------------------------------------------------------
+
+
+def test_a_cache_has_the_client_that_writes(settings: Any) -> None:
+    for path in ("django.core.cache.backends.redis.RedisCache", "django_redis.cache.RedisCache"):
+        settings.CACHES = {"default": {"BACKEND": path, "LOCATION": "redis://127.0.0.1:1"}}
+        with leaning_on("_cache.get_client, client.get_client", path):
+            assert isinstance(private.redis_that_writes(caches["default"]), redis.Redis)
 
 
 # REST framework --------------------------------------------------------------------------------------------

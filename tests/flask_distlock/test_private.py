@@ -10,8 +10,10 @@ from typing import Any
 
 import flask_smorest
 import pytest
+import redis
 from flask import Blueprint, Flask
 from flask.views import MethodView, View
+from flask_caching import Cache
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import Session
 from werkzeug.exceptions import HTTPException
@@ -233,6 +235,14 @@ def test_a_function_that_passes_on_any_arguments_is_told_from_others() -> None:
     assert not private.passes_on(object())
 
 
+@leans("RedisCache of cachelib/redis.py: LOCATION can't be 'cache:default' any more")
+def test_a_cache_of_flask_caching_has_the_client_that_writes() -> None:
+    app = Flask(__name__)
+    app.config["CACHE_TYPE"] = "RedisCache"
+    (cache,) = (Cache(app), *app.extensions["cache"].values())[1:]
+    assert isinstance(private.redis_that_writes(cache), redis.Redis)
+
+
 def test_no_other_file_uses_what_is_private() -> None:
     names = (
         "view_functions",
@@ -248,6 +258,7 @@ def test_no_other_file_uses_what_is_private() -> None:
         "__visit_name__",
         "__code__",
         "co_flags",
+        "_write_client",
         "__closure__",
     )
     package = Path(flask_distlock.__file__).parent

@@ -10,6 +10,7 @@ from typing import Any
 from distlock.backends import capabilities_of, scheme_of
 from distlock.backends.base import Capabilities
 from distlock.errors import ConfigurationError
+from distlock.web.settings.locations import RedisOf, looked_up
 from distlock.web.settings.problems import by_alias, find_problems
 from distlock.web.settings.values import WITHOUT_SERVICE
 
@@ -69,16 +70,24 @@ class AliasSettings:
             raise ConfigurationError(f"DISTLOCK[{self.alias!r}]: {error}") from error
 
 
-def read(setting: object, *, name: str = "DISTLOCK") -> dict[str, AliasSettings]:
+def read(
+    setting: object, redis_of: RedisOf | None = None, *, name: str = "DISTLOCK"
+) -> dict[str, AliasSettings]:
     """Return the settings of each alias that *setting* describes. *name* is what messages call the setting.
 
-    Raises `ConfigurationError` with the first problem.
+    *redis_of*: what the caches of the site write with; None: it has none. Raises `ConfigurationError` with
+    the first problem.
     """
-    for problem in find_problems(setting, name=name):
-        raise ConfigurationError(str(problem))
+    refuse_problems(setting, name=name)
     given = by_alias(setting)
     assert given is not None
-    return {alias: _settings(alias, one) for alias, one in given.items()}
+    return {alias: _settings(alias, one, redis_of) for alias, one in given.items()}
+
+
+def refuse_problems(setting: object, *, name: str = "DISTLOCK") -> None:
+    """Raise `ConfigurationError` with the first problem that can be seen before a location is looked up."""
+    for problem in find_problems(setting, name=name):
+        raise ConfigurationError(str(problem))
 
 
 def contended_status(value: object) -> int:
@@ -90,16 +99,22 @@ def contended_status(value: object) -> int:
     return value
 
 
-def _settings(alias: str, given: Mapping[str, Any]) -> AliasSettings:
+def _settings(alias: str, given: Mapping[str, Any], redis_of: RedisOf | None) -> AliasSettings:
     backend = given.get("BACKEND")
-    location = given.get("LOCATION")
+    location, options = given.get("LOCATION"), given.get("OPTIONS", {})
+    # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
+    dotted = backend if backend and "." in backend else None
     if backend == "database":
         given = {**given, "FENCE": location or True}
+    if backend not in WITHOUT_SERVICE:
+        try:
+            location, options = looked_up(location, dotted, options, redis_of)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"DISTLOCK[{alias!r}]: {error}") from error
     return AliasSettings(
         alias=alias,
         location=f"{backend}://" if backend in WITHOUT_SERVICE else location or f"{backend}://",
-        # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
-        backend=backend if backend and "." in backend else None,
-        options=MappingProxyType(dict(given.get("OPTIONS", {}))),
+        backend=dotted,
+        options=MappingProxyType(dict(options)),
         **{key.lower(): given[key] for key in given if key.lower() in _PLAIN},
     )

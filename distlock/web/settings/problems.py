@@ -10,6 +10,7 @@ from typing import Any, Literal
 from distlock.backends import scheme_of
 from distlock.backends.known import home_of
 from distlock.errors import ConfigurationError
+from distlock.web.settings.locations import is_elsewhere, shares_database
 from distlock.web.settings.values import CHECKS, serving
 
 DEFAULT_ALIAS = "default"
@@ -104,6 +105,19 @@ def uncapped(setting: object) -> Iterator[Problem]:
             )
 
 
+def shared_with_caches(setting: object) -> Iterator[Problem]:
+    """The aliases of *setting*, which is well-formed, whose locks end when a cache is cleared."""
+    for alias, given in (by_alias(setting) or {}).items():
+        cache = shares_database(given.get("LOCATION"))
+        if cache is not None and _locks(given):
+            yield Problem(
+                "value",
+                f"DISTLOCK[{alias!r}] keeps its locks in the database of the cache {cache!r}: its clear() "
+                "empties that, and frees every lock.",
+                f'Name another database of that server: "LOCATION": "cache:{cache}/1".',
+            )
+
+
 def by_alias(setting: object) -> Mapping[Any, Any] | None:
     """What *setting* gives each alias; None: it has no such shape."""
     if isinstance(setting, str):
@@ -180,12 +194,21 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
                 f'Say where the lock service is: "LOCATION": "{example}".',
             )
         return
+    if is_elsewhere(location):
+        if backend and backend != "redis" and "." not in backend:
+            yield Problem(
+                "backend",
+                f"{where} has the BACKEND {backend!r} and a LOCATION that is no URL.",
+                "Leave BACKEND out: what LOCATION leads to says it.",
+            )
+        return
     scheme = scheme_of(location)
     if "://" not in location:
         yield Problem(
             "backend",
             f"{where}['LOCATION'] is no URL.",
-            f'Write it with its scheme, for example "{_example(backend)}".',
+            f'Write it with its scheme, for example "{_example(backend)}".'
+            + (' The Redis of a cache is "cache:default".' if scheme == "cache" else ""),
         )
     elif backend and _differ(backend, scheme):
         yield Problem(
@@ -201,9 +224,9 @@ def _meaningless(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, st
         if given.get(key):
             yield f"{where} has {key}, and the backend 'database' has not.", f"Leave it out: {why}."
     location = given.get("LOCATION")
-    if isinstance(location, str) and "://" in location:
+    if not isinstance(location, str | None) or "://" in (location or ""):
         yield (
-            f"{where} keeps its locks in the site's own database, and its LOCATION is a URL.",
+            f"{where} keeps its locks in the site's own database, and its LOCATION is none.",
             'Write "BACKEND": "database", and as LOCATION the name of that database, if it has one.',
         )
     if given.get("FENCE", True) not in {True, location}:

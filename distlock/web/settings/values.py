@@ -11,6 +11,7 @@ from distlock.backends.known import home_of, schemes
 from distlock.errors import ConfigurationError
 from distlock.names import check_prefix
 from distlock.numbers import A_COUNT, LONG, a_number_of_seconds, is_count, is_seconds
+from distlock.web.settings.locations import is_elsewhere
 
 #: The words for what is no lock service, and what that can do.
 WITHOUT_SERVICE = {
@@ -64,8 +65,13 @@ def _backend(value: Any) -> str | None:
 
 
 def _location(value: Any) -> str | None:
+    if is_elsewhere(value):
+        return None
     if not isinstance(value, str) or not value:
-        return "It has to be a URL, such as 'redis://localhost:6379/0'."
+        return (
+            "It has to be a URL, such as 'redis://localhost:6379/0'; a cache, as 'cache:default'; a client "
+            "of redis-py; a dict of its arguments; or a function that returns one, or its dotted path."
+        )
     if value.count("[") != value.count("]"):
         return "An address of IPv6 stands in brackets, as in 'redis://[::1]:6379/0'."
     return None
