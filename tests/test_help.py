@@ -19,7 +19,7 @@ from flask_sqlalchemy import SQLAlchemy
 import distlock
 import django_distlock
 import flask_distlock
-from distlock import Grant, Lock, Locks
+from distlock import Grant, Lock, Locks, testing
 from distlock.web.decorator import WORDS
 from django_distlock.clients.by_alias import LockHandler
 from flask_distlock import DistLock
@@ -28,7 +28,16 @@ from tests.redis_server import RedisServer, redis_server
 __all__ = ["redis_server"]
 
 DECORATORS = [django_distlock.distributed_lock, flask_distlock.distributed_lock]
+OF_TESTS = [
+    testing.race,
+    testing.contended,
+    testing.backend_down,
+    testing.lose,
+    testing.held_locks,
+    testing.taken_locks,
+]
 CALLED = [
+    *OF_TESTS,
     distlock.connect,
     Locks.lock,
     Locks.rlock,
@@ -189,6 +198,26 @@ def test_a_view_of_flask(app: Flask) -> None:
     )
     assert app.test_client().post("/products/1/reduce").text == "sold"
     with app.app_context():
+        locks.close()
+
+
+@pytest.mark.parametrize("called", OF_TESTS, ids=full_name)
+def test_helpers_of_tests(app: Flask, called: Callable[..., Any]) -> None:
+    app.config["DISTLOCK"] = "memory://help"
+    locks, stock = DistLock(app), [5]
+
+    @app.post("/products/<int:id>/reduce")
+    @flask_distlock.distributed_lock("product_<id>")
+    def reduce_stock(id: int) -> tuple[str, int]:
+        if stock[0] < 1:
+            return "sold out", 409
+        stock[0] -= 1
+        distlock.current_grant().check()
+        return "sold", 200
+
+    with app.app_context():
+        seen = {"client": app.test_client(), "locks": locks}
+        exec(example(called), {**vars(testing), **seen})
         locks.close()
 
 

@@ -55,6 +55,7 @@ THIRD_PARTIES = {
     "distlock.testing": {"pytest"},
     # Where the site has it loaded already.
     "distlock.testing.in_django": {"django"},
+    "distlock.testing.in_sqlalchemy": {"sqlalchemy"},
     "pytest_distlock": {"pytest"},
     "django_distlock": {"asgiref", "django", "rest_framework"},
     "flask_distlock": {"blinker", "click", "flask", "flask_login", "sqlalchemy", "werkzeug"},

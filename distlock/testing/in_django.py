@@ -62,7 +62,8 @@ def close_connections() -> None:
 def before_fork() -> None:
     """No child may share a connection with its parent."""
     for connection in _opened():
-        connection.close()
+        if not connection.in_atomic_block:
+            connection.close()
 
 
 #: What the views of one call of a race have raised, by the test client that is told.

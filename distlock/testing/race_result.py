@@ -9,25 +9,36 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a race: what it returned, or what it raised."""
+    """One call of a race: what it returned, or what it raised, and what it is counted as."""
 
+    outcome: Hashable = None
     answer: object = None
     error: BaseException | None = None
 
-    @property
-    def outcome(self) -> Hashable:
-        """What it is counted as: the status of an HTTP answer, the class of an error, else the answer."""
-        if self.error is not None:
-            return type(self.error).__name__
-        for attribute in ("status_code", "status"):
-            status = getattr(self.answer, attribute, None)
-            if isinstance(status, int):
-                return int(status)
-        try:
-            hash(self.answer)
-        except TypeError:
-            return type(self.answer).__name__
-        return self.answer
+    def in_words(self) -> Call:
+        """The same for another process, to which the objects can't be sent."""
+        outcome = self.outcome if isinstance(self.outcome, int | str) else repr(self.outcome)
+        if self.error is None:
+            return Call(outcome, repr(self.answer))
+        return Call(outcome, error=RuntimeError(repr(self.error)))
+
+
+def returned(answer: object) -> Call:
+    """Counted by the status of an HTTP answer, else as the answer itself."""
+    for attribute in ("status_code", "status"):
+        status = getattr(answer, attribute, None)
+        if isinstance(status, int):
+            return Call(int(status), answer)
+    try:
+        hash(answer)
+    except TypeError:
+        return Call(type(answer).__name__, answer)
+    return Call(answer, answer)
+
+
+def raised(error: BaseException) -> Call:
+    """Counted by the name of the error's class."""
+    return Call(type(error).__name__, error=error)
 
 
 class Race:

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import sys
 import threading
-import traceback
-from collections.abc import Callable
-from threading import BrokenBarrierError
+from typing import Unpack
 
-from distlock import clock
-from distlock.errors import ConfigurationError
 from distlock.testing import in_django
-from distlock.testing.race_result import Call, Race
-from distlock.testing.shaking import is_the_sites, shaken
+from distlock.testing.in_processes import in_processes
+from distlock.testing.in_threads import Action, in_threads
+from distlock.testing.race_result import Race
+from distlock.testing.sending import Request, sending
 
 
-def race(action: Callable[[], object], *, times: int = 20, within: float = 30.0) -> Race:
+def race(
+    action: Action | str,
+    *,
+    times: int = 20,
+    processes: int = 1,
+    within: float = 30.0,
+    **request: Unpack[Request],
+) -> Race:
     """Call *action* in many threads at the same moment, and return what came of it.
 
     *action*: what is called, without arguments; mostly a request of a test client. What it returns may be a
-    coroutine, which is run.
+    coroutine, which is run. Or the address of a server that runs, to which *request* is sent.
     *times*: how many threads call it, once each; 2 or more.
+    *processes*: in how many processes the threads are. 1: in that of the test. More: in forked ones, which
+    share nothing but database and lock service, as the servers of a site do.
     *within*: seconds in which all of them have to end, more than 0.
+    *request*: for an address ``method`` ("POST" unless it says otherwise), ``headers``, and as the body
+    ``data`` (a mapping is sent as a form) or ``json``. Redirections are answers like others.
 
     Between the lines of the site's own code the threads give way to each other, so that a race that can
     happen does. What the calls raise is part of the result. Django's connections are closed in each thread.
 
-    Returns a `Race`. Raises TimeoutError if calls have not ended, and says where they stand; ValueError for
-    *times* and *within* that can't be; `ConfigurationError` inside an open transaction of Django, as
-    ``TestCase`` has one, which other threads can't see, and for a SQLite database in memory.
+    Returns a `Race`. Raises TimeoutError if calls have not ended, and says where they stand; ValueError and
+    TypeError for arguments that can't be; `ConfigurationError` inside an open transaction of Django, as
+    ``TestCase`` has one, which other threads can't see, for a SQLite database in memory, and for a lock
+    service that keeps no other process out where there are several.
 
     Example::
 
@@ -39,81 +46,18 @@ def race(action: Callable[[], object], *, times: int = 20, within: float = 30.0)
     """
     if times < 2:
         raise ValueError(f"times={times!r}: a race has 2 calls or more.")
+    if not 1 <= processes <= times:
+        raise ValueError(f"processes={processes!r} has to be from 1 to {times}, one call or more for each.")
     if not within > 0:
         raise ValueError(f"within={within!r} has to be more than 0 seconds.")
-    in_django.refuse_open_transaction()
-    calls, seconds = in_threads(action, times, within, threading.Barrier(times).wait)
-    return Race(calls, seconds)
-
-
-def in_threads(
-    action: Callable[[], object], times: int, within: float, start: Callable[[float], object]
-) -> tuple[list[Call], float]:
-    """Call *action* in *times* threads, each after *start* has returned. Gives the calls, and the seconds."""
-    runs = [Run(action, start, within) for _ in range(times)]
-    deadline = clock.now() + within
-    with in_django.errors_by_call():
-        for one in runs:
-            one.thread.start()
-        for one in runs:
-            one.thread.join(max(0.0, deadline - clock.now()))
-        if late := [one for one in runs if one.thread.is_alive()]:
-            raise TimeoutError(_late(late, times, within))
-    for one in runs:
-        if one.trouble is not None:
-            raise one.trouble
-    runs.sort(key=lambda one: one.ended)
-    return [one.call for one in runs], runs[-1].ended - min(one.began for one in runs)
-
-
-class Run:
-    """One thread of a race."""
-
-    def __init__(self, action: Callable[[], object], start: Callable[[float], object], within: float) -> None:
-        self.thread = threading.Thread(target=self._run, name="distlock-race", daemon=True)
-        self._action = action
-        self._start = start
-        self._within = within
-        self.call = Call()
-        self.began = self.ended = 0.0
-        #: Why nothing can be learned from the race.
-        self.trouble: Exception | None = None
-
-    def _run(self) -> None:
-        in_django.begin_call()
-        try:
-            self._start(self._within)
-        except BrokenBarrierError as error:
-            self.trouble = error
-            return
-        self.began = clock.now()
-        try:
-            with shaken():
-                answer = self._action()
-                if inspect.iscoroutine(answer):
-                    answer = asyncio.run(answer)
-            self.call = Call(answer)
-        except BaseException as error:
-            self.call = Call(error=error)
-        self.ended = clock.now()
-        try:
-            in_django.close_connections()
-        except ConfigurationError as error:
-            self.trouble = error
-
-
-def _late(late: list[Run], times: int, within: float) -> str:
-    """What to say of those that have not ended."""
-    frames = sys._current_frames()
-    places = sorted({_place(frames[ident]) for run in late if (ident := run.thread.ident) in frames})
-    return (
-        f"{len(late)} of {times} calls had not ended after {within:g} seconds. They stand at "
-        f"{'; '.join(places)}. Raise within= if they only need longer."
-    )
-
-
-def _place(frame: object) -> str:
-    """The innermost line of the site's own code, or else of any."""
-    walked = list(traceback.walk_stack(frame))  # type: ignore[arg-type]
-    frame, line = next((one for one in walked if is_the_sites(one[0])), walked[0])
-    return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
+    if unknown := request.keys() - Request.__annotations__:
+        raise TypeError(f"race() has no argument {min(unknown)!r}.")
+    if isinstance(action, str):
+        action = sending(action, within, **request)
+    elif request:
+        raise TypeError(f"{min(request)}= belongs to an address: write it in the call that is raced instead.")
+    else:
+        in_django.refuse_open_transaction()
+    if processes > 1:
+        return Race(*in_processes(action, times, processes, within))
+    return Race(*in_threads(action, times, within, threading.Barrier(times).wait))

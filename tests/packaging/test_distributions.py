@@ -90,6 +90,13 @@ def test_every_file_of_the_packages_is_in_the_wheel(installed: set[str]) -> None
     assert any(file.endswith(".lua") for file in tracked)
 
 
+def test_pytest_finds_the_plugin(built: Path) -> None:
+    (wheel,) = built.glob("distlock_web-*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        (points,) = [name for name in files.namelist() if name.endswith("/entry_points.txt")]
+        assert "[pytest11]\npytest_distlock = pytest_distlock\n" in files.read(points).decode()
+
+
 def test_nothing_else_is(installed: set[str]) -> None:
     tops = {file.split("/")[0] for file in installed}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)

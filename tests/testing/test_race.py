@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -111,11 +112,19 @@ def test_calls_that_hang_are_told_with_their_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [({"times": 1}, "2 calls or more"), ({"within": 0}, "more than 0 seconds")]
+    ("words", "message"),
+    [
+        ({"times": 1}, "2 calls or more"),
+        ({"within": 0}, "more than 0 seconds"),
+        ({"processes": 0}, "from 1 to 20"),
+        ({"times": 2, "processes": 3}, "from 1 to 2"),
+        ({"methods": "POST"}, "no argument 'methods'"),
+        ({"method": "POST"}, "method= belongs to an address"),
+    ],
 )
-def test_what_is_no_race_is_refused(words: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        race(Shop().sell, **words)  # type: ignore[arg-type]
+def test_what_is_no_race_is_refused(words: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        race(Shop().sell, **words)
 
 
 def test_a_debugger_keeps_its_place() -> None:

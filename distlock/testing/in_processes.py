@@ -1,0 +1,111 @@
+"""A race in several processes, forked from that of the test."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+from distlock import clock
+from distlock.errors import ConfigurationError
+from distlock.namespace import EngineNamespace, Namespace
+from distlock.testing import in_django, in_sqlalchemy
+from distlock.testing.in_threads import Action, in_threads
+from distlock.testing.race_result import Call, raised
+from distlock.testing.standing_in import Fake
+
+#: Seconds beyond those of the race in which a process has to tell what came of it.
+LAST_WORDS = 5.0
+
+
+def in_processes(action: Action, times: int, processes: int, within: float) -> tuple[list[Call], float]:
+    """`in_threads`, with the threads in *processes* forked processes. Raises what they raise."""
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(times)
+    deadline = clock.now() + within + LAST_WORDS
+    in_django.before_fork()
+    children = []
+    try:
+        for number in range(processes):
+            share = times // processes + (number < times % processes)
+            ours, theirs = context.Pipe(duplex=False)
+            child = context.Process(
+                target=_run, args=(theirs, action, share, within, start.wait), daemon=True
+            )
+            with warnings.catch_warnings():
+                # Python's own, of threads that a child has not. The child runs what is made for that.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child.start()
+            children.append((child, ours))
+            theirs.close()
+        told = [_heard(ours, deadline, within) for _, ours in children]
+    finally:
+        for child, ours in children:
+            child.kill()
+            child.join()
+            child.close()
+            ours.close()
+    calls = [call for some, _ in told for call in some]
+    return calls, max(seconds for _, seconds in told)
+
+
+def _heard(ours: Connection, deadline: float, within: float) -> tuple[list[Call], float]:
+    """What one process has told."""
+    late = f"A process of the race has told nothing {within:g} seconds after its start."
+    try:
+        if not ours.poll(max(0.0, deadline - clock.now())):
+            raise TimeoutError(late)
+        told = pickle.loads(ours.recv_bytes())  # noqa: S301  # from our own child
+    except EOFError:
+        raise RuntimeError("A process of the race has ended before its calls had.") from None
+    if isinstance(told, Exception):
+        raise told
+    calls, seconds = told
+    return calls, seconds
+
+
+def _run(
+    theirs: Connection, action: Action, share: int, within: float, start: Callable[[float], object]
+) -> None:
+    """In the child."""
+    in_sqlalchemy.after_fork()
+    told: object
+    alone: set[str] = set()
+    try:
+        with Fake(keeps=_noting(alone)):
+            calls, seconds = in_threads(action, share, within, start)
+        if alone:
+            raise ConfigurationError(
+                f"The race ran in several processes, and {', '.join(sorted(alone))} keeps the threads of one "
+                "apart: let the test have a lock service that all of them share, such as "
+                "file:///tmp/shop-test-locks, or race with processes=1."
+            )
+        told = [_portable(call) for call in calls], seconds
+    except Exception as error:
+        told = _portable(raised(error)).error
+    theirs.send_bytes(pickle.dumps(told))
+    theirs.close()
+
+
+def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
+    """Notes in *alone* the lock services that are asked and keep no other process out."""
+
+    def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
+        if isinstance(namespace, EngineNamespace) and namespace.may_be_away:
+            backend = namespace.engine.backend
+            if not backend.capabilities.several_processes:
+                alone.add(type(backend).__name__)
+        return False
+
+    return keeps
+
+
+def _portable(call: Call) -> Call:
+    """*call*, as another process can read it: what can't be sent is told in words."""
+    try:
+        pickle.loads(pickle.dumps((call.answer, call.error)))  # noqa: S301
+    except Exception:
+        return call.in_words()
+    return call
