@@ -37,6 +37,8 @@ class Guard:
     title: str
     #: Why it is enough for several instances, or not.
     why: str
+    #: The line of code that differs, as it stands in a Django view.
+    line: str
     #: Makes the lock of one name. None: nothing is locked around the view.
     lock: Callable[[Configuration, str], Lock] | None = None
     #: How the stock is written: a function in ``selling.py`` of each framework.
@@ -62,45 +64,56 @@ GUARDS = {
         "no lock",
         "Nothing makes one buyer wait for another. "
         "Many read the same stock, and each of them writes it back minus one.",
+        "# nothing keeps two buyers apart",
     ),
     "process": Guard(
         "process lock",
         "The process lock lets one buyer at a time read and write the stock, but only inside its instance.",
+        'with process_lock("product_1"):  # a threading.Lock',
         lock=lambda _, name: process_lock(name),
     ),
     DISTRIBUTED: Guard(
         "distributed lock",
         "All instances ask the same distributed lock. "
         "One buyer at a time is inside, whichever instance serves it.",
+        '@distributed_lock("product_<id>")',
     ),
     "plain": Guard(
         "plain lock decorator",
         "The decorator lets go when the view returns. The framework may commit after that, "
         "and the next buyer reads what is about to be overwritten.",
+        'with locks.lock("product_1"):  # around the view, inside its transaction',
         lock=plain,
     ),
     "for-update": Guard(
         "SELECT … FOR UPDATE",
         "The database locks the row from the read to the COMMIT, for all instances alike.",
+        "Product.objects.select_for_update().get(pk=id)",
         way="for_update",
     ),
     "conditional": Guard(
         "UPDATE … WHERE stock >= n",
         "One statement checks and writes, so nothing can come in between.",
+        'Product.objects.filter(pk=id, stock__gte=1).update(stock=F("stock") - 1)',
         way="conditional",
     ),
     "optimistic": Guard(
         "version column",
         "The write is refused if somebody wrote since the read. Then the shop begins again.",
+        "Product.objects.filter(pk=id, version=read.version).update(...)",
         way="optimistic",
     ),
     "unique-row": Guard(
         "row as lock",
         "Only one can insert a row with the product's name; deleting it lets the next one in.",
+        'with UniqueRow("product_1"):  # inserts a row, and deletes it',
         lock=unique_row,
     ),
     # None of these is enough.
-    **{slug: Guard(exhibit.title, exhibit.fault, lock=exhibit.lock) for slug, exhibit in EXHIBITS.items()},
+    **{
+        slug: Guard(exhibit.title, exhibit.fault, f"# of the museum: {exhibit.title}", exhibit.lock)
+        for slug, exhibit in EXHIBITS.items()
+    },
 }
 
 

@@ -14,14 +14,14 @@ from typing import NoReturn
 from demo_shop.configuration import Configuration
 from loadtest import transactions
 from loadtest.child import StackError
-from loadtest.databases import DATABASES, SERVERS, open_database
+from loadtest.databases import DATABASES, SERVERS, kind_of, open_database
 from loadtest.lock_services import BACKENDS, open_lock_service
 from loadtest.matrix import Terms, conclusions, fill, plan
 from loadtest.matrix_terminal import MatrixProgress
 from loadtest.matrix_terminal import summary as matrix_summary
 from loadtest.options import TRANSACTIONS, parse, told
 from loadtest.record import as_json, matrix_as_json
-from loadtest.report import write_matrix, write_report
+from loadtest.report import open_file, write_matrix, write_report
 from loadtest.run import Run, run_scenario
 from loadtest.sale_server import serve_sales
 from loadtest.scenario import FRAMEWORKS, Scenario
@@ -71,8 +71,10 @@ def tell_story(options: argparse.Namespace) -> int:
     done = list(runs.values())
     print(json.dumps(as_json(done), indent=2) if options.json else f"\n{summary(done)}", flush=True)
     if options.report:
-        write_report(done, options.report)
-        progress.say(f"\nThe report, with plots, is {options.report}: open it in a browser.", last=True)
+        what = f"{options.story}-{options.backend}-{kind_of(options.database)}"
+        file = open_file(options.report, what)
+        write_report(done, file)
+        progress.say(f"\nThe report, with plots, is {file}: open it in a browser.", last=True)
     return exit_status(run.conclusion for run in done)
 
 
@@ -110,8 +112,9 @@ def show_matrix(options: argparse.Namespace) -> int:
     fill(matrix, terms, progress)
     print(json.dumps(matrix_as_json(matrix), indent=2) if options.json else f"\n{matrix_summary(matrix)}")
     if options.report:
-        write_matrix(matrix, options.report)
-        progress.say(f"\nThe report is {options.report}: open it in a browser.", last=True)
+        file = open_file(options.report, "matrix")
+        write_matrix(matrix, file)
+        progress.say(f"\nThe report is {file}: open it in a browser.", last=True)
     return exit_status(conclusions(matrix))
 
 

@@ -105,7 +105,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="GUARD",
         help=f"of two instances: {', '.join(guards)} (default: distributed)",
     )
-    add("--report", type=Path, metavar="FILE", help="write the report, an HTML page, here")
+    add(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="write the report, an HTML page, here; in a directory it gets a file of its own",
+    )
     add("--json", action="store_true", help="print the results as JSON")
     story_s = transactions.CROWD
     add(

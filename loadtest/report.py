@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 
-import plotly.graph_objects as go
-from jinja2 import Environment
-from plotly.offline import get_plotlyjs
+from jinja2 import Environment, FileSystemLoader
 
-from loadtest import plots, timeline_words, words
+from loadtest import plots, report_words, timeline_rows, timeline_words, words
 from loadtest.matrix import Matrix
 from loadtest.matrix_terminal import cell, doubts, in_all
 from loadtest.run import Run
-from loadtest.terminal import MARKS
+from loadtest.terminal import where
 from loadtest.timeline import timeline
-from loadtest.timeline_plot import draw_timeline
 
-TEMPLATE = Path(__file__).with_name("report.html")
-MATRIX_TEMPLATE = Path(__file__).with_name("matrix.html")
+TEMPLATES = Environment(
+    autoescape=True, loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
+)
 
 
 def write_report(runs: Sequence[Run], file: Path) -> None:
-    page = Environment(autoescape=True).from_string(TEMPLATE.read_text())
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        page.render(
-            runs=runs,
-            words=words,
-            marks=MARKS,
-            plotly=get_plotlyjs(),
-            sold_against_stock=draw(plots.sold_against_stock(runs)),
-            times=draw(plots.times(runs)),
-            timelines=[shown and draw(draw_timeline(shown)) for shown in map(timeline, runs)],
-            told=timeline_words.told,
-            stock_over_time=[draw(plots.stock_over_time(run)) for run in runs],
-        )
+    write(
+        file,
+        "report.html",
+        runs=runs,
+        words=words,
+        say=report_words,
+        where=where(runs[0].backend, runs[0].database),
+        timelines=[timeline(run) for run in runs],
+        rows=timeline_rows.rows,
+        legend=timeline_rows.legend,
+        told=timeline_words.told,
+        stock_over_time=[plots.stock_over_time(run) for run in runs],
+        times=plots.times,
+        longest=plots.longest(runs),
     )
 
 
 def write_matrix(matrix: Matrix, file: Path) -> None:
-    page = Environment(autoescape=True).from_string(MATRIX_TEMPLATE.read_text())
+    write(file, "matrix.html", matrix=matrix, in_all=in_all(matrix), cell=cell, doubts=doubts(matrix))
+
+
+def open_file(wanted: Path, what: str) -> Path:
+    """*wanted*, or, where that is a directory, a file of its own in it: no run takes another's place."""
+    if not wanted.is_dir():
+        return wanted
+    for number in count(1):
+        again = f"-{number}" if number > 1 else ""
+        file = wanted / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}{again}.html"
+        try:
+            file.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return file
+    raise AssertionError("there is always a number")
+
+
+def write(file: Path, template: str, **shown: object) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page.render(matrix=matrix, in_all=in_all(matrix), cell=cell, doubts=doubts(matrix)))
-
-
-def draw(figure: go.Figure) -> str:
-    html: str = figure.to_html(
-        full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}
-    )
-    return html
+    file.write_text(TEMPLATES.get_template(template).render(**shown), "utf-8")

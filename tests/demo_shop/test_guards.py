@@ -117,7 +117,7 @@ def test_who_does_not_get_the_lock_is_turned_away_and_what_was_got_is_released(
         def release(self) -> None:
             taken.remove(self.name)
 
-    monkeypatch.setitem(guards.GUARDS, "picky", Guard("picky", "", lock=lambda _, name: Lock(name)))
+    monkeypatch.setitem(guards.GUARDS, "picky", Guard("picky", "", "", lock=lambda _, name: Lock(name)))
 
     @guard("picky")
     def view(ids: list[int]) -> Any:
