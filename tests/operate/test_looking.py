@@ -14,13 +14,20 @@ import pytest
 import distlock
 from distlock.engine.announcing import MOMENT
 from distlock.operate import Listed, break_lock
+from tests.redis_server import RedisServer, redis_server
+
+__all__ = ["redis_server"]
 
 PATIENCE = 30.0
 
 
-@pytest.fixture
-def url() -> str:
-    return f"memory://{secrets.token_hex(4)}"
+@pytest.fixture(params=["memory", "redis"])
+def url(request: pytest.FixtureRequest) -> str:
+    if request.param == "memory":
+        return f"memory://{secrets.token_hex(4)}"
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.client.flushall()
+    return server.url
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import math
 import random
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from distlock.backends.redis.arguments import written
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.credentials import Credentials
 from distlock.backends.redis.failures import foreign, is_foreign, unavailable, unending
+from distlock.backends.redis.inspection import Inspection
 from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.resolver import Resolver
@@ -40,7 +42,7 @@ _BATCH = 500
 _UNDECIDED = 0.01
 
 
-class RedisBackend:
+class RedisBackend(Inspection):
     """One process's locks in the Redis server at *url*: ``redis://``, ``rediss://`` or ``unix://``.
 
     *io_timeout* bounds each call as a whole, connecting included. *max_connections* bounds the connections
@@ -50,7 +52,7 @@ class RedisBackend:
     connection: see `Credentials`. Times are in seconds.
     """
 
-    capabilities = Capabilities(several_processes=True, lease=True, fence=True)
+    capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
 
     def __init__(
         self,
@@ -101,6 +103,8 @@ class RedisBackend:
             except BackendUnavailable:
                 # Waiters that do not ask are forgotten by themselves.
                 break
+        with suppress(BackendUnavailable):
+            self._fall_silent(deadline)
         self._pool.clear()
         self._begin()
 
@@ -165,20 +169,25 @@ class RedisBackend:
         return Held(int(reply[2]), ask.ttl) if reply[1] else None
 
     def locked(self, key: str) -> bool:
-        question, deadline = [command("EXISTS", hold_key(key))], self._by(math.inf)
-        try:
-            (reply,) = self._pool.exchange(question, deadline)
-        except Stale:
-            (reply,) = self._pool.exchange(question, deadline)
-        if isinstance(reply, Exception):
-            raise unavailable(self._address, reply)
+        (reply,) = self._ask([command("EXISTS", hold_key(key))], self._by(math.inf))
         if not isinstance(reply, int):
             raise self._not_asked()
         return bool(reply)
 
+    def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+        try:
+            replies = self._pool.exchange(commands, deadline)
+        except Stale:
+            replies = self._pool.exchange(commands, deadline)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise unavailable(self._address, reply)
+        return replies
+
     def _begin(self) -> None:
         """Start from nothing: a new contender, without connections, thread or queue."""
-        self._process = secrets.token_hex(8)
+        self.process = secrets.token_hex(8)
+        self._has_spoken = False
         resolver = Resolver(self._address.host, self._address.port)
         provider = self._credential_provider
         credentials = None if provider is None else Credentials(provider)
@@ -187,7 +196,7 @@ class RedisBackend:
         self._queued: dict[str, Ask] = {}
         self._listener = None
         if self._sink is not None:
-            channel = f"dl:1:ch:{self._process}"
+            channel = f"dl:1:ch:{self.process}"
             self._listener = Listener(self._address, make, self._io_timeout, channel, self._sink)
 
     def _by(self, deadline: float) -> float:
@@ -219,7 +228,7 @@ class RedisBackend:
         calls = []
         for ask in asks:
             token = ask.token.encode()
-            said = terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
+            said = terms(ask.key, ask.ttl, ask.span, queue, self.process, self._ack_window, self._fence_ttl)
             calls.append(script.by_digest + said + b"$%d\r\n%b\r\n" % (len(token), token) + more)
         replies = self._pool.exchange(calls, deadline)
         for reply in replies:

@@ -131,7 +131,11 @@ class Listener:
             asked = False
             reply = connection.read(self._deadline())
             if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
-                self._sink.hint(reply[2].decode("utf-8", "replace"))
+                if key := reply[2].decode("utf-8", "replace"):
+                    self._sink.hint(key)
+                else:
+                    # An operator has broken a hold of ours.
+                    self._sink.doubt()
 
     def _deadline(self) -> float:
         return clock.now() + self._io_timeout

@@ -39,7 +39,7 @@ if owner then
   local left = redis.call('PTTL', KEYS[1])
   if left == -1 then
     -- Somebody took its lifetime away. A holder that lives renews it; what no process of ours wrote is left alone.
-    if not string.match(owner, '^%x+$') or #owner ~= 32 then
+    if not string.match(owner, '^%x+$') or (#owner ~= 32 and #owner ~= 48) then
       return {token, FOREIGN}
     end
     redis.call('PEXPIRE', KEYS[1], digits(ttl))

@@ -57,6 +57,7 @@ RELEASE = Script("handover.lua", "release.lua")
 CANCEL = Script("handover.lua", "cancel.lua")
 RENEW = Script("handover.lua", "renew.lua")
 FOREIGN = Script("handover.lua", "foreign.lua")
+BREAK = Script("handover.lua", "break.lua", arguments=_ARGUMENTS + 1)
 RAISE_FLOOR = Script("handover.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1)
 
 

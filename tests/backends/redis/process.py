@@ -14,7 +14,7 @@ _CODE = """
 import signal, sys
 from tests.backends.redis.contender import Contender, ask
 contender = Contender(sys.argv[1])
-print(type(contender.request(ask(sys.argv[2]))).__name__, contender._process, flush=True)
+print(type(contender.request(ask(sys.argv[2]))).__name__, contender.process, flush=True)
 signal.pause()
 """
 

@@ -158,7 +158,7 @@ def test_a_process_that_cannot_hear_is_passed_over_and_keeps_its_place(
     one.release(first)
     assert three.sink.wait_for_hint(key)
     three.hold(third)
-    assert own_server.client.lrange(f"{hold_key(key)}:queue", 0, -1) == [two._process.encode()]
+    assert own_server.client.lrange(f"{hold_key(key)}:queue", 0, -1) == [two.process.encode()]
     three.release(third)
     two.hold(second)
 
@@ -173,7 +173,7 @@ def test_a_waiter_that_stopped_asking_is_forgotten(
     two.queue(second)
     waiters = f"{hold_key(key)}:waiters"
     # As if it had been seen last in 1970; it is subscribed, so a hand-over would cost a window.
-    redis_server.client.hset(waiters, two._process, f"0 1 {second.token}")
+    redis_server.client.hset(waiters, two.process, f"0 1 {second.token}")
     three.queue(third)
     one.release(first)
     assert three.sink.wait_for_hint(key)

@@ -17,7 +17,7 @@ from tests.redis_server import PATIENCE, RedisServer, eventually
 
 
 def listens(server: RedisServer, one: Contender) -> bool:
-    channel = f"dl:1:ch:{one._process}"
+    channel = f"dl:1:ch:{one.process}"
     return bool(server.client.pubsub_numsub(channel)[0][1] == 1)
 
 

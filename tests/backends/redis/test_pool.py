@@ -242,9 +242,9 @@ def test_a_forked_child_is_another_contender_with_connections_of_its_own(
 def child(inherited: Contender, key: str) -> int:
     """What the child does. Returns 0 if all is well; pytest is not there to catch anything."""
     try:
-        process = inherited._process
+        process = inherited.process
         inherited.after_fork()
-        assert inherited._process != process
+        assert inherited.process != process
         other, mine = ask(), ask(key)
         inherited.hold(other)
         inherited.queue(mine)

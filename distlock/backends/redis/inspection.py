@@ -1,0 +1,179 @@
+"""What a Redis server shows of its locks, and what processes say of themselves there.
+
+| key | what it is | lives for |
+|---|---|---|
+| ``dl:1:process:<process>`` | hash: key -> what is said of it, as JSON; "" -> host and pid | some seconds |
+| ``dl:1:processes`` | hash: process -> until when it spoke for, roughly | a day after the last one spoke |
+
+Nothing is searched for with ``KEYS`` or ``SCAN``: other users may have a million keys there. Each command has
+a small part of the whole to do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from distlock.backends.base import Ask
+from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.redis import scripts
+from distlock.backends.redis.scripts import Script, bulk, command, hold_key
+from distlock.errors import BackendUnavailable
+
+T = TypeVar("T")
+
+PROCESSES = b"dl:1:processes"
+_DAY_MS = 24 * 3600 * 1000
+#: How many fields of a hash one command reads or writes.
+_SOME = 200
+#: How many commands are sent at once.
+_AT_ONCE = 20
+#: A process that has not spoken for so many seconds is dead, whatever the difference between two clocks is.
+_DEAD = 3600.0
+
+_PROCESS = 16
+_SPECIAL = re.compile(rb"[*?\[\]\\]")
+
+
+class Inspection(ABC):
+    """The part of `RedisBackend` that is not on the way of any lock."""
+
+    process: str
+    _has_spoken: bool = False
+
+    @abstractmethod
+    def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+        """The server's replies to *commands*, sent together. Raises `BackendUnavailable` for an error."""
+
+    @abstractmethod
+    def _by(self, deadline: float) -> float:
+        """The end of a call that begins now and may last until *deadline*."""
+
+    @abstractmethod
+    def _call(
+        self, script: Script, asks: Sequence[Ask], deadline: float, queue: bool = False, more: bytes = b""
+    ) -> list[list[Any]]:
+        """Call *script* for each of *asks*."""
+
+    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+        deadline = self._by(deadline)
+        hold = hold_key(key)
+        queue = f"{hold}:queue"
+        asked = [
+            command("GET", hold),
+            command("PTTL", hold),
+            command("LRANGE", queue, 0, MOST_SHOWN - 1),
+            command("LLEN", queue),
+        ]
+        held, left, first, waiting = self._ask(asked, deadline)
+        names = [process.decode("utf-8", "replace") for process in first]
+        number, _, token = (held or b"").decode("utf-8", "replace").partition(" ")
+        if not number.isdigit():
+            return Sight(queue=self._seen(names, key, deadline), waiting=waiting)
+        holder, *others = self._seen([token[:_PROCESS], *names], key, deadline)
+        return Sight(holder, int(number), left / 1000 if left >= 0 else math.inf, others, waiting)
+
+    def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
+        nobody = Ask(key, secrets.token_hex(16), 1.0, 1)
+        (reply,) = self._call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
+        return bool(reply[1])
+
+    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+        mine, ms = _entry(self.process), math.ceil(life * 1000)
+        about, until = json.dumps([host, pid]), math.ceil(time.time() + life)
+        if not self._has_spoken:
+            self._bury_the_dead()
+        (known, *_) = self._ask(
+            [
+                command("PEXPIRE", mine, ms),
+                command("HSET", mine, "", about),
+                command("PEXPIRE", mine, ms),
+                command("HSET", PROCESSES, self.process, until),
+                command("PEXPIRE", PROCESSES, _DAY_MS),
+            ],
+            self._by(math.inf),
+        )
+        self._has_spoken = True
+        said = [part for row in rows for part in (row.key, _written(row))]
+        commands = [command("HSET", mine, *some) for some in _batched(said, 2 * _SOME)]
+        commands += [command("HDEL", mine, *some) for some in _batched(gone, _SOME)]
+        for at_once in _batched(commands, _AT_ONCE):
+            self._ask(at_once, self._by(math.inf))
+        return bool(known)
+
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+        pattern = _SPECIAL.sub(rb"\\\g<0>", before.encode("utf-8", "surrogatepass")) + b"*"
+        for process, _ in self._scan(PROCESSES, b"*", deadline):
+            mine = _entry(process.decode("utf-8", "replace"))
+            (about,) = self._ask([command("HGET", mine, "")], self._by(deadline))
+            if about is None:
+                # It has ended, and its entry with it.
+                self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
+                continue
+            host, pid = json.loads(about)
+            for field, value in self._scan(mine, pattern, deadline):
+                if field:
+                    yield Seen(process.decode(), host, pid, _read(field, value))
+
+    def _fall_silent(self, deadline: float) -> None:
+        """Nothing is said any more, as a close wants it."""
+        if self._has_spoken:
+            self._has_spoken = False
+            gone = [command("DEL", _entry(self.process)), command("HDEL", PROCESSES, self.process)]
+            self._ask(gone, deadline)
+
+    def _bury_the_dead(self) -> None:
+        """Forget the processes that ended without a word, so that they do not pile up where nobody looks."""
+        too_old = time.time() - _DEAD
+        for process, until in self._scan(PROCESSES, b"*", math.inf):
+            if float(until) < too_old:
+                self._ask([command("HDEL", PROCESSES, process)], self._by(math.inf))
+
+    def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
+        asked = []
+        for process in processes:
+            asked += [command("HGET", _entry(process), ""), command("HGET", _entry(process), key)]
+        replies = self._ask(asked, deadline) if asked else []
+        seen = []
+        for process, (about, row) in zip(processes, _batched(replies, 2), strict=True):
+            host, pid = json.loads(about) if about else ("", 0)
+            seen.append(Seen(process, host, pid, _read(key.encode(), row) if row else None))
+        return seen
+
+    def _scan(self, key: bytes, pattern: bytes, deadline: float) -> Iterator[tuple[bytes, bytes]]:
+        """The fields and values of a hash, some at a time. One that moves meanwhile may come twice."""
+        cursor = b"0"
+        while True:
+            asked = command("HSCAN", key, cursor, "MATCH", pattern, "COUNT", _SOME)
+            ((cursor, found),) = self._ask([asked], self._by(deadline))
+            yield from zip(found[::2], found[1::2], strict=True)
+            if cursor == b"0":
+                return
+
+
+def _batched(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(whole), size):
+        yield whole[start : start + size]
+
+
+def _entry(process: str) -> bytes:
+    return f"dl:1:process:{process}".encode()
+
+
+def _written(row: Row) -> str:
+    said = [row.held_at, row.held_since, row.waiting, row.waits_at, row.waiting_since]
+    return json.dumps(said, separators=(",", ":"))
+
+
+def _read(key: bytes, value: bytes) -> Row:
+    try:
+        held_at, held_since, waiting, waits_at, waiting_since = json.loads(value)
+    except ValueError as error:
+        raise BackendUnavailable(f"What a process says of itself is not ours to read: {error}") from error
+    return Row(key.decode("utf-8", "replace"), held_at, held_since, waiting, waits_at, waiting_since)
