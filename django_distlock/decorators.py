@@ -26,7 +26,7 @@ def distributed_lock(
     max_hold: float | None = None,
     methods: Iterable[str] | None = None,
     fence: bool | str | None = None,
-    on_contended: Literal["respond", "raise"] = "respond",
+    on_contended: Literal["respond", "raise", "skip"] = "respond",
     **unknown: Never,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let one call at a time run on all servers, for each value of *names*.
@@ -44,7 +44,8 @@ def distributed_lock(
     *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
     ``DATABASES``; False: none; None: as the alias is set.
     *on_contended*: "respond": a view's client is answered 423 where the lock stays taken; "raise": the view
-    raises `LockTimeout` instead.
+    raises `LockTimeout` instead; "skip": a function that is no view, such as a task, is left out, and its
+    call returns None.
 
     It stands on views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
     ``as_view()``, and those of REST framework. The transactions of ``ATOMIC_REQUESTS`` begin after the lock

@@ -27,7 +27,7 @@ def distributed_lock(
     max_hold: float | None = None,
     methods: Iterable[str] | None = None,
     fence: bool | str | None = None,
-    on_contended: Literal["respond", "raise"] = "respond",
+    on_contended: Literal["respond", "raise", "skip"] = "respond",
     **unknown: Never,
 ) -> Callable[[F], F]:
     """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
@@ -46,7 +46,8 @@ def distributed_lock(
     *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
     ``SQLALCHEMY_BINDS``; False: none; None: as the alias is set.
     *on_contended*: "respond": a view's client is answered 423 where the lock stays taken; "raise": the view
-    raises `LockTimeout` instead.
+    raises `LockTimeout` instead; "skip": a function that is no view, such as a task, is left out, and its
+    call returns None.
 
     It stands on functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
     returns. The lock is kept until the last transaction of ``db.session`` under it has ended.

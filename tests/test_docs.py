@@ -35,10 +35,10 @@ def headings(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
+    for target, anchor in re.findall(r"\]\((?!https?:|inv:)([^)#]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
         linked = (page.parent / target).resolve() if target else page
         assert linked.exists(), target
-        anchors = {heading.lower().replace(" ", "-") for heading in headings(linked)}
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings(linked)}
         assert not anchor or anchor in anchors, anchor
 
 

@@ -27,7 +27,7 @@ UNSAFE_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 #: ``when=`` of a rule: gets the request and the view's arguments; false: this request is not locked.
 When = Callable[..., object]
 
-ON_CONTENDED = ("respond", "raise")
+ON_CONTENDED = ("respond", "raise", "skip")
 
 #: Where a decorated function says which guard it is. `functools.wraps` copies it to whatever stands above.
 _MARK = "__distlock__"
@@ -54,7 +54,8 @@ class Words(TypedDict, total=False):
     methods: Iterable[str] | None
     #: The database that is fenced, True for the default one; None: as the alias is set.
     fence: bool | str | None
-    #: ``"respond"``, or ``"raise"``: a view raises `LockTimeout` instead of its answer.
+    #: ``"respond"``; ``"raise"``: a view raises `LockTimeout` instead of its answer; ``"skip"``: a function
+    #: that is no view returns None instead of raising it.
     on_contended: str
 
 
@@ -89,9 +90,12 @@ class Told:
             raise ConfigurationError(f"fence={fence!r} has to be True, False, or the name of a database.")
         self.fence = fence
         if on_contended not in ON_CONTENDED:
-            raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond' or 'raise'.")
+            raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond', 'raise' or 'skip'.")
         #: Whether a view's client is answered where the lock stayed taken; else the view raises LockTimeout.
         self.responds = on_contended == "respond"
+        #: Whether a function that is no view is left out where the lock stayed taken.
+        self.skips = on_contended == "skip"
+        self._on_contended = on_contended
 
     def __str__(self) -> str:
         """As the user would write it."""
@@ -108,7 +112,7 @@ class Told:
         if self.fence is not None:
             given.append(f"fence={_written(self.fence) if isinstance(self.fence, str) else self.fence}")
         if not self.responds:
-            given.append('on_contended="raise"')
+            given.append(f"on_contended={_written(self._on_contended)}")
         return f"distributed_lock({', '.join(given)})"
 
     @property

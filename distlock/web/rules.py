@@ -94,6 +94,10 @@ def _rule(given: Mapping[str, Any]) -> Rule:
     if not isinstance(given["route"], str):
         raise ConfigurationError(f"'route' is a {type(given['route']).__name__}, not the name of a route.")
     told = Told(_names(given["lock"]), **cast(Words, {key: given[key] for key in WORDS if key in given}))
+    if told.skips:
+        raise ConfigurationError(
+            'a view has to answer: on_contended="skip" is for plain functions. Leave it out for a 423.'
+        )
     return Rule(given["route"], told, _predicate(given.get("when")))
 
 

@@ -11,6 +11,7 @@ from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
+from distlock.web.skipping import skipping_view
 from django_distlock.checks.transactions import below_atomic, hidden_from_django, on_methods
 from django_distlock.guarding.advice import (
     async_in_rest,
@@ -73,6 +74,7 @@ def misplaced(route: Route) -> Iterator[str]:
     view = route.pattern.callback
     cls = view_class(view)
     around = [placed for placed in guards_at(route) if placed.method in {"", "dispatch"}]
+    yield from filter(None, (skipping_view(placed.guarded) for placed in guards_at(route)))
     yield from below_atomic(route)
     yield from hidden_from_django(route)
     if iscoroutinefunction(view):

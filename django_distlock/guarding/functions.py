@@ -12,6 +12,7 @@ from asgiref.sync import iscoroutinefunction
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
 from distlock.web.names.sources import where_of
+from distlock.web.skipping import Attempt, refuse_skipping_view
 from django_distlock.guarding.advice import async_in_transaction
 from django_distlock.guarding.call import Arguments, Keywords, arun, respond, run, warn_if_made_later
 from django_distlock.guarding.placement import Standing, bound_method
@@ -86,7 +87,14 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
     line = functools.partial(standing.line, guarded)
     transactions = SyncTransactions(guarded.where, ours, guarded.function, line)
     if standing.kind == "function":
-        return run(guarded, transactions, body, standing, args, kwargs)
+        attempt = Attempt(guarded)
+        try:
+            return run(guarded, transactions, attempt.body(body), standing, args, kwargs)
+        except LockError as error:
+            if attempt.is_skipped(error):
+                return None
+            raise
+    refuse_skipping_view(guarded)
     if standing.kind == "dispatch" and standing.is_rest:
         from django_distlock.guarding import rest
 
@@ -113,7 +121,14 @@ async def _acall(
 ) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
     if standing.kind == "function":
-        return await arun(guarded, body, standing, args, kwargs)
+        attempt = Attempt(guarded)
+        try:
+            return await arun(guarded, attempt.body(body), standing, args, kwargs)
+        except LockError as error:
+            if attempt.is_skipped(error):
+                return None
+            raise
+    refuse_skipping_view(guarded)
     if standing.kind != "handler":
         on_class = view_class(guarded.wrapper) is not None or standing.view is not None
         for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):

@@ -18,6 +18,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
+from distlock.web.skipping import Attempt, refuse_skipping_view
 from distlock.web.terms import GuardTerms
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.observers import observer_for
@@ -86,8 +87,11 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     locked = locked_as_view(guarded, args)
     if locked and guarded.when is not None:
         locked = bool(guarded.when(request, **kwargs))
+    if locked is not None:
+        refuse_skipping_view(guarded)
     if locked is False:
         return guarded.function(*args, **kwargs)
+    attempt = Attempt(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
 
@@ -101,7 +105,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         result = guard.run(
             this.terms.client,
             this.names,
-            body,
+            attempt.body(body),
             this.transactions,
             timeout=guarded.told.timeout,
             terms=this.terms.lock,
@@ -111,6 +115,8 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             keep=this.transactions.keep,
         )
     except LockError as error:
+        if locked is None and attempt.is_skipped(error):
+            return None
         if locked is None or (answer := _answer_to(error, guarded)) is None:
             raise
         raise answer from error
@@ -124,8 +130,11 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     locked = locked_as_view(guarded, args)
     if locked and guarded.when is not None:
         locked = bool(guarded.when(request, **kwargs))
+    if locked is not None:
+        refuse_skipping_view(guarded)
     if locked is False:
         return await guarded.function(*args, **kwargs)
+    attempt = Attempt(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
 
@@ -139,7 +148,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         result = await guard.arun(
             this.terms.client,
             this.names,
-            body,
+            attempt.body(body),
             this.transactions,
             timeout=guarded.told.timeout,
             terms=this.terms.lock,
@@ -149,6 +158,8 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             keep=this.transactions.keep,
         )
     except LockError as error:
+        if locked is None and attempt.is_skipped(error):
+            return None
         if locked is None or (answer := _answer_to(error, guarded)) is None:
             raise
         raise answer from error

@@ -21,6 +21,7 @@ from distlock.web.decorator import (
     told_of,
     unused,
 )
+from distlock.web.skipping import refuse_skipping_view
 from flask_distlock.guarding.views import Methods, class_of, guards_at, handler_of
 from flask_distlock.private import (
     METHOD_NAMES,
@@ -68,6 +69,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
         exposed = set() if may_change_arguments(app, route.endpoint) else set(_exposed(view))
         for method in served(route):
             for guarded, methods in guards_at(view, method):
+                refuse_skipping_view(guarded)
                 locked = methods is None or method in methods
                 locks[guarded] = locks.get(guarded, False) or locked
                 last[guarded] = _never(guarded, methods, route)

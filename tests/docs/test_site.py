@@ -66,3 +66,12 @@ def dead_links(site: Path) -> Iterator[str]:
 
 def test_each_link_of_the_site_leads_somewhere(site: Path) -> None:
     assert list(dead_links(site)) == []
+
+
+def test_names_of_others_lead_into_their_documentation(site: Path) -> None:
+    """And each name of the inventories is linked to: they have no more than the pages need."""
+    linked = {target for page in site.rglob("*.html") for target in Links(page).targets}
+    for inventory in (ROOT / "docs/inventories").glob("*.txt"):
+        for line in inventory.read_text("utf-8").splitlines()[3:]:
+            name, _, page = line.split()
+            assert any(target.endswith(f"/{page}#{name}") for target in linked), f"{inventory.name}: {name}"

@@ -24,7 +24,7 @@ def view(id: int) -> None: ...
         ({"methods": []}, "would never lock"),
         ({"methods": ["PSOT"]}, "Did you mean 'POST'"),
         ({"methods": [1]}, "is no HTTP method"),
-        ({"on_contended": "wait"}, "on_contended='wait' has to be 'respond' or 'raise'"),
+        ({"on_contended": "wait"}, "on_contended='wait' has to be 'respond', 'raise' or 'skip'"),
     ],
 )
 def test_what_can_never_work_is_an_error_at_import(words: dict[str, object], message: str) -> None:
