@@ -74,6 +74,11 @@ class Page:
         for what in ("mousePressed", "mouseReleased"):
             self.tell("Input.dispatchMouseEvent", type=what, button="left", clickCount=1, **where)
 
+    def press_enter(self) -> None:
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        for what in ("keyDown", "keyUp"):
+            self.tell("Input.dispatchKeyEvent", type=what, **key)
+
     def resize(self, width: int, height: int = 1100) -> None:
         """As wide as that, also where a window can't be: a phone's 390 pixels."""
         self.tell(

@@ -21,7 +21,7 @@ from tests.demo_shop.accessibility import grave_faults
 from tests.demo_shop.browser import Page, open_browser
 
 UNITS = 20
-SEND = "document.querySelector('#sale button')"
+READY = "document.querySelector('#sale button').ariaDisabled === 'false'"
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def page(stack: Stack, browser: Page) -> Page:
 
 def send(page: Page, choice: str) -> None:
     """Click on both, and wait until all buyers have their answer."""
-    page.wait_for(f"!{SEND}.disabled")
+    page.wait_for(READY)
     page.click(f"[name=guard][value={choice}]")
     page.click("#sale button")
-    page.wait_for(f"!{SEND}.disabled")
+    page.wait_for(READY)
     assert page.evaluate("document.querySelector('#answered').value") == BUYERS
 
 
@@ -106,6 +106,16 @@ def test_a_purchase_by_hand_meets_the_guard_that_is_chosen(page: Page, stack: St
     page.wait_for("document.querySelector('#message').innerText.startsWith('Yours: unit 20')")
     asked = page.evaluate("performance.getEntriesByType('resource').map(one => one.name)")
     assert f"{stack.url}/products/1/reduce/fenced" in asked
+
+
+def test_a_keyboard_sends_buyers_again_and_again(page: Page, stack: Stack) -> None:
+    before = ask(stack, "GET", "/sale")[1]["number"]
+    page.wait_for(READY)
+    page.evaluate("document.querySelector('#sale button').focus()")
+    for _ in range(2):
+        page.press_enter()
+        page.wait_for(READY)
+    assert ask(stack, "GET", "/sale")[1]["number"] == before + 2
 
 
 def test_the_page_has_no_grave_fault_of_accessibility_and_fits_a_phone(page: Page) -> None:
