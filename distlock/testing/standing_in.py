@@ -53,7 +53,7 @@ _before: list[tuple[type[Any], str, Any]] = []
 
 def _step_in() -> None:
     for one in _below(Namespace):
-        for name, stand_in in (("acquire", _acquiring), ("locked", _looking)):
+        for name, stand_in in _STAND_INS.items():
             if (real := vars(one).get(name)) is not None:
                 _before.append((one, name, real))
                 setattr(one, name, stand_in(real))
@@ -104,3 +104,23 @@ def _looking(real: Callable[[Namespace, str], bool]) -> Callable[[Namespace, str
         return _stays_taken(self, (name,)) or real(self, name)
 
     return locked
+
+
+def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def ask(self: Namespace, *arguments: Any) -> Any:
+        # For no name at all: only a lock service that is away is in the way.
+        _stays_taken(self, ())
+        return real(self, *arguments)
+
+    return ask
+
+
+#: By the method of a `Namespace`.
+_STAND_INS: dict[str, Callable[[Any], Any]] = {
+    "acquire": _acquiring,
+    "locked": _looking,
+    "inspect": _asking,
+    "announced": _asking,
+    "break_hold": _asking,
+}

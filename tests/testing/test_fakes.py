@@ -82,8 +82,15 @@ def test_no_lock_service_answers(locks: distlock.Locks) -> None:
     with backend_down():
         with pytest.raises(BackendUnavailable, match=r"backend_down\(\)"), locks.lock("product_1"):
             pass
-        with pytest.raises(BackendUnavailable):
-            locks.lock("product_1").locked()
+        asked: list[Callable[[], object]] = [
+            locks.lock("product_1").locked,
+            lambda: locks.namespace.inspect("product_1"),
+            lambda: locks.namespace.announced("product_"),
+            lambda: locks.namespace.break_hold("product_1", 1),
+        ]
+        for ask in asked:
+            with pytest.raises(BackendUnavailable):
+                ask()
     with locks.lock("product_1"):
         pass
 

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
+from tests.databases import Databases
 from tests.test_docs import DOCS, ROOT, snippets
 from tests.web.quickstart import own_environment, without_decorator
 
@@ -91,6 +93,31 @@ def test_the_django_lines_pass_and_without_the_lock_the_race_is_lost(project: Pa
     assert code == 1, said
     # As the page shows it.
     assert re.search(r"^E +assert Counter\(\{200: .*\) == \{200: 5, 409: 15\}$", said, re.MULTILINE), said
+
+
+def test_they_pass_on_a_server_of_databases(project: Path, databases: Databases) -> None:
+    """It would not drop a database that a thread of the race, or a child, still has a connection to."""
+    url = make_url(databases("postgresql", "testing_page"))
+    database = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": url.database,
+        "HOST": url.host or url.query.get("host"),
+        "PORT": url.port,
+        "USER": url.username,
+        "PASSWORD": url.password,
+    }
+    with (project / "settings.py").open("a") as settings:
+        settings.write(f"\nDATABASES = {{'default': {database!r}}}\n")
+    races = ["shop/tests/test_race.py", "shop/tests/test_processes.py"]
+    code, said = run_pytest(project, "--ds=settings", *races)
+    assert code == 0, said
+    assert "2 passed" in said
+
+    views = project / "shop/views.py"
+    views.write_text(without_decorator(views.read_text()))
+    code, said = run_pytest(project, "--ds=settings", *races)
+    assert code == 1
+    assert "2 failed" in said, said
 
 
 def test_they_pass_with_manage_py_test_as_well(project: Path) -> None:
