@@ -17,6 +17,9 @@ TTL = 10.0
 #: In the place of the URL of a lock service, and ``BACKEND`` of ``DISTLOCK``.
 IN_THE_DATABASE = "database"
 
+#: Readers beside a writer; no fsync for each order; writers queue instead of failing.
+SQLITE_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA busy_timeout=30000")
+
 NO_FOR_UPDATE = (
     "SQLite has no SELECT … FOR UPDATE: its one writer locks the whole file. "
     "Take a PostgreSQL or MariaDB database, or another guard."
@@ -49,7 +52,7 @@ class Configuration:
     pause: float = 0.01
     #: Units of each product when the sale opened. The page needs it to say how many there ever were.
     stock: int = 100
-    #: How many products there are, at most as many as `demo_shop.ledger.CATALOGUE` has names.
+    #: How many products there are, at most as many as `demo_shop.orders.CATALOGUE` has names.
     products: int = 1
     #: The Redis of ``/kill``, whose stock is not in the database. Without one there is no ``/kill``.
     goods: str = ""

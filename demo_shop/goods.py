@@ -8,11 +8,13 @@ import time
 import uuid
 from dataclasses import asdict
 from datetime import UTC, datetime
-
-from redis import Redis
+from typing import TYPE_CHECKING
 
 from demo_shop.configuration import Configuration
-from demo_shop.ledger import PRODUCT_ID, Ledger, Order
+from demo_shop.orders import PRODUCT_ID, Ledger, Order
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 #: The article's key, and where we note what was sold: the articles count answers.
 GOODS, ORDERS = "goods", "goods:orders"
@@ -21,6 +23,9 @@ SOLD_OUT, CONGRATULATIONS = "sold out", "congratulations"
 
 @functools.cache
 def connect(url: str) -> Redis:
+    # It takes a while to load, and only a shop with /kill needs it.
+    from redis import Redis
+
     return Redis.from_url(url)
 
 

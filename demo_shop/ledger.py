@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,53 +12,17 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from demo_shop.configuration import SQLITE_PRAGMAS
+from demo_shop.orders import CATALOGUE, PRODUCT_ID, Ledger, Order
 from demo_shop.slow_commit import slow_down
 from demo_shop.tables import Answer, Base, LockRow, Product, Purchase
 
-PRODUCT_ID = 1
-#: The first is the article's; a cart needs more than one.
-CATALOGUE = {
-    "ECS:1C2048M": "A small cloud server: 1 CPU, 2 GB of memory",
-    "ECS:2C4096M": "A medium one: 2 CPUs, 4 GB of memory",
-    "ECS:4C8192M": "A large one: 4 CPUs, 8 GB of memory",
-    "ECS:8C16384M": "A huge one: 8 CPUs, 16 GB of memory",
-}
 DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
     # One dialect for both, as in Django.
     "mariadb": "mysql+pymysql",
 }
-#: Readers beside a writer; no fsync for each order; writers queue instead of failing.
-SQLITE_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA busy_timeout=30000")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One product of one order: a cart has a line for each."""
-
-    number: str
-    product: int
-    quantity: int
-    instance: str
-    stock_seen: int
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """What is left of each product, and every line of every order, oldest first."""
-
-    left: Mapping[int, int]
-    orders: tuple[Order, ...]
-
-    @property
-    def stock(self) -> int:
-        return sum(self.left.values())
-
-    @property
-    def sold(self) -> int:
-        return sum(order.quantity for order in self.orders)
 
 
 def database_url(text: str) -> URL:

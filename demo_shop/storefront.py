@@ -9,7 +9,7 @@ from typing import Protocol
 from demo_shop.choices import choices, chosen
 from demo_shop.configuration import Configuration
 from demo_shop.guards import GUARDS
-from demo_shop.ledger import CATALOGUE
+from demo_shop.orders import CATALOGUE
 from demo_shop.sale import Receipt
 
 RECENT = 8

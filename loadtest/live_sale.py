@@ -10,7 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from demo_shop.choices import Choice, choices
-from demo_shop.ledger import PRODUCT_ID, Ledger, read_ledger
+from demo_shop.ledger import read_ledger
+from demo_shop.orders import PRODUCT_ID, Ledger
 from loadtest.run import is_refusal
 from loadtest.stack import Stack
 from loadtest.verdict import SOLD, SOLD_OUT

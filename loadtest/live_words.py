@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from demo_shop.ledger import CATALOGUE, PRODUCT_ID, Ledger
+from demo_shop.orders import CATALOGUE, PRODUCT_ID, Ledger
 from loadtest.live_sale import BUYERS, LiveSale, Sale, Tally, count
 
 #: Orders in the page's table.

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from demo_shop.configuration import Configuration
 from demo_shop.guards import DISTRIBUTED
-from demo_shop.ledger import Ledger
+from demo_shop.orders import Ledger
 from loadtest.crowd import Crowd
 from loadtest.databases import open_database
 from loadtest.lock_services import open_lock_service

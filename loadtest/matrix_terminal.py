@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from demo_shop.ledger import Ledger
+from demo_shop.orders import Ledger
 from loadtest.crowd import Crowd
 from loadtest.matrix import Matrix, Row, conclusions
 from loadtest.run import Run

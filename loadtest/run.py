@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from demo_shop.configuration import Configuration
-from demo_shop.ledger import Ledger
+from demo_shop.orders import Ledger
 from loadtest.child import Child, StackError
 from loadtest.crowd import Crowd
 from loadtest.moments import Moment, early_releases, read_moments

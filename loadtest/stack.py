@@ -15,7 +15,8 @@ from typing import Self
 
 from demo_shop import goods
 from demo_shop.configuration import VAR, Configuration
-from demo_shop.ledger import Ledger, open_sale, read_ledger
+from demo_shop.ledger import open_sale, read_ledger
+from demo_shop.orders import Ledger
 from loadtest import nginx
 from loadtest.child import Child
 from loadtest.databases import open_database

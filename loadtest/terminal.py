@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from demo_shop.configuration import IN_THE_DATABASE, Configuration
-from demo_shop.ledger import Ledger
+from demo_shop.orders import Ledger
 from loadtest import timeline_words, words
 from loadtest.crowd import Crowd
 from loadtest.databases import DATABASES, kind_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from demo_shop.configuration import Configuration
-from demo_shop.ledger import SQLITE_PRAGMAS
+from demo_shop.configuration import SQLITE_PRAGMAS, Configuration
 
 SHOP = Configuration.from_environment()
 DISTLOCK = SHOP.distlock()

@@ -16,7 +16,7 @@ from demo_shop.django_shop.models import Product, Purchase
 from demo_shop.django_shop.once import key_name, once, refuse
 from demo_shop.django_shop.selling import WAYS
 from demo_shop.guards import GUARDS, guarded
-from demo_shop.ledger import PRODUCT_ID
+from demo_shop.orders import PRODUCT_ID
 from demo_shop.sale import Line, no_such_product, read_cart
 from django_distlock import distributed_lock
 

@@ -14,7 +14,7 @@ from demo_shop.flask_shop.database import SHOP, db
 from demo_shop.flask_shop.once import key_name, once, refuse
 from demo_shop.flask_shop.selling import WAYS
 from demo_shop.guards import GUARDS, guarded
-from demo_shop.ledger import PRODUCT_ID
+from demo_shop.orders import PRODUCT_ID
 from demo_shop.sale import Line, no_such_product, read_cart
 from demo_shop.tables import Product, Purchase
 from flask_distlock import distributed_lock

@@ -83,3 +83,12 @@ def test_the_shop_sets_what_the_readme_sets_and_nothing_else(framework: str, tmp
 def test_the_lifetime_of_a_lock_is_that_of_the_readme() -> None:
     alias = settings.read({"default": {"LOCATION": "redis://localhost"}})["default"]
     assert (alias.ttl, Configuration().lock_ttl) == (TTL, TTL)
+
+
+def test_the_django_shop_loads_nothing_of_the_flask_shop() -> None:
+    """An instance is started hundreds of times in a test run: each library takes a quarter of a second."""
+    script = (
+        "import sys, demo_shop.django_shop.wsgi; print({'flask', 'sqlalchemy', 'redis'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stdout + done.stderr

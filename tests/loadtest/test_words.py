@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from demo_shop.guards import GUARDS
-from demo_shop.ledger import Ledger, Order
+from demo_shop.orders import Ledger, Order
 from loadtest import words
 from loadtest.run import Run
 from loadtest.scenario import FRAMEWORKS, STORY, story
