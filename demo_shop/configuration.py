@@ -17,9 +17,6 @@ TTL = 10.0
 #: In the place of the URL of a lock service, and ``BACKEND`` of ``DISTLOCK``.
 IN_THE_DATABASE = "database"
 
-#: Readers beside a writer; no fsync for each order; writers queue instead of failing.
-SQLITE_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA busy_timeout=30000")
-
 NO_FOR_UPDATE = (
     "SQLite has no SELECT … FOR UPDATE: its one writer locks the whole file. "
     "Take a PostgreSQL or MariaDB database, or another guard."

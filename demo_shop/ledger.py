@@ -12,8 +12,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from demo_shop.configuration import SQLITE_PRAGMAS
 from demo_shop.orders import CATALOGUE, PRODUCT_ID, Ledger, Order
+from demo_shop.pragmas import SQLITE_PRAGMAS
 from demo_shop.slow_commit import slow_down
 from demo_shop.tables import Answer, Base, LockRow, Product, Purchase
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from demo_shop.configuration import SQLITE_PRAGMAS, Configuration
+from demo_shop.configuration import Configuration
+from demo_shop.pragmas import SQLITE_PRAGMAS
 
 SHOP = Configuration.from_environment()
 DISTLOCK = SHOP.distlock()
