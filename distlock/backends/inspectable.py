@@ -33,6 +33,17 @@ class Row:
     waits_at: str = ""
     waiting_since: float = 0.0
 
+    def parts(self) -> list[str | float]:
+        """What `Row` takes to make it again: for a backend that has to write it down."""
+        return [
+            self.key,
+            self.held_at,
+            self.held_since,
+            self.waiting,
+            self.waits_at,
+            self.waiting_since,
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:

@@ -29,6 +29,9 @@ def inspectable(contender: Contender) -> Inspectable:
 
 
 class InspectionConformance(ProtocolFixtures):
+    #: What a lease of `LONG` seconds may be shown to have left, at most.
+    longest = LONG
+
     @pytest.fixture
     def look(self, contender: Callable[[], Contender]) -> Inspectable:
         """The backend of an onlooker: a client that holds nothing and waits for nothing."""
@@ -45,7 +48,7 @@ class InspectionConformance(ProtocolFixtures):
         assert sight.holder.process == inspectable(one).process
         assert sight.number == held.number
         leased = one.backend.capabilities.lease
-        assert 0 < sight.remaining <= LONG if leased else sight.remaining == math.inf
+        assert 0 < sight.remaining <= self.longest if leased else sight.remaining == math.inf
 
     def test_the_queue_is_shown_in_its_order(
         self, one: Contender, contender: Callable[[], Contender], look: Inspectable, key: str

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.weak_sink import WeakSink
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.janitor import Janitor
 from distlock.backends.zookeeper.line import Line
-from distlock.backends.zookeeper.nodes import FOLDER, SPAN_BITS
+from distlock.backends.zookeeper.nodes import FOLDER, SPAN_BITS, process_of
 from distlock.backends.zookeeper.session import Session
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
@@ -39,7 +41,7 @@ class ZooKeeperBackend:
     *ack_window* is what a hand-over is worth until it is acknowledged. Times are in seconds.
     """
 
-    capabilities = Capabilities(several_processes=True, lease=True, fence=True)
+    capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
 
     def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
@@ -51,6 +53,9 @@ class ZooKeeperBackend:
         #: Until the next session: what we had ended with the last, or is about to.
         self._closed = False
         self._mutex = threading.Lock()
+        #: The line whose session has what we say of ourselves.
+        self._speaking: Line | None = None
+        self._begin()
 
     def __repr__(self) -> str:
         return f"<ZooKeeperBackend {self._address.shown}>"
@@ -59,12 +64,11 @@ class ZooKeeperBackend:
         # Held here: nobody else may hold it.
         self._sink = sink
         self._ears = WeakSink(sink)
-        self._begin()
 
     def close(self) -> None:
         with self._mutex:
             lines = list(self._lines.values())
-            self._lines.clear()
+            self._begin()
             self._closed = True
         for _, janitor in lines:
             janitor.close()
@@ -72,6 +76,7 @@ class ZooKeeperBackend:
     def after_fork(self) -> None:
         for line, _ in self._lines.values():
             line.session.wire.forget()
+        self._mutex = threading.Lock()
         self._begin()
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
@@ -116,13 +121,48 @@ class ZooKeeperBackend:
         )
 
     def locked(self, key: str) -> bool:
-        ttl = next(iter(self._lines), _ANY_TTL)
-        return self._line(ttl).locked(key, self._deadline())
+        return self._any_line().locked(key, self._deadline())
+
+    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+        """See `distlock.backends.inspectable.Inspectable`.
+
+        The first node counts as the holder, also while it has not taken the lock yet. What is left of a lease
+        is not known, only the whole: the hold ends at the latest so many seconds after its process.
+        """
+        line = self._any_line()
+        standing = line.looking.standing(key, self._deadline(deadline))
+        if standing is None:
+            return Sight()
+        processes = [process_of(name) for name in standing.names[: MOST_SHOWN + 1]]
+        holder, *queue = line.announcements.of(processes, key, self._deadline(deadline))
+        return Sight(holder, standing.number, standing.lifetime, queue, len(standing.names) - 1)
+
+    def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
+        return self._any_line().looking.break_first(key, number, self._deadline(deadline))
+
+    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+        """See `distlock.backends.inspectable.Inspectable`.
+
+        It ends with the session, too. Of a process with very many keys not all are shown: see
+        `distlock.backends.zookeeper.announcements`.
+        """
+        line = self._speaking
+        if line is None or line.session.dead:
+            line = self._speaking = self._any_line()
+        return line.announcements.say(self.process, (host, pid), rows, gone, life, self._deadline())
+
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+        return self._any_line().announcements.all(before, lambda: self._deadline(deadline))
 
     def _begin(self) -> None:
-        """Start from nothing: no sessions, no threads."""
-        self._mutex = threading.Lock()
+        """Start from nothing: a new contender, without sessions and threads."""
         self._lines.clear()
+        self.process = secrets.token_hex(8)
+        self._speaking = None
+
+    def _any_line(self) -> Line:
+        """For what does not depend on a session."""
+        return self._line(next(iter(self._lines), _ANY_TTL))
 
     def _renewed_by(self) -> Deadline:
         """A session that hangs must not cost the holds of another, which have to be renewed meanwhile."""
@@ -150,7 +190,7 @@ class ZooKeeperBackend:
                         "for each: use fewer."
                     )
                 session = Session(self._address, ttl, self._io_timeout, self._ears.doubt)
-                line = Line(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, self._ears.hint)
+                line = Line(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, self._ears)
                 found = self._lines[ttl] = (line, Janitor(line))
                 self._closed = False
             return found[0]

@@ -71,11 +71,14 @@ class Janitor:
         if session.connected:
             line.strays.sweep(Deadline(session.io_timeout))
             line.tidy()
+            line.announcements.lapse()
 
 
 def _end(line: Line) -> None:
     """Leave nothing behind."""
     for node in list(line.nodes.values()):
+        # It is not lost, but given up.
+        line.nodes.pop(node.ask.token, None)
         line.session.send(Delete(node.path, -1))
         line.parents.put(node.parent)
     for path in line.parents.clear():

@@ -12,12 +12,13 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Create2, Delete, Exists
+from kazoo.protocol.serialization import Delete, Exists
 
 from distlock import clock
 from distlock.backends.base import Ask
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import Broken, unavailable
+from distlock.backends.zookeeper.folders import make_nodes
 from distlock.backends.zookeeper.nodes import Node, check_sequence, contender_prefix, lock_path
 from distlock.backends.zookeeper.parents import Parents
 from distlock.backends.zookeeper.session import Session
@@ -63,7 +64,7 @@ class Joining:
             # Removed since we used it last, by the server or by another process.
             there = False
             if made and isinstance(made[0], NoNodeError):
-                self._make_base(deadline)
+                make_nodes(self._session, self._base, deadline)
         if owner is None or owner != self._session.id:
             # One session ended and the next began meanwhile. Which of them it belongs to, the server knows.
             self._strays.add(ask.token, ask.key, new=True)
@@ -92,20 +93,6 @@ class Joining:
         parent, _, name = path.rpartition("/")
         check_sequence(name)
         return Node(ask, parent, name, owner, czxid, began)
-
-    def _make_base(self, deadline: Deadline) -> None:
-        """Make the nodes from the root down to the folder of the locks, those that are missing."""
-        steps = self._base.strip("/").split("/")
-        paths = ["/" + "/".join(steps[: number + 1]) for number in range(len(steps))]
-        # Those that are there are not touched: we may have no right to make their like.
-        for path, stat in zip(
-            paths, self._session.ask([Exists(path, None) for path in paths], deadline), strict=True
-        ):
-            if stat is None:
-                (answer,) = self._session.ask([Create2(path, b"", self._session.wire.acl, 0)], deadline)
-                stat = answer
-            if isinstance(stat, KazooException) and not isinstance(stat, NodeExistsError):
-                raise unavailable(self._session.address, stat)
 
 
 def _refusal(answer: Any) -> KazooException | None:

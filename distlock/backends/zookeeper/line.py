@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.protocol.serialization import Delete, Exists, GetChildren, SetData
+from kazoo.protocol.serialization import Delete, GetChildren, GetChildren2, SetData
 
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.base import Ask, Busy, Held, Queued, Sink
+from distlock.backends.zookeeper.announcements import Announcements
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.head import foreign, look_at, send_away
 from distlock.backends.zookeeper.joining import Joining
-from distlock.backends.zookeeper.nodes import POLL, Node, contender_prefix, in_line, lock_path
+from distlock.backends.zookeeper.looking import Looking
+from distlock.backends.zookeeper.nodes import POLL, Node, in_line, lock_path
 from distlock.backends.zookeeper.parents import Parents
 from distlock.backends.zookeeper.session import Session
 from distlock.backends.zookeeper.strays import Strays
@@ -29,9 +31,9 @@ from distlock.backends.zookeeper.watcher import Watcher
 
 
 class Line:
-    """Threads share it. *hint* is called when it is worth asking for a key again."""
+    """Threads share it. *sink* is told when it is worth asking for a key again, and of lost holds."""
 
-    def __init__(self, session: Session, base: str, ack_window: float, hint: Callable[[str], None]) -> None:
+    def __init__(self, session: Session, base: str, ack_window: float, sink: Sink) -> None:
         self.session = session
         self.strays = Strays(session, base)
         self.parents = Parents()
@@ -41,8 +43,10 @@ class Line:
         self._mutex = threading.Lock()
         self._base = base
         self._ack_window = ack_window
-        self._hint = hint
+        self._sink = sink
         self._joining = Joining(session, base, self.strays, self.parents)
+        self.looking = Looking(session, base)
+        self.announcements = Announcements(session, base)
 
     # -- what the engine asks for ----------------------------------------------------------------
 
@@ -68,7 +72,7 @@ class Line:
             return False
         if node.held:
             return True
-        names = self._names(node.parent, deadline)
+        names = self.looking.names(node.parent, deadline)
         if names[:1] == [node.name] and self._take(node, deadline):
             node.held = True
             return True
@@ -82,15 +86,15 @@ class Line:
             if (node := self.current(ask.token)) is not None:
                 looks.append((number, node))
             elif ask.token not in self.nodes:
-                answers[number] = self._is_first(ask, deadline)
+                answers[number] = self.looking.is_first(ask, deadline)
         if not looks:
             return answers
         requests = [self.session.wire.barrier(self._base)]
-        requests += [Exists(node.path, None) for _, node in looks]
-        for (number, node), stat in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
-            if isinstance(stat, KazooException):
-                raise unavailable(self.session.address, stat)
-            if stat is None or stat.czxid != node.czxid:
+        # They have no children and never will: the watch tells at once when somebody breaks the lock, and is
+        # left behind nowhere.
+        requests += [GetChildren2(node.path, Watcher(self.broken, node.ask.token)) for _, node in looks]
+        for (number, node), answer in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
+            if isinstance(answer, NoNodeError) or self._checked(answer)[1].czxid != node.czxid:
                 self._drop(node)
             else:
                 answers[number] = self._keep(node, began)
@@ -101,7 +105,7 @@ class Line:
         return node is not None and self._leave(node, deadline) and node.held
 
     def locked(self, key: str, deadline: Deadline) -> bool:
-        return bool(self._names(lock_path(self._base, key), deadline))
+        return bool(self.looking.names(lock_path(self._base, key), deadline))
 
     # -- for the janitor -------------------------------------------------------------------------
 
@@ -129,7 +133,14 @@ class Line:
         node = self._waiting.get(key)
         if node is not None and node.watched == (self.session.connections, path):
             node.called = True
-        self._hint(key)
+        self._sink.hint(key)
+
+    def broken(self, token: str, path: str) -> None:
+        """A node of ours is gone. If it was not we who deleted it, it is lost."""
+        node = self.nodes.get(token)
+        if node is not None and node.path == path:
+            self._drop(node)
+            self._sink.lost(node.ask.key, token)
 
     # -- how it is done --------------------------------------------------------------------------
 
@@ -151,7 +162,7 @@ class Line:
             # Most likely we are first; certainly, where only one was before us.
             names, taken = self._take(node, deadline, look=not node.second), True
         else:
-            names = self._names(node.parent, deadline, fresh=node.held)
+            names = self.looking.names(node.parent, deadline, fresh=node.held)
         if node.name not in names or not self._keep(node, began):
             self._drop(node)
             return None
@@ -202,20 +213,12 @@ class Line:
             self._leave(node, deadline)
             raise found
 
-    def _names(self, parent: str, deadline: Deadline, fresh: bool = False) -> list[str]:
-        """The nodes in line, the first one first."""
-        requests = [GetChildren(parent, None)]
-        if fresh:
-            requests.insert(0, self.session.wire.barrier(self._base))
-        listed = self.session.ask(requests, deadline)[-1]
-        return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
-
     def _take(self, node: Node, deadline: Deadline, look: bool = False) -> list[str]:
         """Acknowledge, and read the line if we are to *look*. Nobody, if we were sent away.
 
         If we turn out not to be first we have acknowledged too early. That costs nothing.
         """
-        requests = [SetData(node.path, b"held", -1)]
+        requests = [SetData(node.path, self.session.wire.lifetime, -1)]
         if look:
             requests.insert(0, GetChildren(node.parent, None))
         *seen, answer = self.session.ask(requests, deadline)
@@ -265,16 +268,6 @@ class Line:
                 return False
             node.seen = began
             return True
-
-    def _is_first(self, ask: Ask, deadline: Deadline) -> bool:
-        """Whether another client has the lock with this token. Its session is what keeps it alive."""
-        parent = lock_path(self._base, ask.key)
-        names = self._names(parent, deadline, fresh=True)
-        if not names or not names[0].startswith(contender_prefix(ask.token)):
-            return False
-        (stat,) = self.session.ask([Exists(f"{parent}/{names[0]}", None)], deadline)
-        # What our own session has and we don't know was given up, and is about to be deleted.
-        return self._checked(stat) is not None and stat.ephemeralOwner != self.session.id
 
     def _drop(self, node: Node) -> None:
         self._unqueue(node)

@@ -26,8 +26,8 @@ _LAST_NUMBER = 2**63 - 1
 _LAST_SEQUENCE = 2**31 - 2**10
 
 _CONTENDER = re.compile(r".*lock-(\d{10})", re.DOTALL)
-#: Curator writes its random part with dashes.
-_OURS = re.compile(r"_c_[0-9a-f]{32}-lock-\d{10}")
+#: A token, which begins with the process where the engine made it. Curator writes its own with dashes.
+_OURS = re.compile(r"_c_([0-9a-f]{16})?[0-9a-f]{32}-lock-\d{10}")
 
 #: The net under a lost hint, seconds. Watches are reliable, but one before us may hang.
 POLL = 1.0
@@ -53,6 +53,12 @@ def sequence_of(name: str) -> int:
 def is_ours(name: str) -> bool:
     """Whether this backend made it, here or elsewhere; else Curator."""
     return _OURS.fullmatch(name) is not None
+
+
+def process_of(name: str) -> str:
+    """Which process the contender *name* is of; "" if it does not say. Another program's keeps its name."""
+    match = _OURS.fullmatch(name)
+    return match[1] or "" if match else name
 
 
 def in_line(names: Iterable[str]) -> list[str]:

@@ -172,6 +172,11 @@ class Wire(KazooClient):  # type: ignore[misc]
         return granted
 
     @property
+    def lifetime(self) -> bytes:
+        """What contenders write into their nodes: how many seconds they may outlive their process."""
+        return b"%g" % self.session_timeout
+
+    @property
     def session_id(self) -> int | None:
         """Also while the connection is away; None when the session has ended."""
         found: int | None = self._session_id
@@ -189,7 +194,7 @@ class Wire(KazooClient):  # type: ignore[misc]
 
     def contender(self, parent: str, prefix: str) -> Transaction:
         """An ephemeral node with a number; the answer is its path, and the state of *parent* with it."""
-        node = Create(f"{parent}/{prefix}", b"", self.acl, _EPHEMERAL_SEQUENTIAL)
+        node = Create(f"{parent}/{prefix}", self.lifetime, self.acl, _EPHEMERAL_SEQUENTIAL)
         # A transaction cannot read. But writing nothing into the parent answers with its state.
         return Transaction([node, SetData(parent, b"", -1)])
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from distlock.testing import conformance
+from distlock.testing.protocol import LONG
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
 
@@ -16,6 +17,11 @@ class TestProtocol(
     conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
 ):
     pass
+
+
+class TestInspection(conformance.InspectionConformance):
+    #: Of a lease the whole is known, and that is its session's.
+    longest = 1.3 * LONG
 
 
 class TestClose(conformance.CloseConformance):

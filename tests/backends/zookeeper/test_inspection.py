@@ -1,0 +1,154 @@
+"""What an ensemble shows of its locks, and breaking one there."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from distlock.backends.inspectable import MOST_SHOWN, Row, Seen
+from distlock.backends.zookeeper import announcements
+from distlock.backends.zookeeper.nodes import FOLDER, lock_path
+from tests.backends.zookeeper.contender import LONG, MakeContender, ask, some_key
+from tests.redis_server import eventually
+from tests.zookeeper_server import CHROOT, ZooKeeperServer
+
+PROCESSES = f"{CHROOT}/{FOLDER}/%processes"
+
+
+def said(server: ZooKeeperServer, process: str) -> list[str]:
+    """The nodes in which *process* speaks."""
+    if server.admin.exists(PROCESSES) is None:
+        return []
+    return [name for name in server.admin.get_children(PROCESSES) if name.startswith(process)]
+
+
+def test_the_broken_process_is_told_at_once_once_it_has_renewed(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(zookeeper_server.url), contender(zookeeper_server.url)
+    mine = ask(key)
+    held = one.hold(mine)
+    watches = zookeeper_server.watches()
+    assert one.renew([mine]) == [True]
+    assert one.renew([mine]) == [True]
+    assert zookeeper_server.watches() == watches + 1
+    assert two.break_hold(key, held.number)
+    eventually(lambda: one.sink.losses == [(key, mine.token)], "it is told")
+    assert zookeeper_server.watches() == watches
+    assert not one.release(mine)
+
+
+def test_who_releases_is_not_told_of_a_loss(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine, barrier = contender(zookeeper_server.url), ask(), ask()
+    one.hold(mine)
+    assert one.renew([mine]) == [True]
+    watches = zookeeper_server.watches()
+    assert one.release(mine)
+    eventually(lambda: zookeeper_server.watches() == watches - 1, "the watch has told of the release")
+    # What kazoo's thread is told comes in order: this loss comes after the other would have come.
+    held = one.hold(barrier)
+    one.renew([barrier])
+    assert contender(zookeeper_server.url).break_hold(barrier.key, held.number)
+    eventually(lambda: bool(one.sink.losses), "the loss of another lock is told")
+    assert one.sink.losses == [(barrier.key, barrier.token)]
+
+
+def test_a_java_program_in_the_line_is_shown_by_its_node_and_can_be_broken(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(zookeeper_server.url)
+    parent = lock_path(f"{CHROOT}/{FOLDER}", key)
+    zookeeper_server.admin.ensure_path(parent)
+    path = zookeeper_server.admin.create(
+        f"{parent}/_c_{uuid.uuid4()}-lock-", b"10.0.0.3", ephemeral=True, sequence=True
+    )
+    one.queue(ask(key))
+    sight = one.inspect(key)
+    assert sight.holder == Seen(path.rpartition("/")[2])
+    # The token does not begin with its process here, so nothing of it is shown.
+    assert (sight.queue, sight.remaining) == ([Seen("")], float("inf"))
+    assert one.break_hold(key, sight.number)
+    assert zookeeper_server.admin.exists(path) is None
+
+
+def test_of_a_long_line_the_beginning_is_shown(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(zookeeper_server.url)
+    parent = lock_path(f"{CHROOT}/{FOLDER}", key)
+    zookeeper_server.admin.ensure_path(parent)
+    for _ in range(MOST_SHOWN + 5):
+        token = one.process + uuid.uuid4().hex
+        zookeeper_server.admin.create(f"{parent}/_c_{token}-lock-", ephemeral=True, sequence=True)
+    sight = one.inspect(key)
+    assert sight.holder == Seen(one.process)
+    assert (len(sight.queue), sight.waiting) == (MOST_SHOWN, MOST_SHOWN + 4)
+    zookeeper_server.admin.delete(parent, recursive=True)
+
+
+def test_what_is_not_said_again_is_forgotten_although_the_session_lives(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, key = contender(zookeeper_server.url), some_key()
+    one.hold(ask(ttl=1.0))
+    assert not one.announce("web1", 1, [Row(key, "", 1e9)], [], 0.1)
+    eventually(lambda: not said(zookeeper_server, one.process), "it is forgotten")
+    assert not one.announce("web1", 1, [], [], LONG), "all of it has to be said again"
+
+
+def test_with_its_session_goes_what_a_process_has_said(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, key = contender(zookeeper_server.url), some_key()
+    one.hold(ask(key))
+    row = Row(key, "", 1e9)
+    assert not one.announce("web1", 1, [row], [], LONG)
+    assert one.announce("web1", 1, [row], [], LONG)
+    one.expire(f"127.0.0.1:{zookeeper_server.port}")
+    eventually(lambda: not said(zookeeper_server, one.process), "it went with the session")
+    assert not one.announce("web1", 1, [row], [], LONG)
+    assert list(one.announced(key)) == [Seen(one.process, "web1", 1, row)]
+
+
+def test_a_process_with_very_many_keys_says_some_of_them_and_takes_little_room(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcements, "_MOST_ROWS", 3)
+    one, key = contender(zookeeper_server.url), "test:many"
+    rows = [Row(f"{key}_{number}", "", 1e9) for number in range(400)]
+    one.announce("web1", 1, rows, [], LONG)
+    assert len(list(one.announced(key))) == 3 * 32
+    assert len(said(zookeeper_server, one.process)) == 33
+    # The others are told when there is room.
+    one.announce("web1", 1, [], [row.key for row in rows[:390]], LONG)
+    assert {seen.row.key for seen in one.announced(key) if seen.row} == {row.key for row in rows[390:]}
+
+
+def test_a_lock_cannot_be_called_as_the_folder_is(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one = contender(zookeeper_server.url)
+    one.announce("web1", 1, [Row("x", "", 1e9)], [], LONG)
+    one.hold(ask("%processes"))
+    assert len(said(zookeeper_server, one.process)) == 2
+    assert len(zookeeper_server.children("%processes")) == 1
+
+
+def test_a_pair_of_calls_asks_as_often_as_ever(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, key = contender(zookeeper_server.url), some_key()
+    one.hold(first := ask(key))
+    one.release(first)
+    session, sent = one.line().session, list[Any]()
+    submit = session.wire.submit
+    monkeypatch.setattr(session.wire, "submit", lambda request: sent.append(request) or submit(request))
+    for number in range(3):
+        one.hold(mine := ask(key))
+        one.release(mine)
+        names = [type(request).__name__ for request in sent if getattr(request, "path", "") != "/"]
+        assert names == ["Transaction", "Delete"] * (number + 1)
