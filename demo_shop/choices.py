@@ -48,7 +48,8 @@ WITH_FENCE = Choice(
     '@distributed_lock("product_<id>", fence=True)',
     DISTRIBUTED,
     "The distributed lock, and a row of the database besides, which keeps out a holder that stood still and "
-    "was overtaken. Nobody stood still in this sale, so it made no difference.",
+    "was overtaken. Nobody stood still in this sale, so it made no difference: "
+    "scripts/demo --story transactions shows one where it does.",
     fence=True,
 )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import time
+import webbrowser
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -19,7 +21,7 @@ INVITATION = """
 {instances}, behind nginx
 
   The shop:    {url}/
-               Open it, choose what keeps buyers apart, and send 50 of them.
+               Choose what keeps buyers apart, and send 50 of them.
   More buyers: .venv/bin/locust -f loadtest/locustfile.py \\
                  --host {url} --web-host 127.0.0.1 \\
                  --users {users} --spawn-rate {users} --purchases {purchases}{visit}
@@ -48,7 +50,9 @@ def invitation(scenario: Scenario, visit: Visit, instances: Sequence[str], url: 
 
 def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: Crowd) -> NoReturn:
     """Tell where the shop is, then tell each change of its stock, until Ctrl-C."""
-    print(invitation(scenario, visit, stack.names, stack.url, crowd))
+    print(invitation(scenario, visit, stack.names, stack.url, crowd), flush=True)
+    if has_desktop():
+        webbrowser.open(f"{stack.url}/")
     initial, told = stack.shop.stock * visit.products, (-1, -1)
     while True:
         ledger = stack.ledger()
@@ -59,6 +63,12 @@ def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: Crowd) -> N
             told = seen
         if asked_to_restock(0.5):
             stack.restock()
+
+
+def has_desktop() -> bool:
+    """Whether a person is there to see a browser. Without a desktop one could take the terminal."""
+    desktop = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    return bool(desktop) and sys.stdout.isatty()
 
 
 def asked_to_restock(patience: float) -> bool:

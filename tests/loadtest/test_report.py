@@ -12,13 +12,15 @@ import pytest
 from demo_shop.guards import GUARDS
 from demo_shop.ledger import Ledger, Order
 from loadtest import plots, report_words, timeline_rows
+from loadtest.matrix import plan
 from loadtest.moments import Moment
-from loadtest.report import open_file, write_report
+from loadtest.report import open_file, write_matrix, write_report
 from loadtest.run import Run
 from loadtest.scenario import story
 from loadtest.timeline import timeline
 from loadtest.transactions import scenarios
 from loadtest.verdict import Conclusion, Shelf, judge
+from loadtest.visit import VISITS
 from tests.demo_shop.accessibility import grave_faults
 from tests.demo_shop.browser import Page, open_browser
 from tests.loadtest.test_verdict import EXACT, OVERSOLD
@@ -103,6 +105,25 @@ def test_nothing_is_cut_off_and_nothing_bars_a_reader(page: Page, width: int) ->
     # Both instances of the timeline.
     assert page.text(".timeline thead").split() == ["Time", "django-1", "django-2"]
     assert grave_faults(page) == []
+
+
+def test_the_matrix_fits_a_phone_and_nothing_bars_a_reader(runs: list[Run], tmp_path: Path) -> None:
+    matrix = plan([VISITS["buy"]], ["postgresql"], ["mixed"], ["redis", "zookeeper", "database"])
+    (row,) = matrix.rows
+    matrix.controls[row] = runs[1]
+    matrix.cells.update({(row, backend): runs[2] for backend in matrix.backends})
+    file = tmp_path / "matrix.html"
+    write_matrix(matrix, file)
+    with open_browser() as browser:
+        browser.resize(390)
+        browser.open(file.as_uri())
+        cells = "[...document.querySelectorAll('td')]"
+        edges = browser.evaluate(f"{cells}.map(one => one.getBoundingClientRect().right)")
+        assert len(edges) == 5
+        assert max(edges) <= 390
+        labels = browser.evaluate(f"{cells}.map(one => getComputedStyle(one, '::before').content)")
+        assert "Lock in zookeeper" in " ".join(labels)
+        assert grave_faults(browser) == []
 
 
 def test_it_begins_with_the_servers_and_says_what_is_right_in_one_mark(page: Page, runs: list[Run]) -> None:

@@ -57,6 +57,25 @@ def test_an_opened_shop_is_closed_however_the_command_ends(end: signal.Signals) 
     assert not list(VAR.glob(f"run-{opened.pid}-*"))
 
 
+def test_a_person_at_a_desktop_finds_the_page_open(tmp_path: Path) -> None:
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" >>"{opened}"\n')
+    browser.chmod(0o755)
+    terminal, side = os.openpty()
+    command = [sys.executable, "-m", "loadtest", "up", "one-process", "--framework", "flask"]
+    desktop = {**os.environ, "DISPLAY": ":0", "BROWSER": str(browser)}
+    with subprocess.Popen(command, cwd=ROOT, env=desktop, stdin=side, stdout=side, stderr=side) as shop:
+        os.close(side)
+        said = ""
+        while "sold 0 of 20" not in said:
+            said += os.read(terminal, 1000).decode()
+        shop.send_signal(signal.SIGINT)
+        shop.wait(30)
+    os.close(terminal)
+    (url,) = opened.read_text().split()
+    assert f"The shop:    {url}" in said
+
+
 @pytest.mark.parametrize(
     ("asked", "opened"),
     [
