@@ -23,8 +23,9 @@ LAST_WORDS = 5.0
 def in_processes(action: Action, times: int, processes: int, within: float) -> tuple[list[Call], float]:
     """`in_threads`, with the threads in *processes* forked processes. Raises what they raise."""
     context = multiprocessing.get_context("fork")
-    start = context.Barrier(times)
-    deadline = clock.now() + within + LAST_WORDS
+    # Each process has a thread that waits for the others.
+    start = context.Barrier(times + processes)
+    deadline = clock.now() + 2 * within + LAST_WORDS
     in_django.before_fork()
     children = []
     try:
@@ -53,7 +54,7 @@ def in_processes(action: Action, times: int, processes: int, within: float) -> t
 
 def _heard(ours: Connection, deadline: float, within: float) -> tuple[list[Call], float]:
     """What one process has told."""
-    late = f"A process of the race has told nothing {within:g} seconds after its start."
+    late = f"A process of the race has told nothing {2 * within + LAST_WORDS:g} seconds after its start."
     try:
         if not ours.poll(max(0.0, deadline - clock.now())):
             raise TimeoutError(late)

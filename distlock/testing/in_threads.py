@@ -23,12 +23,23 @@ Action = Callable[[], object]
 def in_threads(
     action: Action, times: int, within: float, start: Callable[[float], object]
 ) -> tuple[list[Call], float]:
-    """Call *action* in *times* threads, each after *start* has returned. Gives the calls, and the seconds."""
+    """Call *action* in *times* threads at the same moment. Gives the calls, and the seconds that they took.
+
+    *start*: the `wait` of a barrier, for these threads and the caller's. *within*: seconds in which they have
+    to start, and then to end; raises TimeoutError.
+    """
     runs = [Run(action, start, within) for _ in range(times)]
-    deadline = clock.now() + within
     with in_django.errors_by_call():
         for one in runs:
             one.thread.start()
+        try:
+            start(within)
+        except BrokenBarrierError:
+            raise TimeoutError(
+                f"Not all calls of the race could start within {within:g} seconds: the machine is busy, or "
+                "one of its processes has died."
+            ) from None
+        deadline = clock.now() + within
         for one in runs:
             one.thread.join(max(0.0, deadline - clock.now()))
         if late := [one for one in runs if one.thread.is_alive()]:
@@ -58,10 +69,6 @@ class Run:
         try:
             self._start(self._within)
         except BrokenBarrierError:
-            self.trouble = TimeoutError(
-                f"Not all calls of the race could start within {self._within:g} seconds: the machine is "
-                "busy, or one of its processes has died."
-            )
             return
         self.began = clock.now()
         try:

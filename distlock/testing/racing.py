@@ -27,7 +27,7 @@ def race(
     *times*: how many threads call it, once each; 2 or more.
     *processes*: in how many processes the threads are. 1: in that of the test. More: in forked ones, which
     share nothing but database and lock service, as the servers of a site do.
-    *within*: seconds in which all of them have to end, more than 0.
+    *within*: seconds in which all of them have to start, and then to end; more than 0.
     *request*: for an address ``method`` ("POST" unless it says otherwise), ``headers``, and as the body
     ``data`` (a mapping is sent as a form) or ``json``. Redirections are answers like others.
 
@@ -60,4 +60,4 @@ def race(
         in_django.refuse_open_transaction()
     if processes > 1:
         return Race(*in_processes(action, times, processes, within))
-    return Race(*in_threads(action, times, within, threading.Barrier(times).wait))
+    return Race(*in_threads(action, times, within, threading.Barrier(times + 1).wait))

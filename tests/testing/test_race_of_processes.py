@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import threading
 from collections import Counter
@@ -20,43 +21,43 @@ from distlock.testing import race
 STOCK = 5
 
 
-@pytest.fixture
-def sell(tmp_path: Path) -> Callable[[], str]:
+class Shop:
     """Sells from a stock that all processes share, and writes down in which it was."""
-    stock, sold = tmp_path / "stock", tmp_path / "sold"
-    stock.write_text(str(STOCK))
-    sold.touch()
 
-    def sell() -> str:
-        left = int(stock.read_text())
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stock, self.sold = folder / "stock", folder / "sold"
+        self.stock.write_text(str(STOCK))
+        self.sold.touch()
+
+    def sell(self, meet: Callable[[], object] = lambda: None) -> str:
+        left = int(self.stock.read_text())
         if left < 1:
             return "sold out"
+        meet()
         # In one step: no other process ever reads half of it.
-        new = tmp_path / f"{os.getpid()}-{threading.get_ident()}"
+        new = self.folder / f"{os.getpid()}-{threading.get_ident()}"
         new.write_text(str(left - 1))
-        new.rename(stock)
-        with sold.open("a") as file:
+        new.rename(self.stock)
+        with self.sold.open("a") as file:
             file.write(f"{os.getpid()}\n")
         return "sold"
 
-    return sell
 
-
-def test_processes_oversell_and_a_lock_of_the_host_keeps_them_apart(
-    sell: Callable[[], str], tmp_path: Path
-) -> None:
-    ended = race(sell, times=10, processes=2)
-    assert ended.statuses["sold"] > STOCK
-    sellers = Counter((tmp_path / "sold").read_text().split())
-    assert len(sellers) == 2
+def test_all_processes_are_inside_at_once_and_a_lock_of_the_host_keeps_them_apart(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    together = multiprocessing.get_context("fork").Barrier(10)
+    assert race(lambda: shop.sell(lambda: together.wait(30)), times=10, processes=2).statuses == {"sold": 10}
+    sellers = Counter(shop.sold.read_text().split())
+    assert list(sellers.values()) == [5, 5]
     assert str(os.getpid()) not in sellers
 
-    (tmp_path / "stock").write_text(str(STOCK))
+    shop = Shop(tmp_path)
     locks = distlock.connect(f"{tmp_path.as_uri()}/locks", timeout=25)
 
     def guarded() -> str:
         with locks.lock("product_1"):
-            return sell()
+            return shop.sell()
 
     assert race(guarded, times=10, processes=2).statuses == {"sold": STOCK, "sold out": 5}
     locks.close()
@@ -99,7 +100,7 @@ def test_a_process_that_dies_and_one_that_hangs_are_told() -> None:
     with pytest.raises(RuntimeError, match="has ended before its calls had"):
         race(lambda: os._exit(3), times=2, processes=2)
     with pytest.raises(TimeoutError, match=r"1 of 1 calls .*test_race_of_processes.py:\d+"):
-        race(lambda: threading.Event().wait(60), times=2, processes=2, within=0.5)
+        race(lambda: threading.Event().wait(60), times=2, processes=2, within=1)
 
 
 def test_no_child_uses_a_pooled_connection_of_its_parent(tmp_path: Path) -> None:
