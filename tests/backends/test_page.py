@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import distlock
-from distlock.backends.base import Backend, Capabilities, LooksAhead
+from distlock.backends.base import Backend, Capabilities, LooksAhead, TakesArguments
 from distlock.backends.known import GROUP
 from distlock.testing import conformance
 
@@ -48,6 +48,12 @@ def test_its_class_declares_and_its_suite_is_made_of_the_kit() -> None:
     )
     exec(python[-1], namespace)
     assert issubclass(namespace["TestClose"], conformance.CloseConformance)
+
+
+def test_the_method_that_takes_clients_of_others_is_there() -> None:
+    assert hasattr(TakesArguments, "written")
+    assert issubclass(distlock.backends.class_of("redis"), TakesArguments)
+    assert not issubclass(distlock.backends.class_of("memory"), TakesArguments)
 
 
 def test_the_method_that_looks_ahead_is_there() -> None:

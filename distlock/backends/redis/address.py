@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import ssl
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Iterable
 from typing import NoReturn
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from distlock.backends.redis.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
 #: What the backend decides itself. In the URL they would be silently overruled.
@@ -22,36 +18,13 @@ _OURS = {
 }
 #: What a URL may say in its query.
 _PLAIN = ("db", "username", "password")
-TLS = (
-    "ssl_ca_certs",
-    "ssl_ca_path",
-    "ssl_ca_data",
-    "ssl_certfile",
-    "ssl_keyfile",
-    "ssl_password",
-    "ssl_cert_reqs",
-    "ssl_check_hostname",
-)
-_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_CERT_REQS = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 
-def hide(text: str, secrets: Iterable[str]) -> str:
+def hide(text: str, secrets: Iterable[str | None]) -> str:
     """*text* without *secrets*."""
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
     return text
-
-
-@contextmanager
-def _named(name: str, told: dict[str, str]) -> Iterator[None]:
-    """What TLS can't read of the file that *name* tells is an OSError with the name of that file."""
-    try:
-        yield
-    except ssl.SSLError as error:
-        if name not in told:
-            raise ValueError("ssl_ca_data holds no certificate") from None
-        raise OSError(errno.EINVAL, f"{name} can't be used ({error})", told[name]) from None
 
 
 class Address:
@@ -74,7 +47,6 @@ class Address:
             self._unreadable()
         #: The path of the socket, or None.
         self.path = unquote(parts.path) or "/" if parts.scheme == "unix" else None
-        self.tls = parts.scheme == "rediss"
         host = f"[{self.host}]" if ":" in self.host else self.host
         self.shown = f"{host}:{self.port}" if self.path is None else f"unix://{self.path}"
         # What is left of a password with a special character in it may look like a port or a path.
@@ -82,51 +54,24 @@ class Address:
             self._unreadable()
         if not all(pairs):
             self._refuse("Its query has an & too many: take it out.")
-        given = self._given(query)
+        given = self._given(query, parts.scheme)
         username = given.get("username") or unquote(parts.username or "")
         password = given.get("password") or unquote(parts.password or "")
         #: What AUTH is told; nothing: nobody logs in.
         self.login = (username, password) if username else (password,) if password else ()
         self.db = self._database(parts, given.get("db"))
-        self._ssl = {name: value for name, value in given.items() if name.startswith("ssl_")}
-        self._verify = self._cert_reqs(), self._flag("ssl_check_hostname", True)
-        self._secrets = [secret for secret in (password, self._ssl.get("ssl_password")) if secret]
+        #: How TLS is spoken, or None.
+        self.tls = self._tls(given) if parts.scheme == "rediss" else None
+        self._secrets = [password, self.tls.password if self.tls is not None else None]
 
     def __repr__(self) -> str:
         return f"<Address {self.shown}>"
-
-    @cached_property
-    def context(self) -> ssl.SSLContext:
-        """How TLS is spoken, and the server verified: the host's name, too, unless the URL says otherwise.
-
-        Reads files. Raises OSError where it can't.
-        """
-        told = self._ssl
-        # OpenSSL says that a file is missing, and not which one.
-        for name in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
-            if name in told:
-                os.close(os.open(told[name], os.O_RDONLY | os.O_CLOEXEC))
-        with _named("ssl_ca_certs", told):
-            context = ssl.create_default_context(
-                cafile=told.get("ssl_ca_certs"),
-                capath=told.get("ssl_ca_path"),
-                cadata=told.get("ssl_ca_data"),
-            )
-        needed, check_hostname = self._verify
-        context.check_hostname = check_hostname and needed is not ssl.CERT_NONE
-        context.verify_mode = needed
-        if "ssl_certfile" in told:
-            with _named("ssl_certfile", told):
-                context.load_cert_chain(
-                    told["ssl_certfile"], told.get("ssl_keyfile"), told.get("ssl_password")
-                )
-        return context
 
     def redact(self, text: str) -> str:
         """Take the secrets out of *text*: a server quotes what it does not understand, AUTH for one."""
         return hide(text, self._secrets)
 
-    def _given(self, query: list[tuple[str, str]]) -> dict[str, str]:
+    def _given(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
         given: dict[str, str] = {}
         for name, value in query:
             if name in _OURS:
@@ -134,7 +79,7 @@ class Address:
             if name not in (*_PLAIN, *TLS):
                 known = ", ".join((*_PLAIN, *TLS))
                 self._refuse(f"It has an unknown parameter: {name!r}. Known are {known}.")
-            if name in TLS and not self.tls:
+            if name in TLS and scheme != "rediss":
                 self._refuse(f"{name} is for TLS: write rediss://.")
             if name in given:
                 self._refuse(f"It says {name} twice.")
@@ -152,19 +97,11 @@ class Address:
             self._refuse(f"It names a database that is not a number: write {right}.")
         return int(number)
 
-    def _cert_reqs(self) -> ssl.VerifyMode:
-        said = self._ssl.get("ssl_cert_reqs", "required").lower().removeprefix("cert_")
-        if said not in _CERT_REQS:
-            self._refuse("ssl_cert_reqs has to be required, optional or none.")
-        return _CERT_REQS[said]
-
-    def _flag(self, name: str, default: bool) -> bool:
-        said = self._ssl.get(name)
-        if said is None:
-            return default
-        if said.lower() not in _FLAGS:
-            self._refuse(f"{name} has to be true or false.")
-        return _FLAGS[said.lower()]
+    def _tls(self, given: dict[str, str]) -> Tls:
+        try:
+            return Tls({name: value for name, value in given.items() if name in TLS})
+        except ValueError as error:
+            self._refuse(str(error))
 
     def _refuse(self, why: str) -> NoReturn:
         raise ConfigurationError(

@@ -52,10 +52,11 @@ class Connection:
         # Asked first: a server does not wait for long until somebody logs in.
         login = self._credentials.login(deadline) if self._credentials else self._address.login
         self._socket = self._reach(deadline)
-        if self._address.tls:
+        if self._address.tls is not None:
             self._socket.settimeout(_left(deadline))
             # A handshake is bounded as a whole.
-            self._socket = self._address.context.wrap_socket(self._socket, server_hostname=self._address.host)
+            context = self._address.tls.context
+            self._socket = context.wrap_socket(self._socket, server_hostname=self._address.host)
         self._waits = 0.0
         greeting = [command("AUTH", *login)] if login else []
         if self._client_name:

@@ -55,6 +55,8 @@ def test_a_url_is_enough(scheme: str) -> None:
         (f"redis://:{SECRET}@localhost?ssl_ca_certs=/ca.pem", "write rediss://"),
         (f"rediss://:{SECRET}@localhost?ssl_cert_reqs=maybe", "required, optional or none"),
         (f"rediss://:{SECRET}@localhost?ssl_check_hostname=perhaps", "true or false"),
+        (f"rediss://:{SECRET}@localhost?ssl_min_version=SSLv3", "has to be TLSv1_2 or TLSv1_3"),
+        (f"rediss://:{SECRET}@localhost?ssl_ciphers=rot13", "none that OpenSSL knows"),
         (f"unix://:{SECRET}@relative/redis.sock", "cannot be read"),
         (f"unix://:{SECRET}@/redis.sock?db=x", r"write unix:///redis.sock\?db=0"),
     ],

@@ -57,8 +57,8 @@ URLS: dict[str, tuple[Any, str]] = {
         "rediss://localhost:6379/0?ssl_cert_reqs=CERT_NONE&ssl_check_hostname=false",
     ),
     "TLS, as ssl calls it": (
-        redis.from_url("rediss://localhost", ssl_cert_reqs=ssl.CERT_OPTIONAL),
-        "rediss://localhost:6379/0?ssl_cert_reqs=CERT_OPTIONAL",
+        redis.from_url("rediss://h", ssl_cert_reqs=ssl.CERT_OPTIONAL, ssl_min_version=ssl.TLSVersion.TLSv1_3),
+        "rediss://h:6379/0?ssl_cert_reqs=CERT_OPTIONAL&ssl_min_version=TLSv1_3",
     ),
     "a pool that blocks": (
         redis.Redis(connection_pool=BlockingConnectionPool(host="other")),
@@ -111,7 +111,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: redis.Redis(redis_connect_func=lambda connection: None),
         "sets redis_connect_func",
     ),
-    "ciphers": (lambda: redis.Redis(ssl=True, ssl_ciphers="ALL"), "sets ssl_ciphers"),
+    "OCSP": (lambda: redis.Redis(ssl=True, ssl_validate_ocsp=True), "sets ssl_validate_ocsp"),
+    "an old TLS": (
+        lambda: redis.from_url("rediss://h", ssl_min_version=ssl.TLSVersion.TLSv1),
+        "ssl_min_version has to be TLSv1_2 or TLSv1_3",
+    ),
     "bytes": (lambda: {"password": SECRET.encode()}, "Its password is bytes"),
     "a slip": (lambda: {"hots": "localhost"}, "unknown argument 'hots'. Did you mean 'host'"),
     "half of TLS": (lambda: {"ssl_ca_certs": "/ca.pem"}, "sets ssl_ca_certs, and no TLS: add ssl=True"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.test_deadlines import PATIENCE, SOON, took
 from tests.backends.redis.test_failures import whole_story
-from tests.redis_server import RedisServer
+from tests.redis_server import RedisServer, running
 from tests.test_docs import DOCS, snippets
 
 PAGE = DOCS / "reference/backends/redis.md"
 SECRET = "s3cr3t-Pa55"
 USER = ("ACL", "SETUSER", "shop", "on", "+@all", "~*", "&*")
+
+
+server = contextmanager(running)
 
 
 class Rotated(redis.CredentialProvider):
@@ -137,6 +141,14 @@ def test_what_is_no_login_is_told_without_the_password(
             one.request(ask())
         assert SECRET not in whole_story(told.value)
     assert SECRET not in repr(vars(one))
+
+
+def test_a_password_that_the_server_quotes_is_not_shown(contender: MakeContender) -> None:
+    with server("--rename-command", "AUTH", "") as one:
+        asking = contender(f"redis://127.0.0.1:{one.port}", credential_provider=lambda: ("shop", SECRET))
+        with pytest.raises(BackendUnavailable, match=r"AUTH.*\*\*\*") as told:
+            asking.request(ask())
+        assert SECRET not in whole_story(told.value)
 
 
 async def awaited() -> str:

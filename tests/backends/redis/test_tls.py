@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import redis
 
+import distlock
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unavailable
 from distlock.errors import BackendUnavailable
@@ -57,6 +59,34 @@ def test_a_lock_goes_from_hand_to_hand_under_tls(
     assert one.release(first)
     assert two.sink.wait_for_hint(first.key)
     two.hold(second)
+
+
+@pytest.mark.usefixtures("tls_server")
+def test_a_lock_goes_where_a_client_of_the_site_speaks_tls(certificate: Path, tls_port: int) -> None:
+    words = {"host": "127.0.0.1", "port": tls_port, "ssl": True, "ssl_min_version": ssl.TLSVersion.TLSv1_3}
+    site = redis.Redis(**words, ssl_ca_certs=str(certificate), ssl_check_hostname=True)
+    for location in (site, {**words, "ssl_ca_certs": certificate, "ssl_ciphers": "HIGH"}):
+        locks = distlock.connect(location)
+        with locks.lock("product_1"):
+            assert site.keys("dl:1:*product_1*")
+        locks.close()
+    site.close()
+    unknown = distlock.connect(redis.Redis(**words, ssl_check_hostname=True))
+    with pytest.raises(BackendUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        unknown.lock("product_1").acquire()
+
+
+def test_a_url_says_which_versions_and_ciphers_will_do(
+    certificate: Path, tls_port: int, contender: MakeContender
+) -> None:
+    files = ["--tls-cert-file", str(certificate), "--tls-key-file", str(certificate.with_name("key.pem"))]
+    its = ["--tls-protocols", "TLSv1.2", "--tls-ciphers", "ECDHE-RSA-AES256-GCM-SHA384"]
+    url = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={certificate}"
+    with server("--tls-port", str(tls_port), "--tls-auth-clients", "no", *files, *its):
+        contender(f"{url}&ssl_min_version=TLSv1_2&ssl_ciphers=ECDHE-RSA-AES256-GCM-SHA384").hold(ask())
+        for other in ("ssl_min_version=TLSv1_3", "ssl_ciphers=ECDHE-RSA-AES128-GCM-SHA256"):
+            with pytest.raises(BackendUnavailable, match=r"SSL|TLS"):
+                contender(f"{url}&{other}").request(ask())
 
 
 @pytest.mark.usefixtures("tls_server")

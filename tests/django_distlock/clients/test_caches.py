@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -127,6 +128,12 @@ def test_a_lock_that_a_cleared_cache_would_free_is_warned_of(settings: Any) -> N
     assert 'Name another database of that server: "LOCATION": "cache:default/1"' in said()
 
 
+def test_the_other_checks_look_at_such_an_alias_too(settings: Any) -> None:
+    settings.CACHES = {"default": {"BACKEND": DJANGO, "LOCATION": "redis://127.0.0.1:1"}}
+    settings.DISTLOCK = {"default": {"LOCATION": "cache:default/1", "FENCE": "nowhere"}}
+    assert [message.id for message in run_checks() if message.id.startswith("distlock.")] == ["distlock.E013"]
+
+
 SENTINELS = {
     "CLIENT_CLASS": "django_redis.client.SentinelClient",
     "SENTINELS": [("127.0.0.1", 1)],
@@ -167,7 +174,7 @@ def test_what_is_no_redis_server_is_found_by_the_checks_and_by_the_first_lock(
         locks.lock("product_1")
     assert str(told.value) in said()
     assert "distlock.E002" in said()
-    assert QUOTED not in said()
+    assert QUOTED not in said() + "".join(traceback.format_exception(told.value))
 
 
 def test_the_settings_of_the_page_lead_to_its_server(settings: Any) -> None:
