@@ -24,13 +24,15 @@ from loadtest.ports import free_port
 PATIENCE = 60.0
 
 
-def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait for a state that nothing announces."""
-    pause = threading.Event()
+def eventually(
+    condition: Callable[[], object], what: str, patience: float = PATIENCE, pause: float = 0.005
+) -> None:
+    """Wait for a state that nothing announces. *pause*: seconds between two looks, each of which costs."""
+    never = threading.Event()
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, f"not within {patience:g} s: {what}"
-        pause.wait(0.005)
+        never.wait(pause)
 
 
 def stand_still(process: subprocess.Popen[Any]) -> None:

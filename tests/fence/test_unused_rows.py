@@ -20,7 +20,7 @@ from distlock import current_grant
 from tests.databases import on
 from tests.fence.conftest import STOCK
 
-REQUESTS = 300
+REQUESTS = 30
 
 DATABASE = {"BACKEND": "database", "PREFIX": "shop"}
 FENCED = {"BACKEND": "dummy", "PREFIX": "shop", "FENCE": True}

@@ -252,7 +252,7 @@ def test_clients_that_are_dropped_leave_nothing(one: Contender, url: str, direct
         )
 
     # A keeper stays for max_hold, and for ten seconds that it is idle.
-    eventually(freed, "threads, descriptors and FIFOs are given back")
+    eventually(freed, "threads, descriptors and FIFOs are given back", pause=0.5)
 
 
 class TestListener:

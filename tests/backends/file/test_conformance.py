@@ -40,6 +40,9 @@ class TestCarts(conformance.CartConformance):
 
 
 class TestTroubles(conformance.TroubleConformance):
+    #: Each is an entry in a directory. In memory all 100,000 are taken.
+    names = 20_000
+
     @pytest.fixture(autouse=True)
     def _queue(self, queue: Path) -> None:
         self.queue = queue

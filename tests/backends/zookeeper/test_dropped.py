@@ -47,7 +47,7 @@ def test_clients_that_are_dropped_leave_no_threads_and_no_descriptors(
         gc.collect()
         return threading.active_count() <= threads and descriptors() <= files
 
-    eventually(freed, "threads and descriptors are given back", patience=CEILING)
+    eventually(freed, "threads and descriptors are given back", patience=CEILING, pause=0.5)
     eventually(
         lambda: zookeeper_server.tell("cons").count("sid=") <= sessions, "the sessions are ended", CEILING
     )
@@ -68,7 +68,7 @@ def test_a_dropped_client_gives_back_what_it_queued_for(
         gc.collect()
         return len(zookeeper_server.children(key)) == 1
 
-    eventually(gone, "it left the line", patience=CEILING)
+    eventually(gone, "it left the line", patience=CEILING, pause=0.5)
     assert one.renew([first]) == [True]
 
 
