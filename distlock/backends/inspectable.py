@@ -88,7 +88,15 @@ class Inspectable(Backend, Protocol):
         once where the service can do that, and else finds out at its next renewal.
         """
 
-    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+    def announce(
+        self,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: float = math.inf,
+    ) -> bool:
         """Say of this process that it has *rows*, and nothing to say of the keys *gone* any more.
 
         What was said of other keys stays. All of it is forgotten after *life* seconds, unless this is called

@@ -282,7 +282,15 @@ class MemoryBackend:
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         return self.service.break_hold(key, number)
 
-    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+    def announce(
+        self,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: float = math.inf,
+    ) -> bool:
         return self.service.announce(self.process, host, pid, rows, gone, life)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:

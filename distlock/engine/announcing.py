@@ -27,6 +27,10 @@ PERIOD = 2.0
 LIFE = 4
 #: At most this share of a processor is spent on it.
 SHARE = 0.02
+#: How many keys are spoken of in one round at most, …
+MANY = 10_000
+#: … and how long that may take, seconds: the keeper has holds to renew.
+PATIENCE = 0.5
 
 
 class Announcing:
@@ -47,6 +51,8 @@ class Announcing:
         #: When the next round is, at the earliest.
         self._next = 0.0
         self._period = PERIOD
+        #: What has to be added to the engine's time to get seconds since 1970.
+        self._at_epoch = 0.0
 
     def due(self, now: float) -> float:
         """Under the mutex: when the next round is."""
@@ -58,10 +64,15 @@ class Announcing:
         """When there may be something to say of what begins now."""
         return float("inf") if self._backend is None else max(self._next, now + MOMENT)
 
+    def put_off(self) -> None:
+        """The lock service does not answer."""
+        self._next = max(self._next, self._now() + self._period)
+
     def is_idle(self) -> bool:
         return not self._said
 
-    def tick(self) -> Steps[None]:
+    def tick(self, until: float) -> Steps[None]:
+        """A round that has to be over at *until*."""
         began = self._now()
         if self._backend is None or began < self._next:
             return
@@ -71,7 +82,10 @@ class Announcing:
             return
         # Without the mutex: there may be a hundred thousand, and what changes meanwhile is said next time.
         at_epoch = time.time() - began
-        rows = {row.key: row for room in rooms if (row := row_of(room, began, at_epoch)) is not None}
+        if abs(at_epoch - self._at_epoch) > 1.0:
+            # Else what was said would be news whenever the two clocks drift apart a little.
+            self._at_epoch = at_epoch
+        rows = {row.key: row for room in rooms if (row := row_of(room, began, self._at_epoch)) is not None}
         news = [row for key, row in rows.items() if self._said.get(key) != row]
         gone = [key for key in self._said if key not in rows]
         # A round that takes longer comes less often.
@@ -80,16 +94,17 @@ class Announcing:
         if not rows and not gone:
             return
         life = LIFE * self._period
-        host, pid = socket.gethostname(), os.getpid()
+        host, pid, until = socket.gethostname(), os.getpid(), min(until, self._now() + PATIENCE)
+        news, gone = news[:MANY], gone[:MANY]
+        dropped = set(gone)
+        said = {key: row for key, row in self._said.items() if key not in dropped}
         try:
-            going_on = yield Call(self._backend.announce, host, pid, news, gone, life)
-            if not going_on and len(news) < len(rows):
-                yield Call(self._backend.announce, host, pid, list(rows.values()), [], life)
+            goes_on = yield Call(self._backend.announce, host, pid, news, gone, life, until=until)
         except LockError:
-            # Nobody's lock depends on it. All of it is said again.
-            self._said = {}
-            return
-        self._said = rows
+            # Nobody's lock depends on it.
+            goes_on, news = False, []
+        # What was said before is forgotten, or may be: all of it is said again.
+        self._said = {**(said if goes_on else {}), **{row.key: row for row in news}}
 
 
 def row_of(room: Room, now: float, at_epoch: float, moment: float = MOMENT) -> Row | None:
@@ -101,8 +116,10 @@ def row_of(room: Room, now: float, at_epoch: float, moment: float = MOMENT) -> R
     for hold in room.holds:
         if hold.waiter is not None and now - hold.since >= moment:
             held_at, held_since = shown_where(hold.waiter.terms.where), round(hold.since + at_epoch, 1)
-    # It may change under us.
-    first = next(iter([*room.queue]), None)
+    try:
+        first = room.queue[0]
+    except IndexError:
+        first = None
     if first is not None and now - first.came >= moment:
         waits_at, waiting_since = shown_where(first.terms.where), round(first.came + at_epoch, 1)
         waiting = len(room.queue)

@@ -113,7 +113,12 @@ class Keeper:
         """One round. Returns the seconds until the next one; ``inf`` if there is nothing to keep."""
         yield from self._renew()
         yield from self._clear_up()
-        yield from self._announcing.tick()
+        if self._failing_takes:
+            self._announcing.put_off()
+        else:
+            with self._section.mutex:
+                due = min((self._due(hold) for hold in self.holds), default=math.inf)
+            yield from self._announcing.tick(due)
         with self._section.mutex:
             refusals = self.refusals.take(self._now())
         log(refusals)

@@ -18,6 +18,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from distlock.backends.base import Ask
@@ -84,11 +85,21 @@ class Inspection(ABC):
         (reply,) = self._call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
         return bool(reply[1])
 
-    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+    def announce(
+        self,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: float = math.inf,
+    ) -> bool:
         mine, ms = _entry(self.process), math.ceil(life * 1000)
         about, until = json.dumps([host, pid]), math.ceil(time.time() + life)
         if not self._has_spoken:
-            self._bury_the_dead()
+            self._has_spoken = True
+            with suppress(BackendUnavailable):
+                self._bury_the_dead(deadline)
         (known, *_) = self._ask(
             [
                 command("PEXPIRE", mine, ms),
@@ -97,14 +108,13 @@ class Inspection(ABC):
                 command("HSET", PROCESSES, self.process, until),
                 command("PEXPIRE", PROCESSES, _DAY_MS),
             ],
-            self._by(math.inf),
+            self._by(deadline),
         )
-        self._has_spoken = True
         said = [part for row in rows for part in (row.key, _written(row))]
         commands = [command("HSET", mine, *some) for some in _batched(said, 2 * _SOME)]
         commands += [command("HDEL", mine, *some) for some in _batched(gone, _SOME)]
         for at_once in _batched(commands, _AT_ONCE):
-            self._ask(at_once, self._by(math.inf))
+            self._ask(at_once, self._by(deadline))
         return bool(known)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
@@ -128,12 +138,12 @@ class Inspection(ABC):
             gone = [command("DEL", _entry(self.process)), command("HDEL", PROCESSES, self.process)]
             self._ask(gone, deadline)
 
-    def _bury_the_dead(self) -> None:
+    def _bury_the_dead(self, deadline: float) -> None:
         """Forget the processes that ended without a word, so that they do not pile up where nobody looks."""
         too_old = time.time() - _DEAD
-        for process, until in self._scan(PROCESSES, b"*", math.inf):
+        for process, until in self._scan(PROCESSES, b"*", deadline):
             if float(until) < too_old:
-                self._ask([command("HDEL", PROCESSES, process)], self._by(math.inf))
+                self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
 
     def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
         asked = []

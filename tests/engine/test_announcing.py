@@ -1,0 +1,150 @@
+"""What a process says of itself: of what has lasted, in small parts, and at nobody's cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from distlock.backends.inspectable import Row
+from distlock.backends.memory import MemoryBackend, MemoryService
+from distlock.engine import announcing
+from distlock.engine.announcing import LIFE, MOMENT, PERIOD
+from distlock.engine.machine import Engine
+from distlock.engine.name_grant import NameGrant
+from distlock.engine.steps import ThreadGate, run
+from distlock.errors import BackendUnavailable
+from distlock.terms import Terms
+
+
+class Heard(MemoryBackend):
+    """It counts what it is told, and may be out of reach for that."""
+
+    def __init__(self, service: MemoryService) -> None:
+        super().__init__("memory://", service)
+        self.told: list[tuple[list[str], list[str]]] = []
+        self.until: list[float] = []
+        self.away = False
+
+    def announce(
+        self,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: float = math.inf,
+    ) -> bool:
+        self.told.append(([row.key for row in rows], list(gone)))
+        self.until.append(deadline)
+        if self.away:
+            raise BackendUnavailable("away")
+        return super().announce(host, pid, rows, gone, life)
+
+
+class Kept:
+    """An engine in time that the test makes up; the test plays the keeper's thread."""
+
+    def __init__(self, ttl: float = 9.0) -> None:
+        self.now = 0.0
+        self.service = MemoryService(now=lambda: self.now)
+        self.backend = Heard(self.service)
+        self.terms = Terms(ttl, 600.0, "shop.views.reduce")
+        self.engine = Engine(
+            self.backend,
+            ttl=ttl,
+            max_hold=600.0,
+            max_waiters=None,
+            max_waiters_total=None,
+            era=1,
+            now=lambda: self.now,
+            threads=False,
+        )
+
+    def acquire(self, name: str) -> NameGrant:
+        grant = run(self.engine.acquire(name, name, ThreadGate(), 0.0, self.terms))
+        assert grant is not None
+        return grant
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.now + seconds
+        while (pause := run(self.engine.keeper.tick())) <= until - self.now:
+            self.now += max(pause, 0.001)
+        self.now = until
+
+    def shown(self) -> list[str]:
+        return sorted(seen.row.key for seen in self.service.announced("") if seen.row is not None)
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    kept = Kept()
+    monkeypatch.setattr(announcing.time, "time", lambda: 1e9 + kept.now)
+    return kept
+
+
+def test_what_is_over_in_a_moment_is_not_worth_a_word(kept: Kept) -> None:
+    for _ in range(50):
+        grant = kept.acquire("a")
+        kept.pass_time(MOMENT / 4)
+        run(kept.engine.release(grant))
+    kept.pass_time(60.0)
+    assert kept.backend.told == []
+
+
+def test_what_lasts_is_said_once_and_taken_back_when_it_ends(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.pass_time(MOMENT + PERIOD)
+    assert kept.shown() == ["a"]
+    kept.pass_time(10 * LIFE * PERIOD)
+    assert kept.shown() == ["a"], "it is kept alive for as long as it lasts"
+    assert [rows for rows, _ in kept.backend.told if rows] == [["a"]], "and nothing is said twice"
+    run(kept.engine.release(grant))
+    kept.pass_time(2 * PERIOD)
+    assert kept.shown() == []
+    said = len(kept.backend.told)
+    kept.pass_time(60.0)
+    assert len(kept.backend.told) == said, "then there is nothing to say"
+
+
+def test_all_is_said_again_when_it_was_forgotten(kept: Kept) -> None:
+    for name in "abc":
+        kept.acquire(name)
+    kept.pass_time(MOMENT + PERIOD)
+    kept.service.announcements.clear()
+    kept.pass_time(3 * PERIOD)
+    assert kept.shown() == ["a", "b", "c"]
+
+
+def test_so_it_is_when_the_lock_service_was_away(kept: Kept) -> None:
+    kept.acquire("a")
+    kept.backend.away = True
+    kept.pass_time(20.0)
+    assert kept.shown() == []
+    kept.backend.away = False
+    kept.pass_time(2 * PERIOD)
+    assert kept.shown() == ["a"]
+
+
+def test_many_names_are_said_some_at_a_time(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcing, "MANY", 10)
+    grants = [kept.acquire(f"p{number}") for number in range(35)]
+    kept.pass_time(10 * PERIOD)
+    assert len(kept.shown()) == 35
+    assert max(len(rows) for rows, _ in kept.backend.told) == 10
+    for grant in grants[:30]:
+        run(kept.engine.release(grant))
+    kept.pass_time(10 * PERIOD)
+    assert len(kept.shown()) == 5
+    assert max(len(gone) for _, gone in kept.backend.told) == 10
+
+
+def test_it_never_takes_so_long_that_a_renewal_would_be_late() -> None:
+    kept = Kept(ttl=1.5)
+    kept.acquire("a")
+    for _ in range(100):
+        kept.pass_time(0.1)
+        due = min(kept.engine.keeper._due(hold) for hold in kept.engine.keeper.holds)
+        assert all(until <= due + 0.5 for until in kept.backend.until[-1:])
+    assert all(until < math.inf for until in kept.backend.until)
