@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 
@@ -24,16 +25,17 @@ class Call:
 
 
 def returned(answer: object) -> Call:
-    """Counted by the status of an HTTP answer, else as the answer itself."""
+    """Counted by its status, else as the answer itself, or by its class where no two are equal."""
     for attribute in ("status_code", "status"):
         status = getattr(answer, attribute, None)
-        if isinstance(status, int):
-            return Call(int(status), answer)
-    try:
-        hash(answer)
-    except TypeError:
-        return Call(type(answer).__name__, answer)
-    return Call(answer, answer)
+        # http.HTTPStatus is an int; a task of Celery says it in a word.
+        if isinstance(status, int | str):
+            return Call(int(status) if isinstance(status, int) else status, answer)
+    if answer is None or type(answer).__eq__ is not object.__eq__:
+        with suppress(TypeError):
+            hash(answer)
+            return Call(answer, answer)
+    return Call(type(answer).__name__, answer)
 
 
 def raised(error: BaseException) -> Call:
@@ -45,7 +47,8 @@ class Race:
     """What `race` returns.
 
     *statuses* counts how the calls ended, and adds up to all of them: by the status of what they returned,
-    or by the name of the error's class. What has no status is counted as itself. *answers*: what the calls
+    or by the name of the error's class. What has no status is counted as itself, or by its class where no two
+    are equal. *answers*: what the calls
     returned; *errors*: what they raised; both in the order in which the calls ended. *seconds*: from the
     common start to the last end.
     """

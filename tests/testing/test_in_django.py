@@ -152,6 +152,16 @@ class TestTheFakes(TestCase):
             self.client.post("/awaits/8")
         assert taken == ["shop", "product_7", "product_8"]
 
+    @override_settings(DISTLOCK={"default": {"BACKEND": "database"}})
+    def test_locks_that_are_rows_can_be_taken_and_lost_and_are_never_away(self) -> None:
+        with backend_down():
+            assert self.client.post("/counts/7").content == b"product_7"
+        with contended("product_7"):
+            assert self.client.post("/counts/7").status_code == 423
+        with lose():
+            assert self.client.post("/counts/7").status_code == 503
+        assert self.stock() == 4
+
     @override_settings(DISTLOCK="dummy://")
     def test_locks_that_do_nothing_can_be_taken_and_lost(self) -> None:
         assert self.client.post("/counts/7").content == b"product_7"

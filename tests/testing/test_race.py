@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -63,12 +64,14 @@ def test_coroutines_are_run(locks: distlock.Locks) -> None:
 
 
 class Answer:
-    def __init__(self, status_code: int) -> None:
-        self.status_code = status_code
+    def __init__(self, **said: object) -> None:
+        vars(self).update(said)
 
 
 def test_the_result_counts_all_and_prints_well() -> None:
-    answers: list[object] = [Answer(200), Answer(200), Answer(409), None, [1], KeyError("stock")]
+    fine, task = Answer(status_code=200, status="200 OK"), Answer(status="SUCCESS")
+    answers: list[object] = [fine, Answer(status_code=HTTPStatus(409)), task, None, "sold", ("sold", [1])]
+    answers += [fine, [1], Answer(), Answer(), KeyError("stock")]
 
     def take() -> object:
         answer = answers.pop()
@@ -76,13 +79,15 @@ def test_the_result_counts_all_and_prints_well() -> None:
             raise answer
         return answer
 
-    ended = race(take, times=6)
-    assert ended.statuses == {200: 2, 409: 1, None: 1, "list": 1, "KeyError": 1}
-    assert len(ended.answers) == 5
+    ended = race(take, times=11)
+    counted = {200: 2, 409: 1, "SUCCESS": 1, None: 1, "sold": 1, "tuple": 1, "list": 1, "Answer": 2}
+    assert ended.statuses == {**counted, "KeyError": 1}
+    assert len(ended.answers) == 10
     assert [repr(error) for error in ended.errors] == ["KeyError('stock')"]
     shown = repr(ended)
-    assert shown.startswith("<Race of 6 calls in ")
-    assert "{200: 2, 409: 1, 'KeyError': 1, None: 1, 'list': 1}; first error: KeyError('stock')>" in shown
+    assert shown.startswith("<Race of 11 calls in ")
+    assert " s: {200: 2, 409: 1, 'Answer': 2, 'KeyError': 1, " in shown
+    assert shown.endswith("}; first error: KeyError('stock')>")
 
 
 def test_all_start_before_one_ends() -> None:
