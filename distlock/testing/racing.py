@@ -31,8 +31,8 @@ def race(
     *request*: for an address ``method`` ("POST" unless it says otherwise), ``headers``, and as the body
     ``data`` (a mapping is sent as a form) or ``json``. Redirections are answers like others.
 
-    Between the lines of the site's own code the threads give way to each other, so that a race that can
-    happen does. What the calls raise is part of the result. Django's connections are closed in each thread.
+    Before each line of the site's own code a thread lets the others go on, so that a race that can happen
+    does. What the calls raise is part of the result. Django's connections are closed in each thread.
 
     Returns a `Race`. Raises TimeoutError if calls have not ended, and says where they stand; ValueError and
     TypeError for arguments that can't be; `ConfigurationError` inside an open transaction of Django, as
