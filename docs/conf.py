@@ -19,7 +19,7 @@ author = "the distlock authors"
 version = release = distlock.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx"]
-exclude_patterns = ["inventories"]
+exclude_patterns = ["inventories", "static"]
 nitpicky = True
 default_role = "py:obj"
 add_module_names = False
@@ -31,6 +31,8 @@ myst_enable_extensions = ["attrs_inline", "colon_fence"]
 
 
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_title = f"distlock {release}"
 html_copy_source = html_show_copyright = html_show_sphinx = False
 
