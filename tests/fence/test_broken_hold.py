@@ -1,0 +1,97 @@
+"""An operator breaks the lock of a holder that lives: with the fence nothing is sold twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import distlock
+from distlock.operate import break_lock
+from loadtest.postgresql import running_postgresql
+from tests.fence.instance import SHOPPERS, Order
+from tests.fence.instances import Stock, started
+from tests.redis_server import RedisServer, redis_server
+
+__all__ = ["redis_server"]
+
+STOCK = 600
+#: Fewer broken holds tell nothing.
+ENOUGH = 20
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with running_postgresql() as url:
+        yield url
+
+
+@pytest.fixture
+def stock(database: str) -> Iterator[Stock]:
+    stock = Stock(database)
+    yield stock
+    stock.close()
+
+
+@pytest.fixture
+def operator(redis_server: RedisServer) -> Iterator[distlock.Locks]:
+    locks = distlock.connect(redis_server.url, prefix="stalled")
+    yield locks
+    locks.close()
+
+
+def broken(operator: distlock.Locks) -> bool:
+    return break_lock(operator.namespace, operator.inspect("product_1"), by="the test")
+
+
+def test_breaking_again_and_again_during_a_sale(
+    database: str, stock: Stock, redis_server: RedisServer, operator: distlock.Locks
+) -> None:
+    stock.put(STOCK)
+    orders = [
+        Order(face, database, redis_server.url, face[0], True, ttl=10.0) for face in ("django", "flask")
+    ]
+    over, counted = threading.Event(), 0
+
+    def hammer() -> None:
+        nonlocal counted
+        while not over.wait(0.005):
+            counted += broken(operator)
+
+    with started(*orders) as instances:
+        for instance in instances:
+            instance.tell("rush")
+        breaking = threading.Thread(target=hammer)
+        breaking.start()
+        try:
+            answers = [answer for instance in instances for answer in iter(instance.says, "done")]
+        finally:
+            over.set()
+            breaking.join(30)
+    assert counted >= ENOUGH
+    assert answers.count("answered 409") == len(instances) * SHOPPERS
+    sales = [fence for _, *fence in stock.sales()]
+    assert (len(sales), stock.left()) == (STOCK, 0)
+    assert sales == sorted(sales)
+
+
+@pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
+def test_the_broken_one_goes_on_before_it_is_told(
+    database: str, stock: Stock, redis_server: RedisServer, operator: distlock.Locks, fence: bool
+) -> None:
+    stock.put(1)
+    # It has never waited, so it does not listen, and it renews in 20 seconds.
+    orders = [Order("django", database, redis_server.url, name, fence, ttl=60.0) for name in "ab"]
+    with started(*orders) as (a, b):
+        a.tell("sell before the fence" if fence else "sell after the read")
+        a.says()
+        assert broken(operator)
+        b.tell("sell")
+        meanwhile = b.says()
+        a.tell("go on")
+        finally_ = a.says()
+    if fence:
+        assert (meanwhile, finally_, stock.sellers()) == ("answered 200", "answered 503 lock_lost", "b")
+    else:
+        assert (meanwhile, finally_, stock.sellers()) == ("answered 200", "answered 200", "ba")
