@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Self
 from weakref import WeakValueDictionary
 
+from distlock import reentrance
+from distlock.backends.findings import Examinable, Finding
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.engine.fork import forget_in_children
 from distlock.engine.leading import LAST_WORDS
@@ -101,6 +103,10 @@ class Namespace(ABC):
     def break_hold(self, name: str, number: int) -> bool:
         """End the hold of *name* whose block begins with *number*. False: it has ended."""
 
+    def examine(self) -> Iterator[Finding]:
+        """What is worth knowing of the lock service: see `distlock.operate.doctor`."""
+        return iter(())
+
     def close(self) -> None:
         """Give everything back and drop threads and connections."""
         self.inside.clear()
@@ -185,6 +191,13 @@ class EngineNamespace(Namespace):
 
     def break_hold(self, name: str, number: int) -> bool:
         return self.engine.break_hold(self._before + name, number)
+
+    def examine(self) -> Iterator[Finding]:
+        backend = self.engine.backend
+        if not isinstance(backend, Examinable):
+            return iter(())
+        found: list[Finding] = reentrance.call(list, backend.examine())
+        return iter(found)
 
     def close(self) -> None:
         self.engine.close(super().close)

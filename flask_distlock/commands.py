@@ -1,18 +1,52 @@
-"""``flask distlock create-table`` and ``flask distlock prune``."""
+"""``flask distlock``: the command ``distlock``, with the app's settings, ``create-table`` and ``prune``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 from flask import current_app
-from flask.cli import AppGroup
+from flask.cli import AppGroup, with_appcontext
 
-from distlock.errors import LockError
-from distlock.fence.prune import DAYS, told
-from flask_distlock.binds import DEFAULT_BIND, engine_of, shown
+from distlock.backends.findings import Finding
+from distlock.cli.exits import told
+from distlock.cli.main import COMMANDS, HELP_OPTIONS
+from distlock.cli.site import Settings
+from distlock.fence.prune import DAYS
+from distlock.fence.prune import told as pruned
+from flask_distlock.binds import DEFAULT_BIND, bind_of, engine_of, shown
+from flask_distlock.guarding.state import current_state
 
-commands = AppGroup("distlock", help="Look after what distlock keeps in the database.")
+
+class _Site(Settings):
+    def __init__(self) -> None:
+        super().__init__(current_state().clients, "flask distlock")
+
+    def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
+        yield from super().examine(alias, threads)
+        bind = bind_of(self.settings(alias).fence)
+        if bind is None and "sqlalchemy" not in current_app.extensions:
+            return
+        engine = _engine_of(bind or DEFAULT_BIND)
+        from flask_distlock.sql import fence_row
+
+        finding = fence_row.examine(engine, bind or DEFAULT_BIND, wanted=bind is not None)
+        if finding is not None:
+            yield finding
+
+
+@click.group("distlock", cls=AppGroup, context_settings=HELP_OPTIONS)
+@with_appcontext
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Look at this app's locks, break one that is stuck, and look after the fence's table."""
+    with told():
+        context.obj = _Site()
+
+
+for _command in COMMANDS:
+    commands.add_command(_command)
 
 
 _bind = click.option(
@@ -46,11 +80,9 @@ def prune(older_than: float, bind: str, dry_run: bool) -> None:
     engine = _engine_of(bind)
     from flask_distlock.sql import fence_row
 
-    try:
+    with told():
         rows = fence_row.prune(engine, bind, older_than, dry_run)
-    except LockError as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(told(rows, older_than, dry_run))
+    click.echo(pruned(rows, older_than, dry_run))
 
 
 def _engine_of(bind: str) -> Any:

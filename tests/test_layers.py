@@ -44,20 +44,23 @@ LAYERS: dict[str, set[str]] = {
     "distlock.testing": {*CORE, "distlock.testing"},
     "pytest_distlock": {"distlock", "distlock.testing"},
     "distlock.web": SHARED,
-    "django_distlock": {*SHARED, "django_distlock"},
-    "flask_distlock": {*SHARED, "flask_distlock"},
+    "distlock.cli": {*SHARED, "distlock.cli"},
+    "distlock.__main__": {*GROUND, "distlock.cli"},
+    "django_distlock": {*SHARED, "distlock.cli", "django_distlock"},
+    "flask_distlock": {*SHARED, "distlock.cli", "flask_distlock"},
     **{package: {*SHARED, *FACES, *EXPERIMENT} for package in EXPERIMENT},
 }
 #: What a layer may import that is neither ours nor Python's.
 THIRD_PARTIES = {
     "distlock.backends.redis": {"hiredis"},
     "distlock.backends.zookeeper": {"kazoo"},
+    "distlock.cli": {"click", "rich"},
     "distlock.testing": {"pytest"},
     # Where the site has it loaded already.
     "distlock.testing.in_django": {"django"},
     "distlock.testing.in_sqlalchemy": {"sqlalchemy"},
     "pytest_distlock": {"pytest"},
-    "django_distlock": {"asgiref", "django", "rest_framework"},
+    "django_distlock": {"asgiref", "click", "django", "rest_framework"},
     "flask_distlock": {"blinker", "click", "flask", "flask_login", "sqlalchemy", "werkzeug"},
 }
 #: These import what a site's settings name.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
+from distlock.backends.findings import Finding
 from distlock.errors import ConfigurationError
+from distlock.fence.examining import examine_table
 from distlock.fence.passing import Begin, begin_fenced
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import RolledBack
@@ -91,11 +93,16 @@ def prune(using: str, days: float, dry_run: bool) -> int:
     """See `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
     database_of(using)
     check_database(using)
-
-    def begin() -> AbstractContextManager[object]:
-        return transaction.atomic(using=using, durable=True)
-
+    begin = partial(transaction.atomic, using=using, durable=True)
     return prune_rows(begin, _Connection(using), days, make_table(using), dry_run)
+
+
+def examine(using: str, wanted: bool) -> Finding | None:
+    """See `distlock.fence.examining`. *using*: an alias of ``DATABASES``."""
+    check_database(using)
+    begin = partial(transaction.atomic, using=using)
+    line = "manage.py distlock prune" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")
+    return examine_table(begin, _Connection(using), make_table(using), line, wanted)
 
 
 def database_of(fence: bool | str) -> str | None:

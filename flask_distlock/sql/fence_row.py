@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -11,7 +12,9 @@ from sqlalchemy import Connection, Dialect, Engine, MetaData, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session
 
+from distlock.backends.findings import Finding
 from distlock.errors import ConfigurationError
+from distlock.fence.examining import examine_table
 from distlock.fence.passing import begin_fenced, made_by, pass_fence
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.statements import statements_for
@@ -82,14 +85,22 @@ def create_table(engine: Engine) -> str:
 def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
     """See `distlock.fence.prune`. *bind*: what *engine* is called in the settings."""
     row = FenceConnection(engine)
+    return prune_rows(partial(_begin, engine, row), row, days, make_table(bind), dry_run)
 
-    @contextmanager
-    def begin() -> Iterator[None]:
-        with engine.begin() as row.open:
-            refuse_autocommit(row.open)
-            yield
 
-    return prune_rows(begin, row, days, make_table(bind), dry_run)
+def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
+    """See `distlock.fence.examining`. *bind*: what *engine* is called in the settings."""
+    row = FenceConnection(engine)
+    line = "flask distlock prune" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
+    return examine_table(partial(_begin, engine, row), row, make_table(bind), line, wanted)
+
+
+@contextmanager
+def _begin(engine: Engine, row: FenceConnection) -> Iterator[None]:
+    """A transaction of its own."""
+    with engine.begin() as row.open:
+        refuse_autocommit(row.open)
+        yield
 
 
 def watch(connection: Connection, ended: Callable[[BaseException], None]) -> None:

@@ -22,8 +22,11 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from distlock.backends.base import Ask
+from distlock.backends.findings import Finding
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.redis import scripts
+from distlock.backends.redis.connection import ReplyError
+from distlock.backends.redis.examining import examine
 from distlock.backends.redis.scripts import Script, bulk, command, hold_key
 from distlock.errors import BackendUnavailable
 
@@ -46,6 +49,7 @@ class Inspection(ABC):
     """The part of `RedisBackend` that is not on the way of any lock."""
 
     process: str
+    _max_connections: int
     _has_spoken: bool = False
 
     @abstractmethod
@@ -84,6 +88,18 @@ class Inspection(ABC):
         nobody = Ask(key, secrets.token_hex(16), 1.0, 1)
         (reply,) = self._call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
         return bool(reply[1])
+
+    def examine(self) -> Iterator[Finding]:
+        def send(*words: str) -> object:
+            try:
+                (reply,) = self._ask([command(*words)], self._by(math.inf))
+            except BackendUnavailable as error:
+                if isinstance(error.__cause__, ReplyError):
+                    return None
+                raise
+            return reply
+
+        return examine(send, self._max_connections)
 
     def announce(
         self,

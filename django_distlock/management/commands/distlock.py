@@ -1,39 +1,50 @@
-"""``manage.py distlock prune``."""
+"""``manage.py distlock``: the command ``distlock``, with the site's settings, and ``prune``."""
 
 from __future__ import annotations
 
+import argparse
+import sys
+from contextlib import nullcontext, redirect_stdout
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DEFAULT_DB_ALIAS
 
-from distlock.errors import LockError
-from distlock.fence.prune import DAYS, told
-from django_distlock.guarding.fence import prune
+from distlock.extras import remedy
+
+#: The options of every command of Django's, which may stand anywhere before "--".
+_COMMON = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+for _flag in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+    _COMMON.add_argument(_flag, action="store_true")
+for _option in ("--settings", "--pythonpath", "--verbosity"):
+    _COMMON.add_argument(_option)
 
 
 class Command(BaseCommand):
-    help = "Look after what distlock keeps in the database."
+    help = "Look at locks, break one, run the doctor, prune the fence's table. 'distlock help' lists it all."
+    # What an operator does can't wait until a site has no mistake.
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        commands = parser.add_subparsers(dest="command", required=True)
-        line = commands.add_parser(
-            "prune", help="Take away the fence's rows of names that nobody locks any more."
+        parser.add_argument(
+            "args",
+            metavar="COMMAND ...",
+            nargs=argparse.REMAINDER,
+            help="'help' lists them; each has --help.",
         )
-        line.add_argument(
-            "--older-than",
-            type=float,
-            default=DAYS,
-            metavar="DAYS",
-            help="Leave names that were locked in so many days. Default: %(default)g",
-        )
-        line.add_argument("--database", default=DEFAULT_DB_ALIAS, help="A key of DATABASES, as in fence=.")
-        line.add_argument("--dry-run", action="store_true", help="Only count them.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        days, dry_run = options["older_than"], options["dry_run"]
         try:
-            rows = prune(options["database"], days, dry_run)
-        except LockError as error:
-            raise CommandError(str(error)) from error
-        self.stdout.write(told(rows, days, dry_run))
+            from django_distlock.management.operating import call
+        except ModuleNotFoundError as error:
+            if error.name != "click":
+                raise
+            raise CommandError(f"manage.py distlock needs click. {remedy('cli')}") from error
+        end = args.index("--") if "--" in args else len(args)
+        _, words = _COMMON.parse_known_args(args[:end])
+        out = options.get("stdout")
+        with redirect_stdout(out) if out else nullcontext():
+            code, said = call([*words, *args[end:]])
+        if said is not None:
+            raise CommandError(said, returncode=code)
+        if code:
+            sys.exit(code)

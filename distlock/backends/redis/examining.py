@@ -1,0 +1,144 @@
+"""What an operator looks at in a Redis server: what may lose locks, or keep them from being taken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from distlock.backends.findings import Finding
+
+#: Sends one command, and gives its reply; None: the server refused it.
+Send = Callable[..., object]
+
+#: Seconds between the server's clock and ours that are worth a word.
+_APART = 2.0
+#: Of the memory, or of the connections, that may be used.
+_NEARLY_ALL = 0.9
+
+
+def examine(send: Send, most_connections: int) -> Iterator[Finding]:
+    """*most_connections*: how many a process of ours may open."""
+    info = _info(send("INFO"))
+    if not info:
+        yield Finding(
+            "warning",
+            "server",
+            "The server does not let this user look at it with INFO.",
+            "Examine it as another user: ACL SETUSER <user> +info +time +config|get.",
+        )
+        return
+    yield Finding("ok", "server", f"Redis {info.get('redis_version', '?')}.")
+    yield from _place(info)
+    yield _eviction(info, send)
+    yield from _memory(info)
+    yield _persistence(info, send)
+    yield from _clock(send)
+    yield _connections(info, most_connections)
+
+
+def _info(reply: object) -> dict[str, str]:
+    if not isinstance(reply, bytes):
+        return {}
+    lines = reply.decode("utf-8", "replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _config(send: Send, name: str) -> str | None:
+    """Hosted servers don't tell."""
+    reply = send("CONFIG", "GET", name)
+    match reply:
+        case [_, bytes() as value]:
+            return value.decode("utf-8", "replace")
+    return None
+
+
+def _place(info: dict[str, str]) -> Iterator[Finding]:
+    """Which part it plays among several servers."""
+    if info.get("role") == "slave":
+        yield Finding(
+            "error",
+            "replication",
+            "It is a replica: no lock can be taken there.",
+            "Write the address of its primary in LOCATION or --url.",
+        )
+    elif int(info.get("connected_slaves", 0)):
+        yield Finding(
+            "warning",
+            "replication",
+            f"It has {info['connected_slaves']} replicas. A failover loses the locks that they have not got "
+            "yet: two processes may then believe that they hold one.",
+            "Fence what must not be done twice (fence=True), and set min-replicas-to-write 1.",
+        )
+
+
+def _eviction(info: dict[str, str], send: Send) -> Finding:
+    policy = info.get("maxmemory_policy") or _config(send, "maxmemory-policy")
+    if policy is None:
+        return Finding("warning", "eviction", "The server does not tell its maxmemory-policy.", _EVICTION)
+    if policy != "noeviction":
+        said = f"maxmemory-policy is {policy}: when its memory is full the server may throw locks away."
+        return Finding("warning", "eviction", said, _EVICTION)
+    return Finding("ok", "eviction", "maxmemory-policy is noeviction.")
+
+
+_EVICTION = "Set maxmemory-policy noeviction, or give the locks a server of their own."
+
+
+def _memory(info: dict[str, str]) -> Iterator[Finding]:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if most and used > most * _NEARLY_ALL:
+        yield Finding(
+            "warning",
+            "memory",
+            f"{used / most:.0%} of maxmemory is used. When it is full no lock can be taken.",
+            "Raise maxmemory, or give the locks a server of their own.",
+        )
+
+
+def _persistence(info: dict[str, str], send: Send) -> Finding:
+    for what in ("rdb_last_bgsave_status", "aof_last_write_status"):
+        if info.get(what, "ok") != "ok":
+            return Finding(
+                "error",
+                "persistence",
+                f"The server could not save its data ({what}), and may refuse to write.",
+                "Look into its log, and whether its disk is full.",
+            )
+    if info.get("aof_enabled") == "1":
+        fsync = _config(send, "appendfsync")
+        if fsync == "always":
+            return Finding("ok", "persistence", "Each write is saved: a restart loses no lock.")
+        which = f"appendfsync is {fsync}" if fsync else "appendonly is on"
+        return Finding("ok", "persistence", f"{which}: a crash may lose the locks of its last second.")
+    return Finding(
+        "warning",
+        "persistence",
+        "appendonly is off: a server that is started again knows no locks, and grants those that are held.",
+        "Set appendonly yes, and fence what must not be done twice (fence=True).",
+    )
+
+
+def _clock(send: Send) -> Iterator[Finding]:
+    began = time.time()
+    match send("TIME"):
+        case [bytes() as seconds, bytes() as micros]:
+            apart = int(seconds) + int(micros) / 1e6 - (began + time.time()) / 2
+            if abs(apart) > _APART:
+                yield Finding(
+                    "warning",
+                    "clock",
+                    f"The server's clock is {abs(apart):.0f} seconds {'ahead' if apart > 0 else 'behind'}. "
+                    "Locks don't mind, unless it is set back.",
+                    "Let both hosts keep time by NTP.",
+                )
+            else:
+                yield Finding("ok", "clock", "The server's clock and the one here agree.")
+
+
+def _connections(info: dict[str, str], most_connections: int) -> Finding:
+    here, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
+    said = f"{here} of at most {most or '?'} are open; one process opens up to {most_connections} and one."
+    if most and here + most_connections + 1 > most * _NEARLY_ALL:
+        remedy = "Raise maxclients of the server, or lower max_connections in OPTIONS."
+        return Finding("warning", "connections", said, remedy)
+    return Finding("ok", "connections", said)

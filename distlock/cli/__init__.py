@@ -1,0 +1,3 @@
+"""The command ``distlock``: alone, as ``manage.py distlock``, and as ``flask distlock``."""
+
+from __future__ import annotations

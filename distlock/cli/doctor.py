@@ -1,0 +1,41 @@
+"""``distlock doctor``: look before it hurts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from distlock.backends.findings import Finding
+from distlock.cli.exits import NO
+from distlock.cli.options import Where, with_options
+from distlock.cli.output import echo_json, text
+from distlock.operate.doctor import diagnose
+
+
+@click.command("doctor")
+@click.option("--threads", type=click.IntRange(1), help="How many one process of your server has.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
+@with_options
+@click.pass_context
+def doctor(context: click.Context, where: Where, as_json: bool, threads: int | None, strict: bool) -> None:
+    """Look at the lock service and the settings. What is found comes with its remedy.
+
+    Takes one lock, "distlock-doctor", and lets it go. Exits with 1 if there is an error.
+    """
+    with where.locks() as locks:
+        found = [*diagnose(locks), *where.site.examine(where.alias, threads)]
+    if as_json:
+        echo_json([asdict(finding) for finding in found])
+    else:
+        for finding in found:
+            say(finding)
+    bad = {"error", "warning"} if strict else {"error"}
+    if any(finding.level in bad for finding in found):
+        context.exit(NO)
+
+
+def say(finding: Finding) -> None:
+    click.echo(f"{finding.level:8} {finding.about:12} {text(finding.said)}")
+    if finding.remedy:
+        click.echo(f"{'':21} -> {finding.remedy}")

@@ -1,0 +1,36 @@
+"""The commands together, and ``distlock`` itself."""
+
+from __future__ import annotations
+
+import click
+
+from distlock.cli.break_ import break_
+from distlock.cli.doctor import doctor
+from distlock.cli.list import list_
+from distlock.cli.run import run
+from distlock.cli.show import show
+from distlock.cli.watch import watch
+
+#: What every face has of them.
+COMMANDS: tuple[click.Command, ...] = (list_, show, watch, break_, doctor, run)
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+
+HELP = """Look at distributed locks, break one that is stuck, and run commands under them.
+
+The lock service is named by --url or DISTLOCK_URL, and the names' prefix by --prefix or DISTLOCK_PREFIX. In a
+site 'manage.py distlock' and 'flask distlock' know its settings.
+"""
+
+EPILOG = (
+    "Exit codes: 0 done, 1 nothing broken or an error found, 2 usage, 69 no lock service, 75 taken, 76 lost."
+)
+
+
+@click.group("distlock", help=HELP, epilog=EPILOG, context_settings=HELP_OPTIONS)
+@click.version_option(package_name="distlock-web", prog_name="distlock")
+def distlock() -> None: ...
+
+
+for command in COMMANDS:
+    distlock.add_command(command)

@@ -1,0 +1,63 @@
+"""The options that every command has, and the client that they name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import click
+
+from distlock.cli.exits import told
+from distlock.cli.site import Alone, Site
+from distlock.engine.loss import OnLost
+from distlock.locks import Locks
+
+
+class Where(NamedTuple):
+    """Which locks a command works on."""
+
+    site: Site
+    alias: str | None
+    prefix: str | None
+
+    @contextmanager
+    def locks(self, on_lost: OnLost | None = None) -> Iterator[Locks]:
+        """Their client, for the block. What goes wrong there is told, with its exit code."""
+        with told():
+            client = self.site.connect(self.alias, self.prefix, on_lost)
+            try:
+                yield client
+            finally:
+                client.close()
+
+    @property
+    def words(self) -> str:
+        """What to add to another command, so that it works on the same ones. The URL may hold a password."""
+        given = [
+            f"--alias {self.alias}" if self.alias else "",
+            f"--prefix {self.prefix}" if self.prefix else "",
+        ]
+        return "".join(f" {one}" for one in given if one)
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give the command *function* the options, and the arguments *where* and, if it has that, *as_json*."""
+
+    @click.option("--url", metavar="URL", help="The lock service, as for distlock.connect().")
+    @click.option("--prefix", metavar="TEXT", help="What stands before the names: PREFIX of the settings.")
+    @click.option("--alias", metavar="NAME", help="A key of DISTLOCK in the site's settings.")
+    @click.pass_context
+    @functools.wraps(function)
+    def with_where(
+        context: click.Context, /, url: str | None, prefix: str | None, alias: str | None, **given: Any
+    ) -> None:
+        # A context that is told nothing has its parent's.
+        site = Alone(url) if url else context.find_object(Site) or Alone()  # type: ignore[type-abstract]
+        function(where=Where(site, alias, prefix), **given)
+
+    if "as_json" in inspect.signature(function).parameters:
+        return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(with_where)
+    return with_where

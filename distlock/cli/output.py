@@ -1,0 +1,110 @@
+"""How a command writes: tables, with rich where it is installed and a person looks, and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from distlock.operate.looking import Listed, LockState, Party
+
+try:
+    import rich.box
+    import rich.console
+    import rich.table
+    import rich.text
+except ImportError:
+    HAS_RICH = False
+else:
+    HAS_RICH = True
+
+
+def text(name: str) -> str:
+    """*name* as a terminal may be told it: names are client data."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in name)
+
+
+def seconds(number: float) -> str:
+    """How long something has lasted, in one or two words; "" where nothing is known."""
+    if not number:
+        return ""
+    if number < 120:
+        return f"{number:.0f} s"
+    return f"{number / 60:.0f} min" if number < 7200 else f"{number / 3600:.0f} h"
+
+
+def fence(state: LockState) -> str | None:
+    """It names the hold: the era and the number, as the log has them."""
+    return None if state.fence is None else f"{state.fence.era}:{state.fence.number}"
+
+
+def echo_json(value: Any) -> None:
+    click.echo(json.dumps(value))
+
+
+def echo_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns under *titles*. A terminal gets a table of rich's, if that is installed."""
+    if HAS_RICH and sys.stdout.isatty():
+        rich.console.Console().print(rich_table(titles, rows))
+        return
+    for line in lines(titles, rows):
+        click.echo(line)
+
+
+def lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    shown = [titles, *rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
+
+
+def rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
+    for title in titles:
+        table.add_column(title)
+    for row in rows:
+        # As text: what stands in brackets is no markup.
+        table.add_row(*map(rich.text.Text, row))
+    return table
+
+
+# -- what is looked at -----------------------------------------------------------------------------
+
+TITLES = ("NAME", "STATE", "FOR", "CALLERS", "WHERE", "HOST", "PID")
+
+
+def row(one: Listed) -> tuple[str, ...]:
+    party = one.party
+    return (
+        text(one.name),
+        "held" if one.held else "waits",
+        seconds(party.seconds()),
+        "" if one.held else str(party.waiting),
+        text(party.where),
+        text(party.host) or text(party.process),
+        str(party.pid or ""),
+    )
+
+
+def party_json(party: Party) -> dict[str, Any]:
+    return {**asdict(party), "seconds": round(party.seconds(), 1)}
+
+
+def listed_json(one: Listed) -> dict[str, Any]:
+    return {"name": one.name, "held": one.held, **party_json(one.party)}
+
+
+def state_json(state: LockState) -> dict[str, Any]:
+    return {
+        "name": state.name,
+        "held": state.holder is not None,
+        "holder": state.holder and party_json(state.holder),
+        "fence": fence(state),
+        "remaining": None if math.isinf(state.remaining) else round(state.remaining, 3),
+        "waiting": state.waiting,
+        "queue": [party_json(party) for party in state.queue],
+    }

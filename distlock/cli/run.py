@@ -1,0 +1,80 @@
+"""``distlock run``: a command under a lock, as flock(1) does it on one host."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from distlock.cli.child import Child, signal_of
+from distlock.cli.options import Where, with_options
+from distlock.grant import Grant
+from distlock.lock import Lock
+from distlock.names import check_name
+from distlock.numbers import LONG
+from distlock.terms import Terms
+
+#: A command that runs for longer counts as hung, seconds.
+A_DAY = 86_400.0
+
+_SECONDS = click.FloatRange(0, LONG)
+
+
+@click.command("run")
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--timeout", "-w", type=_SECONDS, help="The longest wait, seconds. Default: the client's.")
+@click.option("--nonblock", "-n", is_flag=True, help="As --timeout 0: don't wait.")
+@click.option("--no-timeout", is_flag=True, help="Wait as long as it takes.")
+@click.option(
+    "--max-hold",
+    type=click.FloatRange(0, LONG, min_open=True),
+    default=A_DAY,
+    show_default=True,
+    help="Seconds after which the command counts as hung, and its lock goes to the next.",
+)
+@click.option(
+    "--on-lost",
+    callback=signal_of,
+    metavar="SIGNAL",
+    default="TERM",
+    show_default=True,
+    help="What the command is sent when the lock is lost; none: nothing.",
+)
+@with_options
+@click.pass_context
+def run(
+    context: click.Context,
+    where: Where,
+    name: str,
+    command: tuple[str, ...],
+    timeout: float | None,
+    nonblock: bool,
+    no_timeout: bool,
+    max_hold: float,
+    on_lost: signal.Signals | None,
+) -> None:
+    """Run COMMAND while holding the lock NAME, and exit with its code.
+
+    Signals are passed on to it. It finds DISTLOCK_NAME and DISTLOCK_FENCE, as 1:42, in its environment.
+    Exits with 75 if the lock stays taken, with 69 if the lock service does not answer, with 76 if the lock
+    was lost while the command ran, and with 128 and its number if a signal ended it.
+    """
+    if nonblock + no_timeout + (timeout is not None) > 1:
+        raise click.UsageError("Say one of --timeout, --nonblock and --no-timeout.")
+    child = Child()
+
+    def lost(grant: Grant, why: str) -> None:
+        click.echo(f"The lock {name!r} was lost: {why}.", err=True)
+        if on_lost is not None:
+            child.tell(on_lost)
+
+    seconds = 0.0 if nonblock else -1 if no_timeout else timeout
+    with where.locks(lost) as locks:
+        # Of the command only its name is told to others: its arguments may hold secrets.
+        terms = Terms(locks.namespace.terms.ttl, max_hold, f"{command[0].rpartition('/')[2]} (distlock run)")
+        lock = Lock(locks, (check_name(name),), seconds, terms)
+        with child.signals(), lock as grant:
+            fence = f"{grant.fence.era}:{grant.fence.number}"
+            code = child.run(command, {"DISTLOCK_NAME": name, "DISTLOCK_FENCE": fence})
+    context.exit(code)

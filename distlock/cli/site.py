@@ -1,0 +1,112 @@
+"""Where a command finds its locks: by a URL, or in the settings of the site that it is a command of."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from distlock.backends.findings import Finding
+from distlock.engine.loss import OnLost
+from distlock.errors import ConfigurationError
+from distlock.locks import Locks, connect
+from distlock.web.settings.aliases import AliasSettings
+from distlock.web.settings.clients import Clients, make_client
+from distlock.web.settings.problems import DEFAULT_ALIAS
+
+#: Where the URL and the prefix may stand instead, so that no password stands in the list of processes.
+URL, PREFIX = "DISTLOCK_URL", "DISTLOCK_PREFIX"
+
+
+class Site(ABC):
+    """What the commands work on. A client that it makes is the caller's to close."""
+
+    #: How the command is called here, for the next line to type.
+    command: str
+
+    @abstractmethod
+    def connect(self, alias: str | None, prefix: str | None, on_lost: OnLost | None = None) -> Locks:
+        """The client of *alias*; None: of the default one. *prefix*: instead of the one that is set.
+
+        Raises `ConfigurationError`. Connects to nothing.
+        """
+
+    def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
+        """What the doctor finds in the settings. *threads*: of one process of the server, if it was told."""
+        return iter(())
+
+
+class Alone(Site):
+    """No site: the lock service is named by a URL."""
+
+    command = "distlock"
+
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url
+
+    def connect(self, alias: str | None, prefix: str | None, on_lost: OnLost | None = None) -> Locks:
+        if alias is not None:
+            raise ConfigurationError(
+                "--alias names one of a site's settings, which 'manage.py distlock' and 'flask distlock' "
+                "know. Here it is --url."
+            )
+        url = self._url or os.environ.get(URL)
+        if not url:
+            raise ConfigurationError(
+                f"Which lock service? Write --url redis://localhost:6379/0, or set {URL}. In a site "
+                "'manage.py distlock' and 'flask distlock' know its settings."
+            )
+        before = os.environ.get(PREFIX, "") if prefix is None else prefix
+        return connect(url, prefix=before, on_lost=on_lost)
+
+
+class Settings(Site):
+    """The aliases of ``DISTLOCK`` in a site's settings."""
+
+    def __init__(self, clients: Clients, command: str) -> None:
+        self._clients = clients
+        self.command = command
+
+    def settings(self, alias: str | None) -> AliasSettings:
+        return self._clients.settings(alias or DEFAULT_ALIAS)
+
+    def connect(self, alias: str | None, prefix: str | None, on_lost: OnLost | None = None) -> Locks:
+        settings = self.settings(alias)
+        if prefix is not None:
+            settings = replace(settings, prefix=prefix)
+        return make_client(settings, on_lost)
+
+    def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
+        settings = self.settings(alias)
+        if threads is None:
+            return
+        most = settings.max_waiters
+        if most is None or most >= threads:
+            yield Finding(
+                "warning",
+                "threads",
+                f"One hot name may take all {threads} threads of a process, which wait up to "
+                f"{settings.timeout:g} seconds each.",
+                f"Set MAX_WAITERS to {max(1, threads - 2)} or less: the others keep serving other names.",
+            )
+        else:
+            said = f"{most} of {threads} threads of a process may wait for one name."
+            yield Finding("ok", "threads", said)
+        pool: Any = settings.options.get("max_connections", 64)
+        if settings.scheme in {"redis", "rediss", "unix"} and pool < threads:
+            said = f"{threads} threads share {pool} connections to the lock service."
+            yield Finding("warning", "connections", said, f"Set max_connections in OPTIONS to {threads}.")
+
+
+def operator() -> str:
+    """The person at the keyboard, for the log."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        # A container may run as a number that has no name.
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,77 @@
+"""The doctor: looks at a lock service before it hurts. Each finding comes with its remedy."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from distlock import clock
+from distlock.backends.findings import Finding
+from distlock.errors import BackendUnavailable, LockError, LockTimeout
+from distlock.locks import Locks
+
+#: The lock that is taken to see whether locks can be taken. One name, so that nothing adds up.
+PROBE = "distlock-doctor"
+#: How many round trips are timed.
+TRIPS = 20
+#: Seconds. A lock costs one or two round trips, and each of its renewals one.
+SLOW = 0.02
+
+
+def diagnose(locks: Locks) -> Iterator[Finding]:
+    """Look at the lock service of *locks*. Takes one lock there, `PROBE`, and lets it go.
+
+    Raises nothing for a lock service that is away, or may not be used: that is a finding, the last one.
+    """
+    yield Finding("ok", "versions", _versions())
+    if not locks.namespace.keeps_out:
+        yield Finding(
+            "error",
+            "locks",
+            "This backend locks nothing.",
+            "It is meant for tests. Name a lock service, such as redis://localhost:6379/0.",
+        )
+        return
+    try:
+        yield _round_trip(locks)
+        yield _rights(locks)
+        yield from locks.namespace.examine()
+    except BackendUnavailable as error:
+        yield Finding("error", "reachable", str(error), "Start it, or correct the address and the firewall.")
+    except LockError as error:
+        yield Finding("error", "rights", str(error))
+
+
+def _versions() -> str:
+    try:
+        ours = version("distlock-web")
+    except PackageNotFoundError:
+        ours = "?"
+    return f"distlock {ours}, Python {platform.python_version()}."
+
+
+def _round_trip(locks: Locks) -> Finding:
+    # The first one connects.
+    locks.namespace.locked(PROBE)
+    trips = []
+    for _ in range(TRIPS):
+        began = clock.now()
+        locks.namespace.locked(PROBE)
+        trips.append(clock.now() - began)
+    median, worst = statistics.median(trips), max(trips)
+    said = f"The median of {TRIPS} is {median * 1000:.1f} ms, the slowest took {worst * 1000:.1f} ms."
+    if median > SLOW:
+        remedy = "Bring the lock service nearer, or look what keeps it busy: each lock costs a round trip."
+        return Finding("warning", "round trip", said, remedy)
+    return Finding("ok", "round trip", said)
+
+
+def _rights(locks: Locks) -> Finding:
+    try:
+        with locks.lock(PROBE) as grant:
+            grant.check()
+    except LockTimeout as error:
+        return Finding("warning", "rights", str(error), "Another doctor is at it: try again.")
+    return Finding("ok", "rights", f"A lock, {PROBE!r}, was taken and let go.")

@@ -1,0 +1,75 @@
+"""The command ``distlock`` for a site of Django's. Needs click, which the site may not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+from django.db import DEFAULT_DB_ALIAS
+
+from distlock.backends.findings import Finding
+from distlock.cli.exits import told
+from distlock.cli.main import COMMANDS, HELP_OPTIONS
+from distlock.cli.site import Settings
+from distlock.fence.prune import DAYS
+from distlock.fence.prune import told as pruned
+from django_distlock.conf import clients
+from django_distlock.guarding.fence import database_of, examine
+from django_distlock.guarding.fence import prune as prune_rows
+
+
+class _Site(Settings):
+    def __init__(self) -> None:
+        super().__init__(clients, "manage.py distlock")
+
+    def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
+        yield from super().examine(alias, threads)
+        fence = self.settings(alias).fence
+        using = database_of(fence)
+        finding = examine(using or DEFAULT_DB_ALIAS, wanted=using is not None)
+        if finding is not None:
+            yield finding
+
+
+@click.group("manage.py distlock", context_settings=HELP_OPTIONS)
+@click.pass_context
+def distlock(context: click.Context) -> None:
+    """Look at this site's locks, break one that is stuck, and look after the fence's table."""
+    context.obj = _Site()
+
+
+@distlock.command("prune")
+@click.option(
+    "--older-than",
+    metavar="DAYS",
+    type=float,
+    default=DAYS,
+    show_default=True,
+    help="Leave names that were locked in so many days.",
+)
+@click.option(
+    "--database", default=DEFAULT_DB_ALIAS, show_default=True, help="A key of DATABASES, as in fence=."
+)
+@click.option("--dry-run", is_flag=True, help="Only count them.")
+def prune(older_than: float, database: str, dry_run: bool) -> None:
+    """Take away the fence's rows of names that nobody locks any more."""
+    with told():
+        rows = prune_rows(database, older_than, dry_run)
+    click.echo(pruned(rows, older_than, dry_run))
+
+
+for command in COMMANDS:
+    distlock.add_command(command)
+
+
+def call(words: Sequence[str]) -> tuple[int, str | None]:
+    """Run the command that *words* say. Returns its exit code, and what went wrong."""
+    asked = ["--help"] if not words or words[0] == "help" else [*words]
+    try:
+        # An exit is returned; a command that comes to its end returns None.
+        code = distlock.main(asked, prog_name="manage.py distlock", standalone_mode=False)
+    except click.Abort:
+        return 1, "Nothing was done."
+    except click.ClickException as error:
+        return error.exit_code, error.format_message()
+    return code or 0, None

@@ -1,0 +1,89 @@
+"""``distlock doctor``: what is wrong is found, and each finding has its remedy."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.redis_server import RedisServer, eventually, running
+
+Found = dict[str, tuple[str, str, str]]
+
+
+@pytest.fixture
+def examine(run: Run) -> Callable[..., Found]:
+    def examine(*words: str) -> Found:
+        found = json.loads(run("doctor", "--json", *words).output)
+        assert all(bool(one["remedy"]) != (one["level"] == "ok") for one in found)
+        return {one["about"]: (one["level"], one["said"], one["remedy"]) for one in found}
+
+    return examine
+
+
+@pytest.fixture
+def careful_server() -> Iterator[RedisServer]:
+    yield from running("--appendonly", "yes", "--appendfsync", "always")
+
+
+@pytest.fixture
+def replica(own_server: RedisServer) -> Iterator[RedisServer]:
+    yield from running("--replicaof", "127.0.0.1", str(own_server.port))
+
+
+def test_a_server_that_is_set_up_well_has_no_warning(run: Run, careful_server: RedisServer) -> None:
+    result = run("doctor", "--strict", "--url", careful_server.url)
+    assert result.exit_code == 0, result.output
+    levels = [line.split()[0] for line in result.output.splitlines()]
+    assert set(levels) == {"ok"}
+    assert len(levels) >= 7
+    # Nothing stays behind but what the next fence needs, and that ends by itself.
+    left = careful_server.client.keys("dl:*distlock-doctor*")
+    assert all(careful_server.client.pttl(key) > 0 for key in left)
+
+
+def test_what_may_lose_locks_is_found(examine: Callable[..., Found], own_server: RedisServer) -> None:
+    own_server.tell("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    found = examine("--url", own_server.url)
+    assert found["eviction"][:2] == (
+        "warning",
+        "maxmemory-policy is allkeys-lru: when its memory is full the server may throw locks away.",
+    )
+    assert (found["persistence"][0], found["clock"][0]) == ("warning", "ok")
+    own_server.tell("CONFIG", "SET", "maxclients", "60")
+    assert examine("--url", own_server.url)["connections"][0] == "warning"
+
+
+def test_a_replica_has_no_locks(
+    run: Run, examine: Callable[..., Found], own_server: RedisServer, replica: RedisServer
+) -> None:
+    eventually(lambda: replica.client.info()["role"] == "slave", "it is a replica")
+    eventually(lambda: own_server.client.info()["connected_slaves"] == 1, "the primary has it")
+    assert examine("--url", own_server.url)["replication"][0] == "warning"
+    result = run("doctor", "--url", replica.url)
+    assert result.exit_code == 1
+    assert "primary" in result.output
+
+
+def test_a_user_that_may_not_look_gets_what_it_may(
+    examine: Callable[..., Found], own_server: RedisServer
+) -> None:
+    page = Path(__file__).parents[2] / "docs/reference/backends/redis.md"
+    (line,) = re.findall(r"ACL SETUSER shop on >password [^`]*", page.read_text("utf-8"))
+    own_server.tell(*line.split())
+    found = examine("--url", own_server.url.replace("//", "//shop:password@"))
+    assert (found["rights"][0], found["server"][0]) == ("ok", "warning")
+    own_server.tell("ACL", "SETUSER", "shop", "-eval", "-evalsha")
+    found = examine("--url", own_server.url.replace("//", "//shop:password@"))
+    assert found["reachable"][0] == "error"
+
+
+def test_a_server_that_is_away_is_an_error_without_a_secret(run: Run) -> None:
+    result = run("doctor", "--url", "redis://:secret@127.0.0.1:1/0")
+    assert result.exit_code == 1
+    assert "error    reachable" in result.output
+    assert "secret" not in result.output

@@ -1,0 +1,173 @@
+"""``manage.py distlock`` and ``flask distlock``: the same commands, with the settings of the site."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+
+import distlock
+from flask_distlock import DistLock
+
+Command = Callable[..., tuple[int, str]]
+
+pytestmark = pytest.mark.django_db
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def setting() -> dict[str, Any]:
+    url = f"memory://{secrets.token_hex(4)}"
+    first = {"LOCATION": url, "PREFIX": "shop", "MAX_WAITERS": 10, "FENCE": True}
+    return {"default": first, "other": {"LOCATION": url, "PREFIX": "other"}}
+
+
+@pytest.fixture
+def django(settings: Any, setting: dict[str, Any]) -> Command:
+    settings.DISTLOCK = setting
+
+    def command(*words: str) -> tuple[int, str]:
+        out = StringIO()
+        try:
+            call_command("distlock", *words, stdout=out)
+        except CommandError as error:
+            return error.returncode, out.getvalue() + str(error)
+        except SystemExit as error:
+            return int(error.code or 0), out.getvalue()
+        return 0, out.getvalue()
+
+    return command
+
+
+@pytest.fixture
+def flask(setting: dict[str, Any], tmp_path: Path) -> Iterator[Command]:
+    app = Flask(__name__)
+    app.config.from_mapping(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db", DISTLOCK=setting)
+    database = SQLAlchemy(app)
+    locks = DistLock(app)
+
+    def command(*words: str) -> tuple[int, str]:
+        result = app.test_cli_runner().invoke(args=["distlock", *words])
+        return result.exit_code, result.output
+
+    command("create-table")
+    yield command
+    with app.app_context():
+        database.engine.dispose()
+        locks.close()
+
+
+@pytest.fixture(params=["django", "flask"])
+def command(request: pytest.FixtureRequest) -> Command:
+    made: Command = request.getfixturevalue(request.param)
+    return made
+
+
+@pytest.fixture
+def grant(setting: dict[str, Any]) -> Iterator[distlock.Grant]:
+    """What another process of the site holds."""
+    locks = distlock.connect(setting["default"]["LOCATION"], prefix="shop")
+    grant = locks.lock("product_1").acquire()
+    assert grant is not None
+    yield grant
+    locks.close()
+
+
+def test_the_settings_say_where_the_locks_are(command: Command, grant: distlock.Grant) -> None:
+    code, said = command("show", "product_1")
+    assert code == 0
+    assert "product_1 is held by process" in said
+    assert f"distlock break --fence 1:{grant.fence.number} product_1\n" in said
+    assert command("show", "product_1", "--alias", "other") == (0, "product_1 is free.\n")
+    assert command("show", "product_1", "--prefix", "other") == (0, "product_1 is free.\n")
+    assert command("show", "product_1", "--url", "memory://elsewhere") == (0, "product_1 is free.\n")
+
+
+def test_a_stuck_lock_is_freed_in_one_command(command: Command, grant: distlock.Grant) -> None:
+    assert command("break", "product_1", "--yes")[0] == 0
+    assert command("show", "product_1") == (0, "product_1 is free.\n")
+    assert command("break", "product_1", "--yes")[0] == 1
+
+
+def test_exit_codes_and_errors_come_through(command: Command) -> None:
+    assert command("run", "a", "--", "sh", "-c", "exit 3")[0] == 3
+    code, said = command("show", "a", "--alias", "nowhere")
+    assert code == 2
+    assert "DISTLOCK has no alias 'nowhere'" in said
+    assert command("nonsense")[0] == 2
+    assert "--threads" in command("doctor", "--help")[1]
+
+
+def test_the_doctor_looks_at_the_settings_and_the_table_of_the_fence(command: Command) -> None:
+    code, said = command("doctor", "--json", "--threads", "16")
+    assert code == 0, said
+    found = {one["about"]: one for one in json.loads(said)}
+    assert found["threads"]["said"] == "10 of 16 threads of a process may wait for one name."
+    assert found["fence table"]["said"].startswith("It has 0 rows, 0 of them ")
+    found = {one["about"]: one for one in json.loads(command("doctor", "--json", "--threads", "8")[1])}
+    assert found["threads"]["level"] == "warning"
+    assert "MAX_WAITERS to 6" in found["threads"]["remedy"]
+
+
+def test_the_doctor_finds_that_the_table_is_missing(setting: dict[str, Any], tmp_path: Path) -> None:
+    app = Flask(__name__)
+    app.config.from_mapping(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db", DISTLOCK=setting)
+    database = SQLAlchemy(app)
+    DistLock(app)
+    result = app.test_cli_runner().invoke(args=["distlock", "doctor"])
+    assert result.exit_code == 1
+    assert "-> Run: flask distlock create-table" in result.output
+    with app.app_context():
+        database.engine.dispose()
+
+
+def manage(*words: str) -> subprocess.CompletedProcess[str]:
+    code = "from django.core.management import execute_from_command_line as run; import sys; run(sys.argv)"
+    return subprocess.run(
+        [sys.executable, "-c", code, "distlock", *words],
+        env={"DJANGO_SETTINGS_MODULE": "tests.django_distlock.settings", "PATH": "/usr/bin:/bin"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_options_of_manage_py_stand_where_they_always_may() -> None:
+    done = manage("show", "product_1", "--settings=tests.django_distlock.settings", "--no-color")
+    assert (done.returncode, done.stdout) == (0, "product_1 is free.\n")
+    done = manage("run", "a", "--", "echo", "--settings")
+    assert (done.returncode, done.stdout) == (0, "--settings\n")
+    done = manage("help")
+    assert done.returncode == 0
+    assert {"prune", "doctor", "break"} <= set(done.stdout.split())
+    done = manage("show", "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("CommandError: A lock's name is empty.")
+
+
+def test_without_click_it_is_said_what_to_install() -> None:
+    hide = "import sys; sys.modules['click'] = None\n"
+    for code in (
+        "from distlock.__main__ import main; main()",
+        "from django.core.management import execute_from_command_line as run; run(['', 'distlock', 'list'])",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", hide + code],
+            env={"DJANGO_SETTINGS_MODULE": "tests.django_distlock.settings", "PATH": "/usr/bin:/bin"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert "needs click. Run: pip install '/path/to/the/clone[cli]'" in done.stderr

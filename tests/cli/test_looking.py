@@ -1,0 +1,107 @@
+"""``distlock list``, ``show``, ``watch`` and ``break``."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+import pytest
+
+import distlock
+from tests.cli.conftest import PATIENCE, Run, until
+
+
+def test_nothing_is_held(run: Run, client: distlock.Locks) -> None:
+    assert run("show", "product_1").output == "product_1 is free.\n"
+    listed = run("list")
+    assert (listed.exit_code, listed.output) == (
+        0,
+        "No lock has been held or waited for longer than about three seconds.\n",
+    )
+    assert run("list", "--json").output == ""
+    broken = run("break", "product_1", "--yes")
+    assert (broken.exit_code, broken.output) == (1, "product_1 is free. Nothing was broken.\n")
+
+
+def test_a_lock_that_is_stuck_is_seen_and_freed(
+    run: Run, client: distlock.Locks, environment: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    got = list[distlock.Fence]()
+    waiting = distlock.connect(environment["DISTLOCK_URL"], prefix=client.prefix)
+
+    def wait() -> None:
+        with waiting.lock("product_1", timeout=PATIENCE) as grant:
+            got.append(grant.fence)
+
+    stuck = client.lock("product_1").acquire()
+    assert stuck is not None
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: len(run("list").output.splitlines()) == 3)
+    titles, held, waits = (line.split() for line in run("list", "product_").output.splitlines())
+    assert titles == ["NAME", "STATE", "FOR", "CALLERS", "WHERE", "HOST", "PID"]
+    assert (held[:2], held[-1]) == (["product_1", "held"], str(os.getpid()))
+    assert (waits[:2], waits[4]) == (["product_1", "waits"], "1")
+    assert run("list", "cart_").output.startswith("No lock")
+    assert [json.loads(line)["held"] for line in run("list", "--json").output.splitlines()] == [True, False]
+    assert run("watch", "--count", "1").output.splitlines()[1].split()[:2] == ["product_1", "held"]
+
+    fence = f"{stuck.fence.era}:{stuck.fence.number}"
+    said = run("show", "product_1").output.splitlines()
+    assert said[0].startswith(
+        "product_1 is held by test_a_lock_that_is_stuck_is_seen_and_freed (test_looking.py:"
+    )
+    assert f" in process {os.getpid()} on " in said[0]
+    assert said[1].startswith(f"Its fence is {fence}. Its lease ends in ")
+    assert said[2] == "1 process waits:"
+    assert "1. test_a_lock_that_is_stuck" in said[3]
+    assert said[4] == f"To break it: distlock break --fence {fence} product_1"
+    shown = json.loads(run("show", "product_1", "--json").output)
+    assert (shown["fence"], shown["holder"]["pid"], shown["waiting"]) == (fence, os.getpid(), 1)
+
+    # Another hold than the one that was seen is left alone, and so is this one until somebody says yes.
+    other = run("break", "product_1", "--yes", "--fence", "1:1")
+    assert (other.exit_code, "Nothing was broken." in other.output) == (1, True)
+    asked = run("break", "product_1", input="n\n")
+    assert (asked.exit_code, "Break it? [y/N]: n" in asked.output) == (1, True)
+    stuck.check()
+
+    broken = run("break", "product_1", "--fence", fence, input="y\n")
+    assert broken.exit_code == 0
+    assert broken.output.endswith(f"product_1 was broken: its fence was {fence}.\n")
+    thread.join(PATIENCE)
+    assert got[0] > stuck.fence
+    until(lambda: stuck.lost)
+    assert "was broken by " in caplog.text
+    waiting.close()
+
+
+def test_a_name_is_no_command_to_the_terminal(run: Run) -> None:
+    assert run("show", "a\u202eb").output == "a\\u202eb is free.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["show"], 2, "Missing argument 'NAME'"),
+        (["show", ""], 2, "name"),
+        (["show", "a", "--alias", "other"], 2, "--alias names one of a site's settings"),
+        (["break", "a", "--fence", "12"], 2, "'12' is no fence, such as 1:42."),
+        (["list", "--url", "memory://a", "--prefix", "x" * 65], 2, "prefix"),
+        (["list", "--url", "file:///tmp"], 2, ""),
+        (["list", "--url", "redis://:secret@127.0.0.1:1/0"], 69, "127.0.0.1:1"),
+    ],
+)
+def test_what_can_not_be_is_said_with_its_exit_code(run: Run, words: list[str], code: int, said: str) -> None:
+    result = run(*words)
+    assert result.exit_code == code, result.output
+    assert said in result.output
+    assert "secret" not in result.output
+
+
+def test_a_lock_service_has_to_be_named(run: Run, environment: dict[str, str]) -> None:
+    del environment["DISTLOCK_URL"]
+    result = run("list")
+    assert result.exit_code == 2
+    assert "Write --url redis://localhost:6379/0, or set DISTLOCK_URL." in result.output
