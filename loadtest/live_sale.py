@@ -21,6 +21,8 @@ BUYERS = 50
 PATIENCE = 30.0
 #: How often a buyer comes again who was turned away, and after how many seconds at most.
 RETURNS, PAUSE = 3, 2.0
+#: What a purchase came to.
+ANSWERS = (BOUGHT, MISSED, REFUSED, FAILED) = ("sold", "sold_out", "refused", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class Sale:
 
     number: int
     choice: Choice
-    answers: Counter[str] = field(default_factory=Counter)
+    #: All keys from the start: they are read while buyers add to them.
+    answers: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(ANSWERS, 0)))
     runs: bool = True
 
 
@@ -91,26 +94,33 @@ class LiveSale:
 
     def _hold(self, sale: Sale) -> None:
         try:
-            self.stack.restock()
-            together = threading.Barrier(BUYERS)
-            buyers = [threading.Thread(target=self._buy, args=(sale, together)) for _ in range(BUYERS)]
-            for buyer in buyers:
-                buyer.start()
-            for buyer in buyers:
-                buyer.join()
-            self.last[sale.choice.slug] = count(self.ledger(), self.stack.shop.stock)
+            with self.stack.shelf:
+                self.stack.restock()
+                self._send(sale)
+                tally = count(self.ledger(), self.stack.shop.stock)
+            # A new one: the old one may be being read.
+            self.last = self.last | {sale.choice.slug: tally}
         finally:
             sale.runs = False
 
+    def _send(self, sale: Sale) -> None:
+        together = threading.Barrier(BUYERS)
+        buyers = [threading.Thread(target=self._buy, args=(sale, together)) for _ in range(BUYERS)]
+        for buyer in buyers:
+            buyer.start()
+        for buyer in buyers:
+            buyer.join()
+
     def _buy(self, sale: Sale, together: threading.Barrier) -> None:
         together.wait()
-        told = "failed"
+        told = FAILED
         for _ in range(RETURNS):
             try:
                 told, pause = self._ask(sale.choice.slug)
             except (OSError, http.client.HTTPException, ValueError):
+                told = FAILED
                 break
-            if told != "refused":
+            if told != REFUSED:
                 break
             threading.Event().wait(pause)
         with self._mutex:
@@ -124,9 +134,9 @@ class LiveSale:
             answer = connection.getresponse()
             said = json.loads(answer.read())
         if answer.status == SOLD:
-            return "sold", 0.0
+            return BOUGHT, 0.0
         if answer.status == SOLD_OUT:
-            return "sold_out", 0.0
+            return MISSED, 0.0
         after = answer.headers.get("Retry-After") or "1"
         refused = is_refusal(said.get("code"))
-        return "refused" if refused else "failed", min(float(after), PAUSE) if after.isdigit() else PAUSE
+        return REFUSED if refused else FAILED, min(float(after), PAUSE) if after.isdigit() else PAUSE

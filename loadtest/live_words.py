@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from demo_shop.orders import CATALOGUE, PRODUCT_ID, Ledger
-from loadtest.live_sale import BUYERS, LiveSale, Sale, Tally, count
+from loadtest.live_sale import BUYERS, FAILED, MISSED, REFUSED, LiveSale, Sale, Tally, count
 
 #: Orders in the page's table.
 RECENT = 8
@@ -54,9 +54,9 @@ def told(sale: Sale | None, tally: Tally) -> str:
 def told_of_answers(sale: Sale | None) -> list[str]:
     answers = sale.answers if sale else Counter[str]()
     words = {
-        "sold_out": "told “sold out”",
-        "refused": "turned away by the lock",
-        "failed": "given an error, or no answer",
+        MISSED: "told “sold out”",
+        REFUSED: "turned away by the lock",
+        FAILED: "given an error, or no answer",
     }
     return [
         f"{answers[what]} {'buyer was' if answers[what] == 1 else 'buyers were'} {said}."

@@ -6,6 +6,7 @@ import http.client
 import shutil
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -74,6 +75,8 @@ class Stack:
         self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
         self.shop, self.database = replace(shop, sales=sales is not None), database
         self.sales, self.sales_port = sales, 0
+        #: Held while a sale of the page is under way: a shelf that is filled then would be sold twice.
+        self.shelf = threading.Lock()
         self.instances: list[Child] = []
         self.instance_ports: list[int] = []
         self._fronts: dict[tuple[int, ...], Front] = {}

@@ -62,7 +62,8 @@ def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: Crowd) -> N
             print(f"sold {seen[0]} of {initial}, stock {seen[1]}{excess}", flush=True)
             told = seen
         if asked_to_restock(0.5):
-            stack.restock()
+            with stack.shelf:
+                stack.restock()
 
 
 def has_desktop() -> bool:
