@@ -6,7 +6,7 @@ from django.apps import AppConfig
 class DistlockConfig(AppConfig):
     name = "django_distlock"
     label = "distlock"
-    verbose_name = "Distributed locks"
+    verbose_name = "Distlock"
 
     def ready(self) -> None:
         # Importing registers them.

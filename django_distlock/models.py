@@ -1,4 +1,7 @@
-"""The fence's table. SQLAlchemy's is the same one: a Django and a Flask instance may share it."""
+"""The fence's table, and what the admin calls locks.
+
+SQLAlchemy's table is the same one: a Django and a Flask instance may share it.
+"""
 
 from __future__ import annotations
 
@@ -24,3 +27,19 @@ class FenceRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.domain}:{self.name} {self.era}:{self.number}"
+
+
+class Lock(FenceRow):
+    """What the admin's page of locks and its permissions are called by. It has no table: locks are no rows.
+
+    The permissions are ``distlock.view_lock`` and ``distlock.break_lock``.
+    """
+
+    class Meta:
+        proxy = True
+        verbose_name = "lock"
+        default_permissions = ("view",)
+        permissions = [("break_lock", "Can break lock")]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.domain})"

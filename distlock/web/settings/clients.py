@@ -65,6 +65,10 @@ class Clients:
                 made.namespace.identity = _identity(settings)
             return self._clients[alias]
 
+    def aliases(self) -> tuple[str, ...]:
+        """All that are configured, in their order. Raises `ConfigurationError`."""
+        return tuple(self._known())
+
     def terms(self, guarded: Guarded) -> GuardTerms:
         """What *guarded* works with. Raises `ConfigurationError`. Connects to nothing."""
         # Those of settings that are changed meanwhile are not kept.
@@ -97,16 +101,19 @@ class Clients:
 
     def settings(self, alias: str) -> AliasSettings:
         """The settings of *alias*. Raises `ConfigurationError` if there is no such alias."""
-        settings = self._settings
-        if settings is None:
-            settings = self._settings = self._read()
         try:
-            return settings[alias]
+            return self._known()[alias]
         except KeyError:
-            known = ", ".join(map(repr, settings))
+            known = ", ".join(map(repr, self.aliases()))
             raise ConfigurationError(
                 f"DISTLOCK has no alias {alias!r}, only {known}. Add it, or name one of these."
             ) from None
+
+    def _known(self) -> Mapping[str, AliasSettings]:
+        settings = self._settings
+        if settings is None:
+            settings = self._settings = self._read()
+        return settings
 
     def reset(self) -> None:
         """Close the clients and forget the settings: they have changed."""

@@ -1,0 +1,84 @@
+"""The page of one lock: holder and queue; and its end, when an operator breaks what was seen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from distlock.errors import LockError
+from distlock.locks import Locks
+from distlock.operate import LockState, Party, break_lock
+from distlock.web.operate.words import printable, shown_seconds
+
+#: What breaking means, for the person that is about to.
+CONSEQUENCES = (
+    "The next in the queue gets the lock at once. The holder is told, at the latest at its next renewal, and "
+    "goes on until then. If its transaction is fenced it can't be committed any more. Without a fence, what "
+    "it does may stand beside what the next holder does: make sure that its process is dead or hung."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What a page shows of one lock."""
+
+    #: None: something is wrong.
+    state: LockState | None = None
+    #: Why nothing is shown; "" unless something is wrong.
+    trouble: str = ""
+
+    @property
+    def number(self) -> int:
+        """What names the hold that was seen; 0: nobody holds it."""
+        return 0 if self.state is None or self.state.fence is None else self.state.fence.number
+
+    @property
+    def holder(self) -> Party | None:
+        return None if self.state is None else self.state.holder
+
+    @property
+    def held_for(self) -> str:
+        return shown_since(self.holder)
+
+    @property
+    def remaining(self) -> str:
+        """Of the lease."""
+        if self.state is None or self.state.holder is None:
+            return ""
+        left = self.state.remaining
+        return shown_seconds(left) if math.isfinite(left) else "no lease: it ends with its process"
+
+    @property
+    def queue(self) -> list[tuple[Party, str]]:
+        """Each process that waits, and for how long."""
+        return [] if self.state is None else [(one, shown_since(one)) for one in self.state.queue]
+
+    @property
+    def left_out(self) -> int:
+        """How many processes wait behind those that are shown."""
+        return 0 if self.state is None else self.state.waiting - len(self.state.queue)
+
+
+def shown_since(party: Party | None) -> str:
+    """For how long *party* has held or waited; "" if that is not known."""
+    return "" if party is None or not party.since else shown_seconds(party.seconds())
+
+
+def look(locks: Locks, name: str) -> Sighting:
+    """What there is to see of *name*. Never raises `LockError`."""
+    try:
+        return Sighting(locks.inspect(name))
+    except LockError as error:
+        return Sighting(trouble=str(error))
+
+
+def break_seen(locks: Locks, name: str, number: int, by: str) -> LockState | None:
+    """Break the hold of *name* that *number* names, and nothing after it. *by*: the person, for the log.
+
+    Returns what was broken; None, and nothing is changed, if it has ended meanwhile. Raises
+    `BackendUnavailable`, `InvalidName`; `ConfigurationError` where the lock service can't do it.
+    """
+    state = locks.inspect(name)
+    if state.fence is None or state.fence.number != number:
+        return None
+    return state if break_lock(locks.namespace, state, printable(by)) else None

@@ -1,0 +1,105 @@
+"""The page of all locks of an alias: what has been held or waited for longest, bounded."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+from distlock.errors import LockError
+from distlock.locks import Locks
+from distlock.operate import Listed, Party
+from distlock.web.operate.words import shown_seconds
+
+#: How many locks a page shows, at most.
+MOST_SHOWN = 200
+#: How many lines of processes are read for them, at most: each is a holder or the waiters of a process.
+MOST_READ = 5_000
+
+
+@dataclass(slots=True)
+class Line:
+    """One lock, as the processes tell of it."""
+
+    name: str
+    #: None: nobody has held it for longer than a moment.
+    holder: Party | None = None
+    #: How many callers wait, in all processes.
+    waiting: int = 0
+    #: The one that waits longest.
+    first: Party | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long somebody has held it or waited for it."""
+        return max((one.seconds() for one in (self.holder, self.first) if one is not None), default=0.0)
+
+    @property
+    def held_for(self) -> str:
+        return "" if self.holder is None else shown_seconds(self.holder.seconds())
+
+    @property
+    def waited_for(self) -> str:
+        return "" if self.first is None else shown_seconds(self.first.seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a page shows of an alias."""
+
+    #: The longest held or waited for first.
+    lines: tuple[Line, ...] = ()
+    #: How many locks were read and are not shown.
+    left_out: int = 0
+    #: Whether there are more, which were not even read.
+    more: bool = False
+    #: Why nothing is shown; "" unless something is wrong.
+    trouble: str = ""
+
+    @property
+    def said(self) -> str:
+        """What is said above the table."""
+        if self.trouble:
+            return self.trouble
+        shown = len(self.lines)
+        if not shown:
+            return "No lock has been held or waited for longer than about three seconds."
+        if self.more:
+            return (
+                f"{shown} locks, the longest of the first {MOST_READ:,} entries that were read. "
+                "There are more: write what the names begin with."
+            )
+        if self.left_out:
+            return (
+                f"{shown} of {shown + self.left_out} locks, the longest first. "
+                "For the others write what the names begin with."
+            )
+        return f"{shown} {'lock' if shown == 1 else 'locks'}, the longest first."
+
+
+def overview(locks: Locks, before: str) -> Overview:
+    """What is held or waited for, of the names that begin with *before*. Never raises `LockError`."""
+    try:
+        entries = list(islice(locks.list(before), MOST_READ + 1))
+    except LockError as error:
+        return Overview(trouble=str(error))
+    lines = by_name(entries[:MOST_READ])
+    longest = heapq.nlargest(MOST_SHOWN, lines, key=lambda line: line.seconds)
+    return Overview(tuple(longest), len(lines) - len(longest), len(entries) > MOST_READ)
+
+
+def by_name(entries: Iterable[Listed]) -> list[Line]:
+    """One line for each name."""
+    lines: dict[str, Line] = {}
+    for entry in entries:
+        line = lines.setdefault(entry.name, Line(entry.name))
+        party = entry.party
+        if not entry.held:
+            line.waiting += party.waiting
+            if line.first is None or party.since < line.first.since:
+                line.first = party
+        # What a broken holder has not noticed yet, or a dead one said last, is older than its successor.
+        elif line.holder is None or party.since > line.holder.since:
+            line.holder = party
+    return list(lines.values())

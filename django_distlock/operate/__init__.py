@@ -1,0 +1,3 @@
+"""What an operator of a Django site sees of its locks: the admin's page, and the debug toolbar's panel."""
+
+from __future__ import annotations

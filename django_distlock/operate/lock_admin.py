@@ -1,0 +1,187 @@
+"""The admin's page of locks: for each alias, and for one lock; and to break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote as percent_encoded
+from urllib.parse import unquote, urlencode
+
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin
+from django.contrib.admin.utils import quote
+from django.contrib.admin.utils import unquote as unquoted
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+
+import distlock.web.operate
+from distlock.errors import LockError
+from distlock.locks import Locks
+from distlock.web.operate.one_lock import CONSEQUENCES, break_seen, look
+from distlock.web.operate.overview import overview
+from django_distlock.conf import clients
+from django_distlock.models import Lock
+
+STATIC = Path(distlock.web.operate.__file__).with_name("static")
+_TYPES = {".js": "text/javascript", ".css": "text/css"}
+
+if TYPE_CHECKING:
+    Base = ModelAdmin[Lock]
+else:
+    Base = ModelAdmin
+
+
+class LockAdmin(Base):
+    """Asks the lock service, and no table. For an admin of your own: ``site.register(Lock, LockAdmin)``.
+
+    The permission ``distlock.view_lock`` is needed to see the locks, and ``distlock.break_lock``, too, to
+    break one.
+    """
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
+        return False
+
+    def may_break(self, request: HttpRequest) -> bool:
+        """Whether the user of *request* may break locks."""
+        user: Any = request.user
+        return self.has_view_permission(request) and bool(user.has_perm("distlock.break_lock"))
+
+    def get_urls(self) -> list[URLPattern]:
+        # The usual ones would look into the table.
+        views: list[tuple[str, str, Callable[..., HttpResponse]]] = [
+            ("", "changelist", self.changelist_view),
+            ("locks.js", "script", partial(self.file_view, "locks.js")),
+            ("locks.css", "style", partial(self.file_view, "locks.css")),
+            ("<path:object_id>/change/", "change", self.lock_view),
+            ("<path:object_id>/break/", "break", self.break_view),
+        ]
+        return [
+            path(route, self.admin_site.admin_view(view), name=f"distlock_lock_{name}")
+            for route, name, view in views
+        ]
+
+    # -- the pages -------------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """What is held or waited for."""
+        self._refuse_unless(self.has_view_permission(request))
+        alias, before = request.GET.get("alias", ""), request.GET.get("q", "")
+        aliases = clients.aliases()
+        alias = alias or aliases[0]
+        locks = _client(alias)
+        seen = overview(locks, before)
+        context = {
+            "title": "Locks",
+            "alias": alias,
+            "aliases": [(one, f"?{urlencode({'alias': one, 'q': before})}") for one in aliases],
+            "before": before,
+            "seen": seen,
+            "lines": [(line, self._url("change", alias, line.name)) for line in seen.lines],
+            "exactly": self._url("change", alias, before) if before else "",
+            **(extra_context or {}),
+        }
+        return self._page(request, "change_list", context)
+
+    def lock_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """One lock: holder and queue."""
+        self._refuse_unless(self.has_view_permission(request))
+        alias, name = _of(object_id)
+        seen = look(_client(alias), name)
+        context = {
+            "title": f"Lock {name}",
+            "alias": alias,
+            "name": name,
+            "seen": seen,
+            "break_url": f"{self._url('break', alias, name)}?{urlencode({'number': seen.number})}",
+            "may_break": self.may_break(request),
+        }
+        return self._page(request, "change_form", context)
+
+    def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask whether to break what was seen; and break it, and nothing after it."""
+        self._refuse_unless(self.may_break(request))
+        alias, name = _of(object_id)
+        locks = _client(alias)
+        given = request.POST if request.method == "POST" else request.GET
+        try:
+            number = int(given.get("number", ""))
+        except ValueError:
+            raise Http404("There is no such hold.") from None
+        if request.method == "POST":
+            self._break(request, locks, alias, name, number)
+            return HttpResponseRedirect(self._url("change", alias, name))
+        context = {
+            "title": f"Break the lock {name}?",
+            "alias": alias,
+            "name": name,
+            "number": number,
+            "seen": look(locks, name),
+            "consequences": CONSEQUENCES,
+            "lock_url": self._url("change", alias, name),
+        }
+        return self._page(request, "break_confirmation", context)
+
+    def file_view(self, file: str, request: HttpRequest) -> HttpResponse:
+        """Script or style of the pages: the same for both frameworks, so that it is no file of this app."""
+        self._refuse_unless(self.has_view_permission(request))
+        return HttpResponse((STATIC / file).read_text("utf-8"), content_type=_TYPES[Path(file).suffix])
+
+    # --------------------------------------------------------------------------------------------
+
+    def _break(self, request: HttpRequest, locks: Locks, alias: str, name: str, number: int) -> None:
+        try:
+            broken = break_seen(locks, name, number, by=f"{request.user.get_username()} in the admin")
+        except LockError as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return
+        if broken is None:
+            said = f"Nothing was broken: the lock {name} has been released or has passed on meanwhile."
+            self.message_user(request, said, messages.WARNING)
+            return
+        self.log_change(request, _lock(alias, name), f"Broken. It was held by {broken.holder}.")
+        self.message_user(request, f"The lock {name} was broken. It was held by {broken.holder}.")
+
+    def _page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> TemplateResponse:
+        request.current_app = self.admin_site.name
+        context = {**self.admin_site.each_context(request), "opts": self.opts, **context}
+        response = TemplateResponse(request, f"admin/distlock/lock/{template}.html", context)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def _url(self, page: str, alias: str, name: str) -> str:
+        key = quote(_lock(alias, name).pk)
+        return reverse(f"admin:distlock_lock_{page}", args=[key], current_app=self.admin_site.name)
+
+    @staticmethod
+    def _refuse_unless(may: bool) -> None:
+        if not may:
+            raise PermissionDenied
+
+
+def _client(alias: str) -> Locks:
+    if alias not in clients.aliases():
+        raise Http404(f"DISTLOCK has no alias {alias!r}.")
+    return clients[alias]
+
+
+def _lock(alias: str, name: str) -> Lock:
+    """What the admin's log calls a lock."""
+    return Lock(id=f"{percent_encoded(alias, safe='')}:{name}", domain=alias, name=name)
+
+
+def _of(object_id: str) -> tuple[str, str]:
+    """Alias and name."""
+    alias, colon, name = unquoted(object_id).partition(":")
+    if not colon or not name:
+        raise Http404("There is no such lock.")
+    return unquote(alias), name

@@ -1,0 +1,183 @@
+"""The admin's page of locks, as the staff of a site uses it."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+
+from distlock import Grant
+from django_distlock import locks
+from tests.demo_shop.accessibility import grave_faults
+from tests.demo_shop.browser import open_browser
+
+LogIn = Callable[..., Client]
+LIST = "/admin/distlock/lock/"
+ONE = f"{LIST}default_3Aproduct_5F1/change/"
+BREAK = f"{LIST}default_3Aproduct_5F1/break/"
+PATIENCE = 30.0
+
+
+def page_of(client: Client, url: str) -> str:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"]
+    return answer.content.decode()
+
+
+def links(page: str, pattern: str) -> list[str]:
+    return [html.unescape(url) for url in re.findall(rf'href="({pattern})"', page)]
+
+
+def take(*names: str) -> Grant:
+    grant = locks.lock(*names).acquire(timeout=0)
+    assert grant is not None
+    return grant
+
+
+def until_listed(name: str) -> None:
+    """A process tells of what has lasted for a moment."""
+    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+    while not any(one.name == name for one in locks["default"].list()):
+        assert time.monotonic() < deadline
+        pause.wait(0.05)
+
+
+def log_entries() -> list[Any]:
+    from django.contrib.admin.models import LogEntry
+
+    return list(LogEntry.objects.all())
+
+
+def test_without_a_permission_nothing_is_seen_and_nothing_broken(log_in: LogIn) -> None:
+    client = log_in("break_lock")
+    grant = take("product_1")
+    assert Client().get(LIST).headers["Location"].startswith("/admin/login/")
+    assert LIST not in client.get("/admin/").content.decode()
+    for url in (LIST, ONE, BREAK, f"{LIST}locks.js"):
+        assert client.get(url).status_code == 403
+    assert client.post(BREAK, {"number": grant.fence.number}).status_code == 403
+    grant.check()
+
+
+def test_to_see_a_lock_is_no_permission_to_break_it(log_in: LogIn) -> None:
+    client = log_in("view_lock")
+    grant = take("product_1")
+    assert f'href="{LIST}"' in page_of(client, "/admin/")
+    page = page_of(client, ONE)
+    assert "test_admin.py" in page, "where it is held"
+    assert BREAK not in page
+    for answer in (client.get(BREAK), client.post(BREAK, {"number": grant.fence.number})):
+        assert answer.status_code == 403
+    grant.check()
+
+
+def test_a_lock_is_broken_after_a_question_and_the_log_says_by_whom(
+    log_in: LogIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = log_in("view_lock", "break_lock")
+    grant = take("product_1")
+    (question,) = links(page_of(client, ONE), rf"{BREAK}\?number=\d+")
+    assert "Yes, break it" in page_of(client, question)
+    grant.check()
+    answer = client.post(question, {"number": grant.fence.number}, follow=True)
+    assert "The lock product_1 was broken. It was held by" in answer.content.decode()
+    assert "Nobody holds it" in answer.content.decode()
+    assert grant.lost
+    (entry,) = log_entries()
+    assert (entry.user.username, entry.object_repr) == ("ann", "product_1 (default)")
+    assert entry.change_message.startswith("Broken. It was held by")
+    assert entry.get_admin_url() == ONE
+    assert "was broken by ann in the admin" in caplog.text
+
+
+def test_what_has_passed_on_since_it_was_seen_is_not_broken(log_in: LogIn) -> None:
+    client = log_in("view_lock", "break_lock")
+    seen = take("product_1")
+    number = seen.fence.number
+    seen.release()
+    # Of the same process, and not of the same hold: a block of numbers may be used up for it.
+    locks["default"].close()
+    next_one = take("product_1")
+    assert next_one.fence.number != number
+    assert "The hold that you saw has ended" in page_of(client, f"{BREAK}?number={number}")
+    answer = client.post(BREAK, {"number": number}, follow=True)
+    assert "Nothing was broken" in answer.content.decode()
+    next_one.check()
+    assert log_entries() == []
+    assert client.post(BREAK, {"number": "1; DROP"}).status_code == 404
+    assert client.post(BREAK).status_code == 404
+
+
+def test_names_are_text_wherever_they_are_shown(log_in: LogIn) -> None:
+    client = log_in("view_lock", "break_lock")
+    name = "<script>alert(1)</script>/../%2e'\"&?#"
+    grant = take(name)
+    until_listed(name)
+    page = page_of(client, f"{LIST}?q=<script")
+    assert page.count(">&lt;script&gt;alert(1)") == 1
+    _, one = links(page, f'{LIST}default_3A_3Cscript[^"]*')
+    assert "No lock has been held" in page_of(client, f"{LIST}?q=other")
+    (question,) = links(page_of(client, one), r"[^\"]*/break/\?number=\d+")
+    answer = client.post(question, {"number": grant.fence.number}, follow=True)
+    assert grant.lost
+    for said in (page, page_of(client, one), answer.content.decode(), page_of(client, "/admin/")):
+        assert "<script>alert" not in said
+
+
+def test_a_page_has_two_hundred_locks_at_most_and_says_so(log_in: LogIn) -> None:
+    client = log_in("view_lock")
+    names = [f"product_{number}" for number in range(201)]
+    with locks.lock(*names):
+        until_listed(names[-1])
+        page = page_of(client, LIST)
+        assert "200 of 201 locks" in page
+        assert page.count('<th scope="row"><a') == 200
+        assert "1 lock, the longest first" in page_of(client, f"{LIST}?q=product_200")
+
+
+def test_a_lock_service_that_shows_nothing_says_what_to_do(log_in: LogIn) -> None:
+    client = log_in("view_lock")
+    for url in (f"{LIST}?alias=rows", f"{LIST}rows_3Aproduct_5F1/change/"):
+        assert "it does not tell who holds a lock. Look there by its own means" in page_of(client, url)
+    assert client.get(f"{LIST}?alias=other").status_code == 404
+    assert client.get(f"{LIST}other_3Aproduct_5F1/change/").status_code == 404
+
+
+def test_the_page_has_no_table_of_its_own(site: None) -> None:
+    """Nothing is to be migrated, and what goes through all tables passes it by."""
+    call_command("makemigrations", "distlock", check=True, dry_run=True, verbosity=0)
+    out = io.StringIO()
+    call_command("dumpdata", "distlock", stdout=out)
+    assert out.getvalue().strip() == "[]"
+    assert reverse("admin:distlock_lock_changelist") == LIST
+
+
+def test_in_a_browser_the_page_follows_the_locks(log_in: LogIn, served: str) -> None:
+    client = log_in("view_lock", "break_lock")
+    cookie = client.cookies["sessionid"].value
+    with open_browser() as page:
+        page.tell("Network.setCookie", name="sessionid", value=cookie, url=served)
+        page.resize(390)
+        page.open(f"{served}{LIST}")
+        assert page.evaluate("!document.querySelector('#distlock-refresh').closest('[hidden]')")
+        grant = take("product_1")
+        page.wait_for("document.querySelector('.distlock-table th a')?.innerText === 'product_1'")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert grave_faults(page) == []
+        page.open(f"{served}{ONE}")
+        page.click(".distlock-break")
+        page.wait_for("document.querySelector('input.distlock-break') !== null")
+        assert grave_faults(page) == []
+        page.click("input.distlock-break")
+        page.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Nobody holds it')")
+        assert grant.lost
