@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +24,12 @@ __all__ = ["redis_server", "zookeeper_server"]
 PATIENCE = 30.0
 
 
-@pytest.fixture(params=["memory", "redis", "zookeeper"])
-def url(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["memory", "file", "redis", "zookeeper"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
         return f"memory://{secrets.token_hex(4)}"
+    if request.param == "file":
+        return f"file://{tmp_path}/locks"
     if request.param == "zookeeper":
         ensemble: ZooKeeperServer = request.getfixturevalue("zookeeper_server")
         return f"{ensemble.url}/{secrets.token_hex(4)}"
@@ -66,8 +70,8 @@ def test_the_holder_is_shown_at_once_and_named_by_its_fence(clients: Callable[[]
         state = clients().inspect("product_1")
         assert state.holder is not None
         assert state.fence == grant.fence
-        # A session of ZooKeeper is longer than the ttl, and no more is known of it.
-        assert 0 < state.remaining <= 13
+        # A session of ZooKeeper is longer than the ttl, and no more is known of it. Files have no lease.
+        assert 0 < state.remaining <= 13 or state.remaining == math.inf
 
 
 def test_what_has_lasted_is_told_with_its_place_and_its_beginning(

@@ -6,15 +6,18 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.file import usable
+from distlock.backends.file.calls import Call, CallForOurs
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.presence import Presence
+from distlock.backends.file.record_locks import name_of
+from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
@@ -34,7 +37,7 @@ class FileBackend:
     *ack_window* is how many seconds a process has to take a lock that came to it.
     """
 
-    capabilities = Capabilities(several_processes=True, fence=True)
+    capabilities = Capabilities(several_processes=True, fence=True, inspect=True)
     #: It is one that looks ahead: see `distlock.backends.base.LooksAhead`.
     refuse_unusable = staticmethod(usable.refuse_unusable)
 
@@ -122,6 +125,45 @@ class FileBackend:
         with self._call() as presence:
             return presence.locked(key, self._patience)
 
+    @property
+    def process(self) -> str:
+        """Its contender, as the files name it; "" before the first call."""
+        presence = self._presence
+        return name_of(presence.contender) if presence is not None else ""
+
+    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+        """See `distlock.backends.inspectable.Inspectable`.
+
+        The first in line counts as the holder, also while it has not taken the lock yet.
+        """
+        with self._call() as presence:
+            return presence.looking.sight(key, self._left(deadline))
+
+    def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
+        with self._call() as presence:
+            if not presence.looking.break_first(key, number, self._left(deadline)):
+                return False
+            with suppress(OSError):
+                # It is broken, whatever goes wrong with the hint.
+                presence.wake_first(presence.line.spot(key))
+            return True
+
+    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+        """See `distlock.backends.inspectable.Inspectable`. It ends with its process, too."""
+        with self._call() as presence:
+            if self._sink is not None and presence.is_broken():
+                # There are no renewals that would find it out.
+                self._sink.doubt()
+            return presence.announcement.say((host, pid), rows, gone, life)
+
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+        with self._call() as presence:
+            speaking = presence.looking.speaking()
+        for contender in speaking:
+            with self._call() as presence:
+                said = presence.looking.said_by(contender, before)
+            yield from said
+
     def close(self) -> None:
         with self._mutex:
             presence, self._presence = self._presence, None
@@ -146,11 +188,11 @@ class FileBackend:
             # There the end of the process is enough.
             self._finalizer.atexit = False
 
-    def _call(self) -> _Call:
-        return _Call(self, self._directory)
+    def _call(self) -> Call:
+        return Call(self._connected, self._directory)
 
-    def _call_for_ours(self) -> _CallForOurs:
-        return _CallForOurs(self._call())
+    def _call_for_ours(self) -> CallForOurs:
+        return CallForOurs(self._call())
 
     def _connected(self) -> Presence:
         """The presence of this process and of the directory that is there now, with a call begun."""
@@ -214,67 +256,6 @@ class FileBackend:
         presence.withdraw(ask.token, mine)
         presence.wake_first(spot)
         return Busy()
-
-
-class _Call:
-    """The presence for one call: it keeps its descriptor until the call has ended, even if it is closed."""
-
-    __slots__ = ("_backend", "_directory", "_presence")
-
-    def __init__(self, backend: FileBackend, directory: Directory) -> None:
-        self._backend = backend
-        self._directory = directory
-
-    def __enter__(self) -> Presence:
-        try:
-            self._presence = presence = self._backend._connected()
-        except OSError as error:
-            raise self._directory.explain(error) from error
-        try:
-            presence.locks.heal()
-        except BaseException:
-            presence.end()
-            raise
-        return presence
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            self._presence.end()
-        except OSError as at_end:
-            error = error or at_end
-        if isinstance(error, OSError):
-            raise self._directory.explain(error) from error
-
-
-class _CallForOurs:
-    """A call that needs what we have there. None: that has gone with a directory that can't be used any more.
-
-    What we have stays for as long as this process lives, so no error may be the last word: rights that were
-    taken away may be given back.
-    """
-
-    __slots__ = ("_begun", "_call")
-
-    def __init__(self, call: _Call) -> None:
-        self._call = call
-
-    def __enter__(self) -> Presence | None:
-        self._begun = False
-        try:
-            presence = self._call.__enter__()
-        except ConfigurationError:
-            return None
-        self._begun = True
-        return presence
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            if self._begun:
-                self._call.__exit__(kind, error, traceback)
-        except ConfigurationError as told:
-            error = told
-        if isinstance(error, ConfigurationError):
-            raise BackendUnavailable(str(error)) from error
 
 
 def _close_aside(presence: Presence) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from distlock.backends.file.announcement import NEW, PROCESSES
 from distlock.backends.file.line import Line
 from distlock.backends.file.record_locks import RecordLocks, contender_of
 from distlock.backends.file.seed import SUFFIX
@@ -19,7 +20,7 @@ _BUDGET = 0.002
 
 
 class Sweeper:
-    """Deletes entries, their seeds and FIFOs of dead contenders. The dead never come back."""
+    """Deletes entries, seeds, FIFOs and announcements of dead contenders. The dead never come back."""
 
     def __init__(self, tree: Tree, locks: RecordLocks, line: Line) -> None:
         self._tree = tree
@@ -50,7 +51,7 @@ class Sweeper:
 
     def _round(self) -> Iterator[None]:
         known: dict[int, bool] = {}
-        for folder, suffix in ((WAKE, ""), (".", SUFFIX)):
+        for folder, suffix in ((WAKE, ""), (".", SUFFIX), (PROCESSES, ""), (PROCESSES, NEW)):
             names: list[str] = []
             with suppress(FileNotFoundError):
                 names = self._tree.names(folder, self._tree.root)

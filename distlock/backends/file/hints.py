@@ -20,12 +20,14 @@ from distlock.backends.file.trust import Distrusted
 from distlock.errors import BackendUnavailable
 from distlock.reentrance import call
 
+#: Instead of a proof: somebody has broken a hold of the contender.
+BROKEN = "broken"
 #: As much as a pipe holds on Linux, nearly: a writer that met a full one could not leave a hint.
 _NEARLY_FULL = 60_000
 
 
 def send(tree: Tree, contender: int, proof: str) -> None:
-    """Tell *contender* that its entry *proof* may have come to the front."""
+    """Tell *contender* that its entry *proof* may have come to the front; or `BROKEN`."""
     try:
         descriptor = _open(tree, name_of(contender), os.O_WRONLY)
     except (OSError, Distrusted):
@@ -184,12 +186,13 @@ class Listener:
             heard = os.read(self._fifo, 1 << 20)
         except BlockingIOError:
             return
+        lines = set(heard.decode("ascii", "replace").split("\n"))
         with self._mutex:
-            keys = {self._keys.get(line) for line in heard.decode("ascii", "replace").split("\n") if line}
+            keys = {self._keys.get(line) for line in lines}
         for key in keys:
             if key is not None:
                 self._sink.hint(key)
-        if len(heard) >= _NEARLY_FULL:
+        if len(heard) >= _NEARLY_FULL or BROKEN in lines:
             self._sink.doubt()
 
     def _mourn(self, dead: list[int]) -> None:

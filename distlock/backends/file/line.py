@@ -30,6 +30,8 @@ from distlock.names import encode
 
 _COUNTER_BYTES = 8
 _WAITS, _HELD = "waits", "holds"
+#: Before the number of a hold whose ticket is not its number.
+_LIFTED = "holds-"
 #: Behind the counters: for each shard what numbers have to be above, whatever the tickets are.
 _FLOORS = SHARDS * _COUNTER_BYTES
 _COUNTER_LIMIT = 1 << 62
@@ -54,6 +56,12 @@ class Entry(NamedTuple):
     def path(self) -> str:
         """Below the directory of the lines."""
         return f"{self.folder}/{self.name}"
+
+    @property
+    def number(self) -> int:
+        """The first number of its hold: its ticket, unless it was lifted."""
+        lifted = self.name.rpartition("~")[2].removeprefix(_LIFTED)
+        return int(lifted) if lifted.isdigit() else self.ticket
 
 
 class Newcomer(NamedTuple):
@@ -128,7 +136,7 @@ class Line:
             if not free and not mine.wait:
                 return None, line
             ticket = self._take_tickets(spot.shard, counter, mine.span)
-            name = _name(spot.prefix, ticket, mine.contender, mine.proof, free)
+            name = _name(spot.prefix, ticket, mine.contender, mine.proof, _HELD if free else _WAITS)
             entry = Entry(ticket, mine.contender, mine.proof, free, spot.folder, name)
             self._create(entry)
             if not names:
@@ -151,6 +159,14 @@ class Line:
             for entry in self.entries(spot):
                 if (entry.ticket, entry.contender) == (head.ticket, head.contender) and not entry.held:
                     self.leave(entry)
+
+    def break_first(self, spot: Spot, number: int, patience: float) -> Entry | None:
+        """Take the first living contender out of the line, if its hold begins with *number*."""
+        with self._locks.writing(spot.shard, patience):
+            for entry in self.entries(spot):
+                if self._locks.alive(entry.contender):
+                    return entry if entry.number == number and self.leave(entry) else None
+            return None
 
     def there(self, entry: Entry) -> bool:
         """Whether *entry*, which has the lock, is in line still."""
@@ -189,12 +205,13 @@ class Line:
         """What numbers have to be above. Tickets that were taken before it was raised may not be."""
         return self._read(_FLOORS + spot.shard * _COUNTER_BYTES)
 
-    def take_numbers(self, spot: Spot, span: int, above: int, patience: float) -> int:
-        """Reserve *span* growing numbers above *above* for a hold; all later ones are above it, too."""
+    def lift(self, spot: Spot, mine: Entry, span: int, above: int, patience: float) -> Entry:
+        """Reserve *span* growing numbers above *above* for the hold *mine*; all later ones are above, too."""
         with self._locks.writing(spot.shard, patience):
             if above > self.floor(spot):
                 self._write(_FLOORS + spot.shard * _COUNTER_BYTES, above)
-            return self._take_tickets(spot.shard, self._counter(spot.shard), span, above + 1)
+            number = self._take_tickets(spot.shard, self._counter(spot.shard), span, above + 1)
+            return self._mark(spot, mine, f"{_LIFTED}{number}")
 
     def _names(self, spot: Spot) -> list[str]:
         try:
@@ -237,8 +254,8 @@ class Line:
                 self._tree.make(entry.folder, self._tree.queue)
                 create(entry.path, self._tree.queue)
 
-    def _mark(self, spot: Spot, entry: Entry) -> Entry:
-        name = _name(spot.prefix, entry.ticket, entry.contender, entry.proof, held=True)
+    def _mark(self, spot: Spot, entry: Entry, state: str = _HELD) -> Entry:
+        name = _name(spot.prefix, entry.ticket, entry.contender, entry.proof, state)
         held = entry._replace(held=True, name=name)
         queue = self._tree.queue
         with self._tree.in_queue:
@@ -246,9 +263,9 @@ class Line:
         return held
 
 
-def _name(prefix: str, ticket: int, contender: int, proof: str, held: bool) -> str:
+def _name(prefix: str, ticket: int, contender: int, proof: str, state: str) -> str:
     # Of one length, so that to take the lock needs no more space in the directory.
-    return f"{prefix}{ticket:016d}~{name_of(contender)}~{proof}~{_HELD if held else _WAITS}"
+    return f"{prefix}{ticket:016d}~{name_of(contender)}~{proof}~{state}"
 
 
 @lru_cache(maxsize=4096)
@@ -266,5 +283,5 @@ def _parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[Entry]:
         # What we did not make is not ours to judge or to delete.
         with suppress(ValueError):
             _, _, ticket, contender, proof, state = name.split("~")
-            if state in {_WAITS, _HELD}:
-                yield Entry(int(ticket), contender_of(contender), proof, state == _HELD, folder, name)
+            if state in {_WAITS, _HELD} or state.startswith(_LIFTED):
+                yield Entry(int(ticket), contender_of(contender), proof, state != _WAITS, folder, name)

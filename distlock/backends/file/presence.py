@@ -10,9 +10,11 @@ from contextlib import suppress
 
 from distlock.backends.base import Ask, Sink
 from distlock.backends.file import hints, record_locks
+from distlock.backends.file.announcement import Announcement
 from distlock.backends.file.debris import Sweeper
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.line import Entry, Line, Newcomer, Spot, proof_of
+from distlock.backends.file.looking import Looking
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 
@@ -56,6 +58,8 @@ class Presence:
         self._deserted = False
         #: By token: which ticket was before us and had not taken the lock, and since when.
         self._suspects: dict[str, tuple[int, float]] = {}
+        self.looking = Looking(self._tree, self.locks, self.line)
+        self.announcement = Announcement(self._tree, self.contender)
         self._sweeper = Sweeper(self._tree, self.locks, self.line)
         self._sweeper.begin()
 
@@ -108,9 +112,15 @@ class Presence:
         """Whether the hold is *ask.token*'s, even if another thread asks."""
         mine = self.held.get(ask.token)
         if mine is not None:
-            return self.line.there(mine)
+            if not self.line.there(mine):
+                self.drop(ask.token)
+            return ask.token in self.held
         line = self._first_living(self.line.exact_entries(self.line.spot(ask.key), patience))
         return [(entry.proof, entry.held) for entry in line] == [(proof_of(ask.token), True)]
+
+    def is_broken(self) -> bool:
+        """Whether somebody has taken one of our holds out of its line."""
+        return not all(map(self.line.there, list(self.held.values())))
 
     def locked(self, key: str, patience: float) -> bool:
         spot = self.line.spot(key)
@@ -162,17 +172,14 @@ class Presence:
             listener = self._listener
         listener.expect(mine.proof, key)
         # All of them, not only the next: one that dies after we looked would break the chain of hints.
-        watched = [listener.watch(entry.contender, self.locks.pid) for entry in before]
-        return all(watched)
+        return False not in [listener.watch(entry.contender, self.locks.pid) for entry in before]
 
     def hold(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> int:
         """It is our turn. Returns the hold's first number: its ticket, where that is not below the floor."""
         if ask.token not in self._numbers:
-            floor = self.line.floor(spot)
-            above = mine.ticket > floor
-            self._numbers[ask.token] = (
-                mine.ticket if above else self.line.take_numbers(spot, ask.span, floor, patience)
-            )
+            if mine.ticket <= (floor := self.line.floor(spot)):
+                mine = self.line.lift(spot, mine, ask.span, floor, patience)
+            self._numbers[ask.token] = mine.ticket if mine.ticket > floor else mine.number
         self.entries[ask.token] = self.held[ask.token] = mine
         self._suspects.pop(ask.token, None)
         self._unlisten(mine)
@@ -181,7 +188,9 @@ class Presence:
     def raise_floor(self, ask: Ask, spot: Spot, number: int, patience: float) -> int:
         """Lift the hold of *ask*, and all later ones, above *number*. Returns its first number."""
         if self._numbers[ask.token] <= number:
-            self._numbers[ask.token] = self.line.take_numbers(spot, ask.span, number, patience)
+            mine = self.line.lift(spot, self.held[ask.token], ask.span, number, patience)
+            self.entries[ask.token] = self.held[ask.token] = mine
+            self._numbers[ask.token] = mine.number
         return self._numbers[ask.token]
 
     def withdraw(self, token: str, mine: Entry) -> bool:
@@ -244,6 +253,7 @@ class Presence:
         """What a call got after the close, and could not give back, is given back here."""
         try:
             self._give_back_all()
+            self.announcement.end()
             self.line.close()
             self.locks.leave(self.contender)
         finally:

@@ -61,6 +61,11 @@ def two(contender: Callable[[], Contender]) -> Contender:
 
 
 @pytest.fixture
+def three(contender: Callable[[], Contender]) -> Contender:
+    return contender()
+
+
+@pytest.fixture
 def peer(url: str) -> Iterator[Callable[..., Peer]]:
     """Starts processes."""
     made: list[Peer] = []

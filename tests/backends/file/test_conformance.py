@@ -27,6 +27,10 @@ class TestFloor(conformance.FloorConformance):
     pass
 
 
+class TestInspection(conformance.InspectionConformance):
+    pass
+
+
 class TestClose(conformance.CloseConformance):
     pass
 
