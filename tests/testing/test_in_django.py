@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, SimpleTestCase, TestCase, override_settings
@@ -141,6 +142,11 @@ class TestTheFakes(TestCase):
             response = self.client.post("/fenced/1")
         assert (response.status_code, response.json()["code"]) == (503, "lock_lost")
         assert (self.stock(), told) == (5, [("product_1",)])
+        with mock.patch.dict(connections.settings["default"], ATOMIC_REQUESTS=True), lose("product_1"):
+            assert self.client.post("/counts/1").status_code == 503
+        assert self.stock() == 5
+        with lose("product_1"):
+            assert self.client.post("/awaits/1").status_code == 503
         # It has no transaction, so that its change has happened.
         with lose("product_1"):
             assert self.client.post("/counts/1").status_code == 200

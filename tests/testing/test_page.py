@@ -139,9 +139,9 @@ def test_the_flask_lines_pass_and_without_the_lock_the_race_is_lost(tmp_path: Pa
     (tmp_path / "shop.py").write_text(lines)
     code, said = run_pytest(tmp_path, "-p", "no:django", "test_shop.py")
     assert code == 0, said
-    assert "2 passed" in said
+    assert "3 passed" in said
 
     (tmp_path / "shop.py").write_text(without_decorator(lines))
     code, said = run_pytest(tmp_path, "-p", "no:django", "test_shop.py")
     assert code == 1
-    assert "2 failed" in said, said
+    assert "3 failed" in said, said
