@@ -98,6 +98,22 @@ def test_with_the_distributed_lock_no_unit_is_sold_twice(choice: str, page: Page
         assert f"{name} sold {sold[name]}" in page.text("#instances")
 
 
+def test_the_page_moves_while_buyers_wait(page: Page, stack: Stack) -> None:
+    page.wait_for(READY)
+    page.click("[name=guard][value=distributed]")
+    with distlock.connect(stack.shop.lock, prefix="shop").lock("product_1"):
+        page.click("#sale button")
+        page.wait_for_text("#said", "50 buyers have come. distlock …")
+        # The shelf is full again, and nobody has got anything yet.
+        page.wait_for_text("[data-show=stock]", str(UNITS))
+        page.wait_for_text("[data-show=sold]", "0")
+        assert page.evaluate("document.querySelector('#answered').value") < BUYERS
+        assert not page.evaluate(READY)
+    page.wait_for(READY)
+    assert page.evaluate("document.querySelector('#answered').value") == BUYERS
+    assert page.text("[data-show=excess]") == "0"
+
+
 def test_a_purchase_by_hand_meets_the_guard_that_is_chosen(page: Page, stack: Stack) -> None:
     stack.restock()
     page.wait_for("!document.querySelector('#buy button').disabled")
