@@ -31,7 +31,7 @@ def redis_of(alias: str) -> Any:
     if found is None:
         kind = type(cache)
         raise ConfigurationError(
-            f"CACHES[{alias!r}] is {kind.__module__}.{kind.__qualname__}, which has no one Redis server that "
-            "it writes to. Name one of django.core.cache.backends.redis or of django_redis, or write a URL."
+            f"CACHES[{alias!r}] is {kind.__module__}.{kind.__qualname__}, which does not write to one Redis "
+            "server. Name one of django.core.cache.backends.redis or of django_redis, or write a URL."
         )
     return found

@@ -42,6 +42,7 @@ _MANNERS = {
     "socket_keepalive_options",
     "socket_timeout",
 }
+_ONE = "Write the URL of one server, such as redis://localhost:6379/0."
 _IN_A_DICT = (*_PLACE, "credential_provider", "unix_socket_path", "ssl", *TLS)
 
 
@@ -56,7 +57,7 @@ def written(given: object, db: int | None = None) -> tuple[str, dict[str, object
         arguments["db"] = db
     for name, value in arguments.items():
         if value and name not in TLS and (name.startswith("ssl_") or name == "redis_connect_func"):
-            _refuse(f"It sets {name}, which this backend does not know.")
+            _refuse(f"It sets {name}, which this backend does not know. {_ONE}")
     if "ssl_cert_reqs" in arguments:
         # Elsewhere None is nothing said.
         arguments["ssl_cert_reqs"] = arguments["ssl_cert_reqs"] or ssl.CERT_NONE
@@ -70,13 +71,15 @@ def _of_client(client: object) -> tuple[str, dict[str, Any]]:
     arguments = getattr(pool, "connection_kwargs", None)
     if not isinstance(arguments, Mapping):
         if "cluster" in kind.lower():
-            _refuse(f"{kind} leads to a cluster: give the locks a server of their own.")
-        _refuse(f"{kind} is no client of redis-py for one server.")
+            _refuse(f"{kind} leads to a cluster. {_ONE}")
+        _refuse(f"{kind} is no client of redis-py for one server. {_ONE}")
     if "sentinel" in type(pool).__module__:
-        _refuse("It asks Sentinel for the server, and this backend does not: name one server.")
+        _refuse(f"It asks Sentinel for the server, and this backend does not. {_ONE}")
     for made, known in ((type(pool), _POOLS), (getattr(pool, "connection_class", type(None)), _CONNECTIONS)):
         if made.__module__ not in _MODULES or made.__qualname__ not in known:
-            _refuse(f"It uses {made.__module__}.{made.__qualname__}, and where that leads is not known.")
+            _refuse(
+                f"It uses {made.__module__}.{made.__qualname__}, and where that leads is not known. {_ONE}"
+            )
     return _CONNECTIONS[pool.connection_class.__qualname__], dict(arguments)  # type: ignore[union-attr]
 
 
@@ -120,7 +123,4 @@ def _text(name: str, value: object) -> str:
 
 
 def _refuse(why: str) -> NoReturn:
-    raise ConfigurationError(
-        f"The connection arguments of the Redis server can't be taken over. {why} Otherwise write the URL of "
-        "one server, such as redis://localhost:6379/0."
-    )
+    raise ConfigurationError(f"The connection arguments of the Redis server can't be taken over. {why}")

@@ -24,6 +24,16 @@ SECRET = "s3cr3t:@/?#%+ Pa55"
 QUOTED = "s3cr3t%3A%40%2F%3F%23%25%2B%20Pa55"
 
 
+class Proxy:
+    """As Flask-Redis has it."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
 class OwnPool(ConnectionPool):
     pass
 
@@ -64,6 +74,7 @@ URLS: dict[str, tuple[Any, str]] = {
         redis.Redis(connection_pool=BlockingConnectionPool(host="other")),
         "redis://other:6379/0",
     ),
+    "a proxy": (Proxy(redis.Redis(db=1)), "redis://localhost:6379/1"),
     "asyncio": (redis.asyncio.Redis(host="other", password="word"), "redis://:word@other:6379/0"),
     "a dict": (
         {"host": "other", "port": 7000, "db": "2", "password": "word", "socket_timeout": 3},
@@ -99,7 +110,10 @@ def test_another_database_of_the_same_server() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "Sentinel": (lambda: Sentinel([("localhost", 1)]).master_for("shop"), "asks Sentinel.*name one server"),
+    "Sentinel": (
+        lambda: Sentinel([("localhost", 1)]).master_for("shop"),
+        "asks Sentinel.*Write the URL of one",
+    ),
     "the Sentinels": (lambda: Sentinel([("localhost", 1)]), "Sentinel is no client of redis-py"),
     "a cluster": (lambda: object.__new__(redis.RedisCluster), "RedisCluster leads to a cluster"),
     "a pool of the site's": (lambda: redis.Redis(connection_pool=OwnPool()), "uses .*OwnPool"),

@@ -143,7 +143,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another alias": ({}, "The connection 'default' doesn't exist"),
     "this process": (
         {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
-        "LocMemCache, which has no",
+        "LocMemCache, which does not write to one",
     ),
     "nowhere": ({"BACKEND": "no.such.Cache"}, "can't be made: Could not find backend"),
     "a pool of the site's": (
@@ -156,7 +156,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "LOCATION": ["redis://one", "redis://two"],
             "OPTIONS": {"CLIENT_CLASS": "django_redis.client.ShardClient"},
         },
-        "which has no one Redis server that it writes to",
+        "RedisCache, which does not write to one Redis server",
     ),
     "Sentinel": ({"BACKEND": OTHER, "LOCATION": "redis://shop/0", "OPTIONS": SENTINELS}, "asks Sentinel"),
     "no URL": ({"BACKEND": DJANGO, "LOCATION": f"redis://h:{QUOTED}/0"}, r"can't be made \(ValueError\)"),
