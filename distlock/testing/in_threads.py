@@ -12,7 +12,7 @@ from threading import BrokenBarrierError
 
 from distlock import clock
 from distlock.errors import ConfigurationError
-from distlock.testing import in_django
+from distlock.testing import in_django, in_sqlalchemy
 from distlock.testing.race_result import Call, raised, returned
 from distlock.testing.shaking import is_the_sites, shaken
 
@@ -29,7 +29,7 @@ def in_threads(
     to start, and then to end; raises TimeoutError.
     """
     runs = [Run(action, start, within) for _ in range(times)]
-    with in_django.errors_by_call():
+    with in_django.errors_by_call(), in_sqlalchemy.refusing_memory():
         for one in runs:
             one.thread.start()
         try:

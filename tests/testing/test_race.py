@@ -10,8 +10,11 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.pool import Pool, StaticPool
 
 import distlock
+from distlock.errors import ConfigurationError
 from distlock.testing import race
 
 STOCK = 5
@@ -130,6 +133,22 @@ def test_calls_that_hang_are_told_with_their_place() -> None:
 def test_what_is_no_race_is_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         race(Shop().sell, **words)
+
+
+@pytest.mark.parametrize("pool", [StaticPool, None])
+def test_a_database_of_sqlalchemy_in_memory_is_refused(pool: type[Pool] | None) -> None:
+    """Flask-SQLAlchemy has the first; SQLAlchemy itself another one, with a database for each thread."""
+    engine = create_engine("sqlite://", poolclass=pool, connect_args={"check_same_thread": False})
+
+    def ask() -> None:
+        with engine.connect():
+            pass
+
+    with pytest.raises(ConfigurationError, match="used a SQLite database in memory, by SQLAlchemy"):
+        race(ask, times=2)
+    ask()
+    assert race(lambda: None, times=2).statuses == {None: 2}
+    engine.dispose()
 
 
 def test_a_debugger_keeps_its_place() -> None:
