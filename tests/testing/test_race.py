@@ -148,6 +148,7 @@ def test_a_database_of_sqlalchemy_in_memory_is_refused(pool: type[Pool] | None) 
         race(ask, times=2)
     ask()
     assert race(lambda: None, times=2).statuses == {None: 2}
+    assert not engine.dispatch.engine_connect
     engine.dispose()
 
 
