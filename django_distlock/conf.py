@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Mapping
 
 from django.apps import apps
 from django.conf import settings
@@ -20,7 +21,7 @@ from django_distlock.guarding.fence import database_of
 logger = logging.getLogger("distlock")
 
 
-def _read() -> dict[str, AliasSettings]:
+def _read() -> Mapping[str, AliasSettings]:
     setting = getattr(settings, "DISTLOCK", None)
     return without_settings(settings.DEBUG) if setting is None else read(setting, redis_of)
 

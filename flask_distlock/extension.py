@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Never
@@ -167,7 +167,7 @@ class DistLock:
         current_state().clients.reset()
 
 
-def _read(app: Flask) -> dict[str, AliasSettings]:
+def _read(app: Flask) -> Mapping[str, AliasSettings]:
     setting = app.config["DISTLOCK"]
     return without_settings(app.debug) if setting is None else read(setting, partial(redis_of, app))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from asgiref.sync import iscoroutinefunction
 from django.apps.config import AppConfig
@@ -54,10 +55,14 @@ def check_tables(
 
 
 def _settings() -> dict[str, AliasSettings]:
-    try:
-        return read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"}, redis_of)
-    except ConfigurationError:
-        return {}  # `check_settings` says so.
+    found: dict[str, AliasSettings] = {}
+    # `check_settings` says what is wrong.
+    with suppress(ConfigurationError):
+        by_alias = read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"}, redis_of)
+        for alias in by_alias:
+            with suppress(ConfigurationError):
+                found[alias] = by_alias[alias]
+    return found
 
 
 def _databases(by_alias: dict[str, AliasSettings]) -> Iterator[str]:

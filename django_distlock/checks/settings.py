@@ -50,14 +50,15 @@ def check_capacity(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
 
 
 def _check_backends(setting: object) -> Iterator[CheckMessage]:
-    try:
-        by_alias = read(setting, redis_of)
-    except ConfigurationError as error:
-        yield Error(str(error), id="distlock.E002")
-        return
     for problem in shared_with_caches(setting):
         yield Caution(problem.message, hint=problem.hint, id="distlock.W007")
-    for alias, one in by_alias.items():
+    by_alias = read(setting, redis_of)
+    for alias in by_alias:
+        try:
+            one = by_alias[alias]
+        except ConfigurationError as error:
+            yield Error(str(error), id="distlock.E002")
+            continue
         yield from _check_backend(one)
         if not settings.DEBUG and _is_alone(one):
             yield Caution(

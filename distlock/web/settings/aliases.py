@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -70,18 +70,40 @@ class AliasSettings:
             raise ConfigurationError(f"DISTLOCK[{self.alias!r}]: {error}") from error
 
 
-def read(
-    setting: object, redis_of: RedisOf | None = None, *, name: str = "DISTLOCK"
-) -> dict[str, AliasSettings]:
+class Aliases(Mapping[str, AliasSettings]):
+    """The settings by alias. A location is looked up when its alias is: what fails there stops no other."""
+
+    def __init__(self, given: Mapping[str, Mapping[str, Any]], redis_of: RedisOf | None) -> None:
+        self._given = given
+        self._redis_of = redis_of
+        self._made: dict[str, AliasSettings] = {}
+
+    def __getitem__(self, alias: str) -> AliasSettings:
+        """Raises KeyError, and `ConfigurationError` where its location leads nowhere. Connects to nothing."""
+        if alias not in self._made:
+            self._made[alias] = _settings(alias, self._given[alias], self._redis_of)
+        return self._made[alias]
+
+    def __contains__(self, alias: object) -> bool:
+        return alias in self._given
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
+def read(setting: object, redis_of: RedisOf | None = None, *, name: str = "DISTLOCK") -> Aliases:
     """Return the settings of each alias that *setting* describes. *name* is what messages call the setting.
 
     *redis_of*: what the caches of the site write with; None: it has none. Raises `ConfigurationError` with
-    the first problem.
+    the first problem that can be seen.
     """
     refuse_problems(setting, name=name)
     given = by_alias(setting)
     assert given is not None
-    return {alias: _settings(alias, one, redis_of) for alias, one in given.items()}
+    return Aliases(given, redis_of)
 
 
 def refuse_problems(setting: object, *, name: str = "DISTLOCK") -> None:

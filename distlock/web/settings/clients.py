@@ -101,13 +101,13 @@ class Clients:
 
     def settings(self, alias: str) -> AliasSettings:
         """The settings of *alias*. Raises `ConfigurationError` if there is no such alias."""
-        try:
-            return self._known()[alias]
-        except KeyError:
-            known = ", ".join(map(repr, self.aliases()))
+        known = self._known()
+        if alias not in known:
+            others = ", ".join(map(repr, known))
             raise ConfigurationError(
-                f"DISTLOCK has no alias {alias!r}, only {known}. Add it, or name one of these."
-            ) from None
+                f"DISTLOCK has no alias {alias!r}, only {others}. Add it, or name one of these."
+            )
+        return known[alias]
 
     def _known(self) -> Mapping[str, AliasSettings]:
         settings = self._settings

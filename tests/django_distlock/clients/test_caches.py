@@ -185,6 +185,15 @@ def test_the_settings_of_the_page_lead_to_its_server(settings: Any) -> None:
     assert not said()
 
 
+def test_each_alias_that_leads_nowhere_is_an_error_of_its_own(settings: Any) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    wrong = {"LOCATION": "cache:default/1", "FENCE": "nowhere"}
+    right = {"LOCATION": "redis://127.0.0.1:1", "FENCE": "nowhere"}
+    settings.DISTLOCK = {"default": wrong, "other": wrong, "third": right}
+    found = sorted(message.id for message in run_checks() if message.id.startswith("distlock."))
+    assert found == ["distlock.E002", "distlock.E002", "distlock.E013"]
+
+
 def test_other_caches_are_other_clients(settings: Any) -> None:
     settings.DISTLOCK = "cache:default"
     settings.CACHES = {"default": {"BACKEND": DJANGO, "LOCATION": "redis://127.0.0.1:1"}}

@@ -152,7 +152,7 @@ def test_secrets_never_appear_in_messages(setting: object) -> None:
 
 def test_secrets_never_appear_in_the_repr_of_a_service() -> None:
     given = {"LOCATION": "redis://:hunter2@host", "OPTIONS": {"password": "hunter2"}}
-    assert "hunter2" not in repr(read({"default": given}))
+    assert "hunter2" not in repr(read({"default": given})["default"])
 
 
 def test_a_contended_request_is_answered_with_one_of_four_statuses() -> None:

@@ -125,9 +125,18 @@ def test_what_leads_nowhere_is_refused_when_it_is_configured(given: dict[str, An
     assert "hunter2" not in str(told.value)
 
 
+def test_an_alias_that_leads_nowhere_is_no_concern_of_the_others() -> None:
+    site = Clients(lambda: read({"default": {"LOCATION": "memory://"}, "other": {"LOCATION": "no.such"}}))
+    assert site["default"] is not None
+    with pytest.raises(ConfigurationError, match=r"no\.such"):
+        site["other"]
+    with pytest.raises(ConfigurationError, match="has no alias 'third', only 'default', 'other'"):
+        site["third"]
+
+
 def test_a_site_without_caches_is_told_so() -> None:
     with pytest.raises(ConfigurationError, match="names a cache, and this site has none"):
-        read({"default": {"LOCATION": "cache:default"}})
+        read({"default": {"LOCATION": "cache:default"}})["default"]
 
 
 def test_to_look_for_problems_looks_nothing_up() -> None:
