@@ -22,7 +22,6 @@ pytestmark = pytest.mark.alone
 BUYERS, PURCHASES, STOCK = 50, 10, 100
 REQUESTS = BUYERS * PURCHASES
 THREADS = 16
-REDIS = "redis://localhost:6379/0"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,20 +57,18 @@ def sell(reader: Reader, shop: Shop) -> Sale:
     return Sale(statuses, shop.left())
 
 
-def test_django(reader: Reader, tmp_path: Path, redis_server: RedisServer) -> None:
-    setting = SETTING.replace(REDIS, redis_server.url)
-    locked = sell(reader, reader.django(tmp_path / "locked", setting, STOCK))
+def test_django(reader: Reader, tmp_path: Path) -> None:
+    locked = sell(reader, reader.django(tmp_path / "locked", SETTING, STOCK))
     view = without_decorator(DJANGO_VIEW)
-    control = sell(reader, reader.django(tmp_path / "control", setting, STOCK, view))
+    control = sell(reader, reader.django(tmp_path / "control", SETTING, STOCK, view))
     assert locked.is_exact, locked
     assert control.sold > STOCK, control
     assert not control.is_exact
 
 
-def test_flask(reader: Reader, tmp_path: Path, redis_server: RedisServer) -> None:
-    lines = FLASK_APP.replace(REDIS, redis_server.url)
-    locked = sell(reader, reader.flask(tmp_path / "locked", lines, STOCK))
-    control = sell(reader, reader.flask(tmp_path / "control", without_decorator(lines), STOCK))
+def test_flask(reader: Reader, tmp_path: Path) -> None:
+    locked = sell(reader, reader.flask(tmp_path / "locked", FLASK_APP, STOCK))
+    control = sell(reader, reader.flask(tmp_path / "control", without_decorator(FLASK_APP), STOCK))
     assert locked.is_exact, locked
     assert control.sold > STOCK, control
     assert not control.is_exact
@@ -92,26 +89,27 @@ def test_the_table_has_every_backend() -> None:
     ]
 
 
-def alias(row: str, folder: Path, zookeeper: str) -> str:
-    """The line of the settings that the row tells to write."""
+def alias(row: str, folder: Path, servers: dict[str, str]) -> str:
+    """The line of the settings that the row tells to write; *servers*: those of the test, by scheme."""
     scheme = row.partition(":")[0]
     if row.startswith('"'):
         return row
     if scheme == "file":
         # As written, but below a directory of the test.
         return f'"LOCATION": "file://{folder}{row.removeprefix("file://")}"'
-    return f'"LOCATION": "{zookeeper if scheme == "zookeeper" else row}"'
+    return f'"LOCATION": "{servers.get(scheme, row)}"'
 
 
-# The one with Redis is the line that is sold with above.
-@pytest.mark.parametrize("row", [row for row in rows() if not row.startswith("redis:")])
+@pytest.mark.parametrize("row", rows())
 def test_each_row_of_the_table_works_as_it_is_written(
     row: str,
     reader: Reader,
     tmp_path: Path,
+    redis_server: RedisServer,
     zookeeper_server: ZooKeeperServer,
 ) -> None:
-    setting = f'DISTLOCK = {{"default": {{{alias(row, tmp_path, zookeeper_server.url)}}}}}'
+    servers = {"redis": redis_server.url, "zookeeper": zookeeper_server.url}
+    setting = f'DISTLOCK = {{"default": {{{alias(row, tmp_path, servers)}}}}}'
     setting = f'INSTALLED_APPS += ["django_distlock"]\n{setting}\n'
     shop = reader.django(tmp_path / "shop", setting, stock=20)
     # A lock in memory is one process's: for tests.
