@@ -139,8 +139,8 @@ class Reader:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
     def install(self, clone: Path, *extras: str) -> None:
-        """Type the line that begins with ``pip install``; *extras* are added to those that it has."""
-        (line,) = re.findall(r"`pip install '/path/to/the/clone\[([^]]*)\]'`", README)
+        """Type the line that begins with ``pip install``; *extras* are added to the one that it has."""
+        (line,) = re.findall(r"^pip install '/path/to/the/clone\[([^]]*)\]'", README, re.MULTILINE)
         venv.create(self.environment)
         wanted = f"{clone}[{','.join([line, *extras])}]"
         # By the pip that is there. What nobody imports is not compiled.

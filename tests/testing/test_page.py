@@ -134,7 +134,7 @@ def test_they_pass_with_manage_py_test_as_well(project: Path) -> None:
 
 
 def test_the_flask_lines_pass_and_without_the_lock_the_race_is_lost(tmp_path: Path) -> None:
-    lines = snippets(DOCS / "start/flask.md")[0].replace("redis://localhost:6379/0", "memory://shop")
+    lines = snippets(DOCS / "start/flask.md")[0].replace("file://{app.instance_path}/locks", "memory://shop")
     (tmp_path / "test_shop.py").write_text(BLOCKS["test_shop.py"])
     (tmp_path / "shop.py").write_text(lines)
     code, said = run_pytest(tmp_path, "-p", "no:django", "test_shop.py")
