@@ -148,7 +148,15 @@ class FileBackend:
                 presence.wake_first(presence.line.spot(key))
             return True
 
-    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+    def announce(
+        self,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: float = math.inf,
+    ) -> bool:
         """See `distlock.backends.inspectable.Inspectable`. It ends with its process, too."""
         with self._call() as presence:
             if self._sink is not None and presence.is_broken():

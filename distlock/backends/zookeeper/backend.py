@@ -140,7 +140,15 @@ class ZooKeeperBackend:
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         return self._any_line().looking.break_first(key, number, self._deadline(deadline))
 
-    def announce(self, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+    def announce(
+        self,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: float = math.inf,
+    ) -> bool:
         """See `distlock.backends.inspectable.Inspectable`.
 
         It ends with the session, too. Of a process with very many keys not all are shown: see
@@ -149,7 +157,7 @@ class ZooKeeperBackend:
         line = self._speaking
         if line is None or line.session.dead:
             line = self._speaking = self._any_line()
-        return line.announcements.say(self.process, (host, pid), rows, gone, life, self._deadline())
+        return line.announcements.say(self.process, (host, pid), rows, gone, life, self._deadline(deadline))
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
         return self._any_line().announcements.all(before, lambda: self._deadline(deadline))
