@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from distlock.current_grants import current_grants, inherited
 from distlock.entries import Entry
 from distlock.errors import ConfigurationError, LockTimeout
+from distlock.operate.looking import known_holder
 from distlock.owner import current_owner
 
 if TYPE_CHECKING:
@@ -93,9 +95,22 @@ def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stoppe
     else:
         said = (
             f"The lock {shown} was still held by somebody else after {seconds:g} seconds. "
-            "Try again later, or raise the time-out."
+            f"Try again later, or raise the time-out.{_held_by(namespace, names)}"
         )
     return LockTimeout(said + _PLAIN_WITH if stopped_loop else said)
+
+
+def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
+    """The holder, since when, and the line to type if it is stuck: as far as is known without asking."""
+    for name in names:
+        holder = known_holder(namespace, name)
+        if holder is not None:
+            typed = shlex.quote(name) if name.isprintable() else repr(name)
+            return (
+                f" It has been held for {holder.seconds():.0f} seconds by {holder}. If that is stuck, "
+                f"'distlock show {typed}' says how to break it."
+            )
+    return ""
 
 
 def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:

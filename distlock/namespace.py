@@ -95,6 +95,10 @@ class Namespace(ABC):
     def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
         """See `distlock.operate.looking.Observed`. Raises `ConfigurationError` where nothing is shown."""
 
+    def known(self, name: str) -> tuple[Sight | None, Row | None]:
+        """What was seen of *name* last, and what this process has of it. Asks nobody."""
+        return None, None
+
     @abstractmethod
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
         """What all processes say of the names that begin with *before*."""
@@ -182,6 +186,10 @@ class EngineNamespace(Namespace):
         key = self._before + name
         sight = self.engine.inspect(key)
         return sight, self.engine.row(key), self.engine.process
+
+    def known(self, name: str) -> tuple[Sight | None, Row | None]:
+        key = self._before + name
+        return self.engine.seen(key), self.engine.row(key)
 
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
         start = len(self._before)

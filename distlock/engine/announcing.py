@@ -14,6 +14,7 @@ from collections.abc import Callable
 from distlock.backends.base import Backend
 from distlock.backends.inspectable import Row, inspectable
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.holders import Holders
 from distlock.engine.room import Room, Rooms
 from distlock.engine.steps import Call, Steps
 from distlock.errors import LockError
@@ -43,11 +44,13 @@ class Announcing:
         self._backend = inspectable(backend)
         self._now = now
         self._rooms = rooms
+        self.holders = Holders(self._backend, now)
         self.forget()
 
     def forget(self) -> None:
         """Nothing is said: at first, after a close, and in a forked child."""
         self._said: dict[str, Row] = {}
+        self.holders.forget()
         #: When the next round is, at the earliest.
         self._next = 0.0
         self._period = PERIOD
@@ -91,6 +94,8 @@ class Announcing:
         # A round that takes longer comes less often.
         self._period = max(PERIOD, (self._now() - began) / SHARE)
         self._next = self._now() + self._period
+        if not rows:
+            self.holders.forget()
         if not rows and not gone:
             return
         life = LIFE * self._period
@@ -105,6 +110,7 @@ class Announcing:
             goes_on, news = False, []
         # What was said before is forgotten, or may be: all of it is said again.
         self._said = {**(said if goes_on else {}), **{row.key: row for row in news}}
+        yield from self.holders.look(rows.values(), until)
 
 
 def row_of(room: Room, now: float, at_epoch: float, moment: float = MOMENT) -> Row | None:

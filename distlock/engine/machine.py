@@ -102,10 +102,12 @@ class Engine:
             now,
             self.stalled,
             self.lose,
-            Announcing(self.section, backend, now, self.rooms),
+            announcing := Announcing(self.section, backend, now, self.rooms),
             begun=lambda: end_with_process(self),
             threads=threads,
         )
+        #: What was last seen of a key that is waited for here.
+        self.seen = announcing.holders.seen
         self._turns: Turns = Turns(self, self.rooms, self.keeper, era)
         self._leading: Leading = Leading(self.section, backend, now, self.rooms, self._turns, self.keeper)
         releasing = Releasing(self.section, backend, now, self._turns, self.keeper, self.losses)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +13,9 @@ from typing import Protocol
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.grant import Fence
 from distlock.names import check_name
+
+#: Seconds. What holds a lock for a shorter time is not what one waits for.
+_MOMENT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,9 @@ class Observed(Protocol):
     def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
         """What the lock service shows; what this process knows; how the lock service calls this process."""
 
+    def known(self, name: str) -> tuple[Sight | None, Row | None]:
+        """What was seen of *name* last; what this process has of it. Asks nobody."""
+
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
         """Name, and what a process says of it."""
 
@@ -88,6 +96,18 @@ def inspect(namespace: Observed, name: str) -> LockState:
         holder, fence = _holds(sight.holder, row), Fence(namespace.era, sight.number)
     queue = tuple(_waits(seen, mine if seen.process == us else seen.row) for seen in sight.queue)
     return LockState(name, holder, fence, sight.remaining if holder else math.inf, queue, sight.waiting)
+
+
+def known_holder(namespace: Observed, name: str) -> Party | None:
+    """The holder of *name* if it has held it for longer than a moment, as far as is known. Asks nobody."""
+    sight, mine = namespace.known(name)
+    if mine is not None and mine.held_since:
+        party = Party("", socket.gethostname(), os.getpid(), mine.held_at, mine.held_since)
+    elif sight is not None and sight.holder is not None and sight.holder.row is not None:
+        party = _holds(sight.holder, sight.holder.row)
+    else:
+        return None
+    return party if party.seconds() >= _MOMENT else None
 
 
 def list_locks(namespace: Observed, before: str = "") -> Iterator[Listed]:

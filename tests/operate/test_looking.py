@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,40 @@ def test_who_waits_is_told_with_how_many_and_in_order(clients: Callable[[], dist
         assert all(party.where.startswith("test_who_waits_is_told") for party in state.queue)
     for thread in threads:
         thread.join(PATIENCE)
+
+
+def told(client: distlock.Locks, name: str) -> str:
+    def ask() -> str:
+        with pytest.raises(distlock.LockTimeout) as caught, client.lock(name, timeout=0):
+            pass
+        return str(caught.value)
+
+    # In this thread it would wait for the block around it.
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(ask).result(PATIENCE)
+
+
+def test_a_time_out_tells_the_holder_and_asks_nobody_for_it(clients: Callable[[], distlock.Locks]) -> None:
+    holding, waiting = clients(), clients()
+
+    def wait() -> None:
+        with waiting.lock("product_1"):
+            pass
+
+    with holding.lock("product_1"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: " It has been held for " in told(waiting, "product_1"))
+        said = told(waiting, "product_1")
+        assert " seconds by test_a_time_out_tells_the_holder_and_asks_nobody_for_it (test_looking.py:" in said
+        assert said.endswith(
+            f" in process {os.getpid()} on {socket.gethostname()}. "
+            "If that is stuck, 'distlock show product_1' says how to break it."
+        )
+        # What this very process holds it knows by itself.
+        assert " It has been held for " in told(holding, "product_1")
+    thread.join(PATIENCE)
+    until(lambda: waiting.namespace.known("product_1") == (None, None))
 
 
 def test_only_the_names_that_begin_so_are_listed(clients: Callable[[], distlock.Locks]) -> None:
