@@ -162,3 +162,37 @@ with contended("product_1") if CONTENDED else contextlib.nullcontext():
         assert [(status, body["code"]) for status, body in got] == [(423, "lock_contended")] * 3
     else:
         assert got == [[200, {"left": 4}], [200, {"left": 3}], [200, {"stock": 9}]]
+
+
+def test_writers_beside_the_views_take_their_locks(tmp_path: Path) -> None:
+    by_hand, _, _, action, script = snippets("how-to/writers.md")
+    lines = """
+import distlock
+
+view_of = distlock.connect("memory://pages", prefix="shop")
+
+
+def restock(id):
+    print(json.dumps([view_of.lock(f"product_{id}").locked()]))
+
+
+class Noted(Product):
+    class Meta:
+        app_label = "shop"
+        proxy = True
+
+    def save(self):
+        super().save()
+        locked = [view_of.lock(f"product_{id}").locked() for id in (1, 2, 3)]
+        print(json.dumps([self.pk, self.stock, *locked]))
+
+
+product_id = Product.objects.create(stock=0).pk
+Product.objects.create(stock=0)
+Product.objects.create(stock=0)
+"""
+    script = script.replace("redis://localhost:6379/0", "memory://pages")
+    call = "add_ten(None, None, Noted.objects.filter(pk__lt=3).order_by('pk'))\n"
+    setting = 'DISTLOCK = {"default": {"LOCATION": "memory://pages", "PREFIX": "shop"}}\n'
+    got = answers(tmp_path, setting, "", "urlpatterns = []", f"{lines}{by_hand}{action}{call}{script}")
+    assert got == [[True], [1, 10, True, True, False], [2, 10, True, True, False], [True]]

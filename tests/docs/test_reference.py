@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -10,8 +11,10 @@ import distlock
 import django_distlock.signals
 import flask_distlock.signals
 from distlock.errors import LockError
+from distlock.web.answers import answer_for
 from distlock.web.decorator import ON_CONTENDED, WORDS
 from distlock.web.settings.aliases import AliasSettings
+from tests.web.quickstart import code_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs/reference"
@@ -54,6 +57,13 @@ def test_each_code_of_an_answer_has_a_row() -> None:
         re.findall(r'"(lock_(?!lost"|acquired"|refused"|released")\w+|lock_lost)"', source("distlock/web"))
     )
     assert codes == set(re.findall(r"^\| .* \| `(lock_\w+)` \|$", text, re.MULTILINE))
+
+
+def test_the_body_of_an_answer_is_as_shown() -> None:
+    (shown,) = code_blocks((REFERENCE / "answers.md").read_text("utf-8"), "json")
+    answer = answer_for(distlock.LockTimeout("x"), contended_status=423, debug=False)
+    assert answer is not None
+    assert json.loads(shown) == answer.problem()
 
 
 def test_each_check_has_a_row() -> None:
