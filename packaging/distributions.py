@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +29,7 @@ class Distribution:
     imports: tuple[str, ...]
 
 
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 REDIS = "distlock.backends.redis"
 CORE = Distribution("distlock-web", ".", "", ("distlock",))
 DISTRIBUTIONS = (
@@ -66,9 +69,26 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def build(distribution: Distribution, tree: Path, into: Path) -> tuple[Path, Path]:
-    """Build the sdist and, from the sdist, the wheel. Gives both files."""
-    run(sys.executable, "-m", "build", "--outdir", into, tree / distribution.folder, cwd=tree)
+def new_environment(folder: Path, *wanted: str) -> Path:
+    """Install *wanted* into a new virtual environment. Gives its Python."""
+    venv.create(folder)
+    python = folder / "bin" / "python"
+    # Our own pip installs there: one of its own in each would take longer than all that it installs.
+    run(*PIP, "--python", python, "install", "--quiet", "--no-compile", *wanted, cwd=folder)
+    return python
+
+
+def install_build_tools(tree: Path, folder: Path) -> Path:
+    """What the distributions ask for to be built, and nothing else. Gives the Python that has it."""
+    settings = [tree / distribution.folder / "pyproject.toml" for distribution in DISTRIBUTIONS]
+    asked = {one for file in settings for one in tomllib.loads(file.read_text())["build-system"]["requires"]}
+    return new_environment(folder, f"build=={metadata.version('build')}", *asked)
+
+
+def build(distribution: Distribution, tree: Path, into: Path, python: Path) -> tuple[Path, Path]:
+    """Build the sdist and, from the sdist, the wheel. Gives both files. *python* has what that needs."""
+    command = (python, "-m", "build", "--no-isolation", "--outdir", into)
+    run(*command, tree / distribution.folder, cwd=tree)
     stem = distribution.name.replace("-", "_")
     (sdist,), (wheel,) = into.glob(f"{stem}-*.tar.gz"), into.glob(f"{stem}-*.whl")
     return sdist, wheel
@@ -87,12 +107,8 @@ def install(distribution: Distribution, wheel: Path, core: Path, folder: Path) -
     if wheel != core:
         wanted.add(str(core))
     version = core.name.split("-")[1]
-    venv.create(folder)
-    python = folder / "bin" / "python"
-    # Our own pip installs there: one of its own in each would take longer than all that it installs.
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
-    run(*pip, "install", "--quiet", "--no-compile", *wanted, cwd=folder)
-    run(*pip, "check", cwd=folder)
+    python = new_environment(folder, *wanted)
+    run(*PIP, "--python", python, "check", cwd=folder)
     run(python, "-c", IMPORT, version, *distribution.imports, cwd=folder)
 
 
@@ -111,9 +127,11 @@ def package(into: Path) -> list[Path]:
         folder = Path(name)
         tree = copy_tree(folder / "tree")
         made: dict[Distribution, tuple[Path, Path]] = {}
+        with step("Installing what builds them"):
+            python = install_build_tools(tree, folder / "tools")
         for distribution in DISTRIBUTIONS:
             with step(f"Building {distribution.name}"):
-                made[distribution] = build(distribution, tree, folder / "dist")
+                made[distribution] = build(distribution, tree, folder / "dist", python)
             with step(f"Checking {distribution.name}"):
                 check(distribution, tree, *made[distribution])
         for distribution, (_, wheel) in made.items():
