@@ -30,8 +30,11 @@ def test_no_file_names_what_an_index_would_answer_with_a_strangers() -> None:
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     here = "tests/packaging/test_names.py"
+    # Pictures are among them, which are no text.
     texts = {
-        file: (ROOT / file).read_text("utf-8") for file in tracked if file != here and (ROOT / file).is_file()
+        file: (ROOT / file).read_text("utf-8", "replace")
+        for file in tracked
+        if file != here and (ROOT / file).is_file()
     }
     assert {file: wrong for file, text in texts.items() if (wrong := wrong_lines(text))} == {}
 
