@@ -28,7 +28,7 @@ from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from flask_distlock.binds import bind_of
 from flask_distlock.clients.blocks import BLOCK, SessionAcquirer
 from flask_distlock.clients.caches import redis_of
-from flask_distlock.clients.rows import row_client
+from flask_distlock.clients.rows import looking, row_client
 from flask_distlock.commands import commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
@@ -182,7 +182,7 @@ def _make(app: Flask, settings: AliasSettings) -> Locks:
     def on_lifted(grant: Grant, was: Fence) -> None:
         send(fence_lifted, app, alias=settings.alias, names=grant.names, grant=grant, was=was)
 
-    return make_client(settings, on_lost, on_lifted)
+    return make_client(settings, on_lost, on_lifted, lambda: looking(bind_of(settings.fence)))
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:

@@ -23,9 +23,9 @@ from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
-from distlock.namespace import EngineNamespace
 from distlock.owner import Owner, current_owner
 from distlock.terms import Terms
+from distlock.web.row_namespace import Look, RowNamespace
 from distlock.web.settings.aliases import AliasSettings
 
 #: Begins the transaction that locks the rows, and ends it. The second argument: seconds that are left.
@@ -69,7 +69,8 @@ class _ThisProcess:
 class RowAcquirer:
     """What it grants is worth something only in a transaction that passes the fence with it."""
 
-    def __init__(self, settings: AliasSettings) -> None:
+    def __init__(self, settings: AliasSettings, look: Look | None = None) -> None:
+        """*look*: how to see who has locked them; None: that can't be asked for."""
         engine = Engine(
             _ThisProcess(),
             ttl=settings.ttl,
@@ -78,8 +79,8 @@ class RowAcquirer:
             max_waiters_total=settings.max_waiters_total,
             era=settings.era,
         )
-        self.namespace = EngineNamespace(engine, settings.prefix)
-        self.namespace.may_be_away = False
+        self.namespace = RowNamespace(engine, settings.prefix)
+        self.namespace.look = look
         self._era = settings.era
 
     def acquire(

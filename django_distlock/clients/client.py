@@ -16,6 +16,7 @@ from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
 from django_distlock.clients.blocks import BlockAcquirer, roll_back_left
 from django_distlock.clients.waits import Waiting
+from django_distlock.guarding.fence import looking
 from django_distlock.signals import fence_lifted, lock_lost
 
 _LINE = (
@@ -61,7 +62,7 @@ def make(of_alias: AliasSettings) -> Locks:
     def lifted(grant: Grant, was: Fence) -> None:
         fence_lifted.send_robust(Client, alias=of_alias.alias, names=grant.names, grant=grant, was=was)
 
-    client = make_client(of_alias, lost, lifted)
+    client = make_client(of_alias, lost, lifted, lambda: looking(of_alias.fence))
     return Locks(Waiting(client.acquirer), client.timeout)
 
 

@@ -16,6 +16,7 @@ from distlock.fence.examining import examine_table
 from distlock.fence.passing import Begin, begin_fenced
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import RolledBack
+from distlock.fence.statements import Connection
 from distlock.fence.trouble import ends_transaction
 from distlock.fence.unused import unless_unused
 from distlock.grant import Grant
@@ -135,6 +136,14 @@ def make_table(using: str) -> str:
     install = "" if installed else 'Write INSTALLED_APPS += ["django_distlock"]. '
     database = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
     return f"{install}Run: manage.py migrate distlock{database}"
+
+
+@contextmanager
+def looking(fence: bool | str) -> Iterator[Connection]:
+    """This thread's connection to the database of *fence*, for who wants to see its locked rows."""
+    using = database_of(fence)
+    assert using is not None
+    yield _Connection(using)
 
 
 class _Connection:

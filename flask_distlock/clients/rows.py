@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from flask import current_app
 
 from distlock.acquirer import Acquirer
 from distlock.engine.steps import Gate, Steps
+from distlock.errors import ConfigurationError
+from distlock.fence.statements import Connection
 from distlock.grant import Grant
 from distlock.locks import Locks
 from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
 from distlock.web.rows import RowLocks
+from flask_distlock.binds import engine_of, shown
 from flask_distlock.guarding.session import GuardTransactions, inside_guard
 
 _NO_RLOCK = (
@@ -34,6 +40,23 @@ class _Outside:
         self._transactions.refuse_open(names, nested=inside_guard())
         with block_waiting(self.namespace, names, seconds) as most:
             return (yield from self._inner.acquire(names, gate, most, terms))
+
+
+@contextmanager
+def looking(bind: str | None) -> Iterator[Connection]:
+    """A connection to the database of *bind*, beside that of the session, to see its locked rows."""
+    from flask_distlock.sql.fence_row import FenceConnection
+
+    db: Any = current_app.extensions.get("sqlalchemy")
+    engine = None if db is None or bind is None else engine_of(db.engines, bind)
+    if engine is None:
+        raise ConfigurationError(
+            f"The rows of the bind {bind!r} can't be looked at: the app has "
+            f"{shown(db.engines) if db is not None else 'no db.session; write db.init_app(app)'}."
+        )
+    row = FenceConnection(engine)
+    with engine.connect() as row.open:
+        yield row
 
 
 def row_client(guards: Locks, transactions: GuardTransactions, bind: str | None) -> RowLocks:

@@ -19,6 +19,7 @@ from distlock.namespace import identity
 from distlock.terms import Terms
 from distlock.web.decorator import Guarded
 from distlock.web.dummy import DummyLocks
+from distlock.web.row_namespace import Look
 from distlock.web.rows import RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.problems import DEFAULT_ALIAS
@@ -132,16 +133,20 @@ def _identity(settings: AliasSettings) -> object:
 
 
 def make_client(
-    settings: AliasSettings, on_lost: OnLost | None = None, on_lifted: OnLifted | None = None
+    settings: AliasSettings,
+    on_lost: OnLost | None = None,
+    on_lifted: OnLifted | None = None,
+    look: Look | None = None,
 ) -> Locks:
     """The client of *settings*. *on_lost*, *on_lifted*: told of lost locks and lifted fences; see `connect`.
 
+    *look*: how to see who has locked its rows, where rows are its locks.
     Raises `ConfigurationError`; connects to nothing.
     """
     if settings.scheme == "dummy":
         return DummyLocks(settings.prefix, ttl=settings.ttl, timeout=settings.timeout, era=settings.era)
     if settings.row_is_lock:
-        return make_rows(settings)
+        return make_rows(settings, look)
     try:
         client = connect(
             settings.location,
@@ -165,9 +170,9 @@ def make_client(
     return client
 
 
-def make_rows(settings: AliasSettings) -> Locks:
-    """The client whose locks are rows. Connects to nothing."""
-    return Locks(RowAcquirer(settings), settings.timeout)
+def make_rows(settings: AliasSettings, look: Look | None = None) -> Locks:
+    """The client whose locks are rows. *look*: how to see who has locked them. Connects to nothing."""
+    return Locks(RowAcquirer(settings, look), settings.timeout)
 
 
 def refuse_unusable(settings: AliasSettings) -> None:

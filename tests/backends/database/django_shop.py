@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,6 +16,8 @@ from django.core.wsgi import get_wsgi_application
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+
+from distlock.locks import Locks
 
 inside, go_on = threading.Event(), threading.Event()
 
@@ -81,6 +85,13 @@ def make(url: str, guard: str, timeout: float) -> Any:
     global urlpatterns
     urlpatterns = [path("buy/<int:id>", lock(buy)), path("hold/<int:id>", lock(hold))]
     return get_wsgi_application()
+
+
+@contextmanager
+def client() -> Iterator[Locks]:
+    from django_distlock import locks
+
+    yield locks["default"]
 
 
 def create_tables() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from flask import Flask
@@ -11,6 +13,7 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import text
 
 from demo_shop.ledger import database_url
+from distlock.locks import Locks
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
 
@@ -55,6 +58,12 @@ def make(url: str, guard: str, timeout: float) -> Flask:
     app.add_url_rule("/buy/<int:id>", view_func=lock(buy), methods=["POST"])
     app.add_url_rule("/hold/<int:id>", view_func=lock(hold), methods=["POST"])
     return app
+
+
+@contextmanager
+def client() -> Iterator[Locks]:
+    with app.app_context():
+        yield locks["default"]
 
 
 def create_tables() -> None:

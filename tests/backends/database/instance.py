@@ -15,6 +15,9 @@ from typing import Any
 
 from werkzeug.test import create_environ, run_wsgi_app
 
+import distlock
+from distlock.operate import break_lock
+
 THREADS = 8
 PURCHASES = 8
 
@@ -65,6 +68,28 @@ class Instance:
         self.held = threading.Thread(target=enter)
         self.held.start()
         assert self.shop.inside.wait(30)
+
+    def look(self) -> Any:
+        """What is to be seen of the lock, or why there is nothing."""
+        with self.shop.client() as client:
+            try:
+                self.seen = seen = client.inspect("product_1")
+                listed = sorted((one.name, one.held) for one in client.list("product_"))
+            except distlock.ConfigurationError as error:
+                return str(error)
+        since = [party.since for party in (seen.holder, *seen.queue) if party is not None]
+        return {
+            "holder": str(seen.holder or ""),
+            "fence": seen.fence,
+            "queue": [str(party) for party in seen.queue],
+            "since": since,
+            "listed": listed,
+        }
+
+    def break_it(self) -> bool:
+        """Break what was seen."""
+        with self.shop.client() as client:
+            return break_lock(client.namespace, self.seen, by="ann")
 
     def finish(self) -> int:
         assert self.held is not None

@@ -236,3 +236,66 @@ def test_one_connection_of_a_process_waits_for_the_row(
     assert [query(waiting) for _ in range(100)] == [1] * 100
     assert holder.do("finish") == 200
     assert waiters.answer() == {"200": 64}
+
+
+def seen(look: Instance, waiting: int) -> dict[str, Any]:
+    """What *look* sees of the lock, when so many wait."""
+    patience = time.monotonic() + 60
+    while len((state := look.do("look"))["queue"]) != waiting:
+        assert time.monotonic() < patience
+    return dict(state)
+
+
+@on("postgresql")
+def test_the_holder_and_the_queue_are_seen_and_what_was_seen_can_be_broken(
+    start: Callable[..., Instance], query: Callable[[str], Any]
+) -> None:
+    holder, waiter, look = start(), start(), start()
+    assert holder.do("buy") == 200
+    free = {"holder": "", "fence": None, "queue": [], "since": [], "listed": []}
+    assert look.do("look") == free
+    began = time.time()
+    holder.do("hold")
+    held = look.do("look")
+    pid = query("SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction'")
+    assert held["holder"].startswith(f"process {pid} of PostgreSQL, for a client at 127.0.0.1:")
+    assert held["fence"] == [1, query("SELECT number FROM distlock_fence") + 1]
+    assert (held["queue"], held["listed"]) == ([], [["product_1", True]])
+    assert began - 1 < held["since"][0] < time.time() + 1
+    waiter.tell("buy")
+    crowded = seen(look, waiting=1)
+    assert crowded["holder"] == held["holder"]
+    assert crowded["queue"][0].startswith("process ")
+    assert crowded["listed"] == [["product_1", False], ["product_1", True]]
+    assert look.do("break_it") is True
+    assert waiter.answer() == 200
+    assert holder.do("finish") in {500, 503}
+    assert query("SELECT count(*) FROM sale") == 2
+    assert look.do("break_it") is False
+    assert look.do("look") == free
+
+
+@on("postgresql")
+def test_a_transaction_that_comes_after_what_was_seen_is_not_broken_whatever_its_number_is(
+    start: Callable[..., Instance],
+) -> None:
+    first, second, look = start(), start(), start()
+    assert second.do("buy") == 200
+    first.do("hold")
+    fence = look.do("look")["fence"]
+    first.end()
+    second.do("hold")
+    unseen = start()
+    assert unseen.do("look")["fence"] == fence, "what was rolled back has left no trace"
+    assert look.do("break_it") is False
+    assert second.do("finish") == 200
+
+
+@on("sqlite", "mariadb")
+def test_a_database_that_does_not_tell_is_refused_with_where_to_look(
+    start: Callable[..., Instance], database: str
+) -> None:
+    remedy = "lsof" if database.startswith("sqlite") else "innodb_trx"
+    answer = start().do("look")
+    assert answer.startswith("The holder of a row is told by PostgreSQL only.")
+    assert remedy in answer

@@ -1,0 +1,62 @@
+"""The names of locks that are rows: what the database tells of them is what there is to be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.errors import BackendUnavailable, ConfigurationError, LockError
+from distlock.fence import row_locks
+from distlock.fence.statements import Connection
+from distlock.namespace import EngineNamespace
+
+#: Gives a connection to the database that has the rows, for a block.
+Look = Callable[[], AbstractContextManager[Connection]]
+
+#: Of how many names is remembered which transaction was seen.
+_MOST = 1000
+
+
+class RowNamespace(EngineNamespace):
+    may_be_away = False
+    #: How to look at the rows; None: from here it is not known.
+    look: Look | None = None
+
+    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
+        with self._looking() as connection:
+            sight, transaction = row_locks.sight(connection, self.prefix, name)
+        if len(self._seen) >= _MOST:
+            self._seen.clear()
+        self._seen[name] = sight.number, transaction
+        return sight, None, ""
+
+    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+        with self._looking() as connection:
+            found = list(row_locks.listed(connection, self.prefix, before))
+        return ((seen.row.key, seen) for seen in found if seen.row is not None)
+
+    def break_hold(self, name: str, number: int) -> bool:
+        # Another transaction may write the same number, after a ROLLBACK: it is none that was seen.
+        seen, transaction = self._seen.pop(name, (0, ""))
+        if not transaction or seen != number:
+            return False
+        with self._looking() as connection:
+            return row_locks.end(connection, self.prefix, name, transaction)
+
+    def _make_books(self) -> None:
+        super()._make_books()
+        #: By name: the number, and the transaction, that were seen last.
+        self._seen: dict[str, tuple[int, str]] = {}
+
+    @contextmanager
+    def _looking(self) -> Iterator[Connection]:
+        if self.look is None:
+            raise ConfigurationError("Look at rows that are locks by locks[alias], which knows the database.")
+        try:
+            with self.look() as connection:
+                yield connection
+        except LockError:
+            raise
+        except Exception as error:
+            raise BackendUnavailable(f"The database does not tell who has locked a row: {error}") from error
