@@ -1,0 +1,224 @@
+"""The page of locks of a Flask app: the access check that it needs, and what it shows and breaks."""
+
+from __future__ import annotations
+
+import html
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask import Flask, redirect
+from flask.testing import FlaskClient
+from werkzeug.serving import make_server
+
+from distlock import Grant
+from distlock.errors import ConfigurationError
+from flask_distlock import DistLock
+from flask_distlock.operate import locks_blueprint
+from tests.demo_shop.accessibility import grave_faults
+from tests.demo_shop.browser import open_browser
+
+FROM_THE_PAGE = {"Sec-Fetch-Site": "same-origin"}
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def open_page(make_app: Callable[..., Flask]) -> Callable[..., FlaskClient]:
+    """`open_page(allowed=...)`: an HTTP client of an app with the page."""
+
+    def open_page(**words: Any) -> FlaskClient:
+        app = make_app(TESTING=False, PROPAGATE_EXCEPTIONS=False)
+        app.register_blueprint(locks_blueprint(**{"allowed": lambda: True, **words}))
+        return app.test_client()
+
+    return open_page
+
+
+def take(locks: DistLock, client: FlaskClient, *names: str) -> Grant:
+    with client.application.app_context():
+        grant = locks.lock(*names).acquire(timeout=0)
+    assert grant is not None
+    return grant
+
+
+def until_listed(locks: DistLock, client: FlaskClient, name: str) -> None:
+    """A process tells of what has lasted for a moment."""
+    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+    with client.application.app_context():
+        while not any(one.name == name for one in locks["default"].list()):
+            assert time.monotonic() < deadline
+            pause.wait(0.05)
+
+
+def page_of(client: FlaskClient, url: str) -> str:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    return answer.text
+
+
+def links(page: str, pattern: str) -> list[str]:
+    return [html.unescape(url) for url in re.findall(rf'href="({pattern})"', page)]
+
+
+def seen(grant: Grant, **words: object) -> dict[str, object]:
+    return {
+        "alias": "default",
+        "name": grant.names[0],
+        "number": grant.fences[grant.names[0]].number,
+        **words,
+    }
+
+
+async def asynchronous() -> bool:
+    return True
+
+
+@pytest.mark.parametrize("words", [{}, {"allowed": None}, {"allowed": True}, {"allowed": asynchronous}])
+def test_without_an_access_check_there_is_no_page(words: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="allowed="):
+        locks_blueprint(**words)
+    with pytest.raises(ConfigurationError, match="may_break="):
+        locks_blueprint(allowed=lambda: True, may_break="ann")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [(False, 403), (None, 403), (1, 500), ("ann", 500), ("a redirect to the login", 302)],
+)
+def test_nothing_but_true_lets_a_request_in(
+    open_page: Callable[..., FlaskClient], locks: DistLock, said: object, status: int
+) -> None:
+    def allowed() -> object:
+        return redirect("/login") if status == 302 else said
+
+    client = open_page(allowed=allowed)
+    grant = take(locks, client, "product_1")
+    for url in ("/locks/", "/locks/lock?alias=default&name=product_1", "/locks/static/locks.js"):
+        answer = client.get(url)
+        assert answer.status_code == status
+        assert "product_1" not in answer.text
+    assert client.post("/locks/break", data=seen(grant), headers=FROM_THE_PAGE).status_code == status
+    grant.check()
+
+
+def test_to_break_may_take_more_than_to_see(open_page: Callable[..., FlaskClient], locks: DistLock) -> None:
+    client = open_page(may_break=lambda: False)
+    grant = take(locks, client, "product_1")
+    assert "test_blueprint.py" in page_of(client, "/locks/lock?alias=default&name=product_1")
+    assert client.get("/locks/break", query_string=seen(grant)).status_code == 403
+    assert client.post("/locks/break", data=seen(grant), headers=FROM_THE_PAGE).status_code == 403
+    grant.check()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://localhost"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "http://elsewhere.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_no_page_of_another_site_breaks_a_lock(
+    open_page: Callable[..., FlaskClient], locks: DistLock, headers: dict[str, str]
+) -> None:
+    client = open_page()
+    grant = take(locks, client, "product_1")
+    assert client.post("/locks/break", data=seen(grant), headers=headers).status_code == 403
+    grant.check()
+
+
+@pytest.mark.parametrize("headers", [FROM_THE_PAGE, {"Origin": "http://localhost"}])
+def test_a_lock_is_broken_after_a_question_and_the_log_says_by_whom(
+    open_page: Callable[..., FlaskClient],
+    locks: DistLock,
+    headers: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = open_page(user=lambda: "ann\nand a line of hers")
+    grant = take(locks, client, "product_1")
+    page = page_of(client, "/locks/lock?alias=default&name=product_1")
+    (question,) = links(page, r"/locks/break[^\"]*")
+    assert "Yes, break it" in page_of(client, question)
+    grant.check()
+    answer = client.post("/locks/break", data=seen(grant), headers=headers)
+    assert answer.status_code == 303
+    page = page_of(client, answer.location)
+    assert "The lock was broken." in page
+    assert "Nobody holds it." in page
+    assert grant.lost
+    assert "was broken by ann?and a line of hers" in caplog.text
+
+
+def test_what_has_passed_on_since_it_was_seen_is_not_broken(
+    open_page: Callable[..., FlaskClient], locks: DistLock
+) -> None:
+    client = open_page()
+    first = take(locks, client, "product_1")
+    with client.application.app_context():
+        first.release()
+        # The next hold has a number of its own.
+        locks["default"].close()
+    grant = take(locks, client, "product_1")
+    assert "The hold that you saw has ended" in client.get("/locks/break", query_string=seen(first)).text
+    answer = client.post("/locks/break", data=seen(first), headers=FROM_THE_PAGE)
+    assert "Nothing was broken" in page_of(client, answer.location)
+    grant.check()
+    for wrong in ({"number": "x"}, {"name": ""}, {"alias": "other"}):
+        assert (
+            client.post("/locks/break", data=seen(grant, **wrong), headers=FROM_THE_PAGE).status_code == 404
+        )
+
+
+def test_names_are_text_wherever_they_are_shown(
+    open_page: Callable[..., FlaskClient], locks: DistLock
+) -> None:
+    client, name = open_page(), "<script>alert(1)</script>/../%2e'\"&?#"
+    grant = take(locks, client, name)
+    until_listed(locks, client, name)
+    page = page_of(client, "/locks/?q=<script")
+    one = links(page, r"/locks/lock[^\"]*")[-1]
+    assert "No lock has been held" in page_of(client, "/locks/?q=other")
+    (question,) = links(page_of(client, one), r"/locks/break[^\"]*")
+    for said in (page, page_of(client, one), page_of(client, question)):
+        assert "&lt;script&gt;alert" in said
+        assert "<script>alert" not in said
+    client.post("/locks/break", data=seen(grant), headers=FROM_THE_PAGE)
+    assert grant.lost
+
+
+def test_in_a_browser_the_page_follows_the_locks(
+    open_page: Callable[..., FlaskClient], locks: DistLock
+) -> None:
+    client = open_page()
+    server = make_server("127.0.0.1", 0, client.application, threaded=True)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    url = f"http://127.0.0.1:{server.server_port}/locks"
+    try:
+        with open_browser() as page:
+            page.resize(390)
+            page.open(f"{url}/")
+            grant = take(locks, client, "product_1")
+            page.wait_for("document.querySelector('.distlock-table th a')?.innerText === 'product_1'")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert grave_faults(page) == []
+            page.open(f"{url}/lock?alias=default&name=product_1")
+            assert grave_faults(page) == []
+            page.click("a.distlock-break")
+            page.wait_for("document.querySelector('button.distlock-break') !== null")
+            assert grave_faults(page) == []
+            page.click("button.distlock-break")
+            page.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Nobody holds it')")
+            assert grant.lost
+    finally:
+        server.shutdown()
+        serving.join(PATIENCE)
+        server.server_close()
