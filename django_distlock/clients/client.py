@@ -15,6 +15,7 @@ from distlock.web.rows import RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
 from django_distlock.clients.blocks import BlockAcquirer, roll_back_left
+from django_distlock.clients.observed import Observed
 from django_distlock.clients.waits import Waiting
 from django_distlock.guarding.fence import looking
 from django_distlock.signals import fence_lifted, lock_lost
@@ -37,8 +38,10 @@ class Client(Locks):
     def __init__(self, guards: Locks) -> None:
         """*guards*: the client of the same alias that guards use."""
         namespace = guards.namespace
-        super().__init__(BlockAcquirer(guards.acquirer, _LINE), guards.timeout, roll_back_left(namespace))
-        self._anywhere = Locks(Waiting(namespace, gives_back=False), guards.timeout)
+        super().__init__(
+            BlockAcquirer(Observed(guards.acquirer), _LINE), guards.timeout, roll_back_left(namespace)
+        )
+        self._anywhere = Locks(Observed(Waiting(namespace, gives_back=False)), guards.timeout)
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """See `distlock.Locks.lock`. *in_transaction*: it may be taken inside an open transaction."""

@@ -1,0 +1,139 @@
+"""What one request does with locks and with its databases, in order: what the debug toolbar shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distlock.clock import now
+from distlock.errors import LockError
+from distlock.grant import Grant
+
+#: How many locks, and how many statements, are shown.
+MOST = 500
+#: How much of a statement is shown.
+LONGEST = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """One lock that the request asked for: the observer of its guard or its block."""
+
+    alias: str
+    where: str
+    names: tuple[str, ...] = ()
+    waited: float = 0.0
+    #: None: it is held still, or was never granted.
+    held: float | None = None
+    grant: Grant | None = None
+    fences: str = ""
+    #: Why it was not granted, or how it was lost.
+    trouble: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.grant is not None and self.held is None and not self.grant.released
+
+    def acquired(self, grant: Grant, waited: float) -> None:
+        self.grant, self.names, self.waited = grant, grant.names, waited
+        # That of a row is known when its transaction has begun.
+        self.fences = ", ".join(f"{fence.era}:{fence.number}" for fence in grant.fences.values())
+
+    def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
+        self.names, self.waited, self.trouble = tuple(names), waited, str(error)
+
+    def released(self, grant: Grant, held: float) -> None:
+        self.held, self.trouble = held, grant.why_lost or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of SQL."""
+
+    #: Seconds after the beginning of the request.
+    at: float
+    took: float
+    database: str
+    sql: str
+    #: The names that were held.
+    under: tuple[str, ...]
+    in_transaction: bool
+
+
+@dataclass(eq=False)
+class Record:
+    """One request."""
+
+    began: float = field(default_factory=now)
+    locks: list[Taken] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    #: How many statements are not kept.
+    left_out: int = 0
+
+    def take(self, alias: str, where: str) -> Taken:
+        """A lock is asked for."""
+        taken = Taken(alias, where)
+        if len(self.locks) < MOST:
+            self.locks.append(taken)
+        return taken
+
+    def find(self, grant: Grant) -> Taken | None:
+        """What was granted as *grant*."""
+        return next((one for one in self.locks if one.grant is grant), None)
+
+    def execute(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+        """A wrapper of statements: see `django.db.connection.execute_wrapper`."""
+        under = tuple(name for taken in self.locks if taken.is_open for name in taken.names)
+        connection, before = context["connection"], now()
+        try:
+            return execute(sql, params, many, context)
+        finally:
+            if len(self.statements) < MOST:
+                took = now() - before
+                statement = Statement(
+                    before - self.began,
+                    took,
+                    connection.alias,
+                    str(sql)[:LONGEST],
+                    under,
+                    connection.in_atomic_block,
+                )
+                self.statements.append(statement)
+            else:
+                self.left_out += 1
+
+    def told(self) -> dict[str, Any]:
+        """What the toolbar keeps: of JSON's types only. Times are milliseconds."""
+        return {
+            "locks": [
+                {
+                    "names": list(one.names),
+                    "alias": one.alias,
+                    "where": one.where,
+                    "waited": _milliseconds(one.waited),
+                    "held": _milliseconds(one.held),
+                    "fences": one.fences,
+                    "trouble": one.trouble,
+                }
+                for one in self.locks
+            ],
+            "statements": [
+                {
+                    "at": _milliseconds(one.at),
+                    "took": _milliseconds(one.took),
+                    "database": one.database,
+                    "sql": one.sql,
+                    "under": list(one.under),
+                    "in_transaction": one.in_transaction,
+                }
+                for one in self.statements
+            ],
+            "left_out": self.left_out,
+            "waited": _milliseconds(sum(one.waited for one in self.locks)),
+            "outside": sum(not one.under for one in self.statements),
+        }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 2)
