@@ -61,6 +61,8 @@ THIRD_PARTIES = {
     "distlock.testing.in_sqlalchemy": {"sqlalchemy"},
     "pytest_distlock": {"pytest"},
     "django_distlock": {"asgiref", "click", "django", "rest_framework"},
+    # Where the site has it.
+    "django_distlock.operate.toolbar": {"debug_toolbar", "django"},
     "flask_distlock": {"blinker", "click", "flask", "flask_login", "sqlalchemy", "werkzeug"},
 }
 #: These import what a site's settings name.
