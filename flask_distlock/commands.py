@@ -16,12 +16,13 @@ from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import told as pruned
 from flask_distlock.binds import DEFAULT_BIND, bind_of, engine_of, shown
+from flask_distlock.clients.rows import looking
 from flask_distlock.guarding.state import current_state
 
 
 class _Site(Settings):
     def __init__(self) -> None:
-        super().__init__(current_state().clients, "flask distlock")
+        super().__init__(current_state().clients, "flask distlock", lambda fence: looking(bind_of(fence)))
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         yield from super().examine(alias, threads)

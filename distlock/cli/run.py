@@ -8,6 +8,7 @@ import click
 
 from distlock.cli.child import Child, signal_of
 from distlock.cli.options import Where, with_options
+from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.names import check_name
@@ -71,6 +72,11 @@ def run(
 
     seconds = 0.0 if nonblock else -1 if no_timeout else timeout
     with where.locks(lost) as locks:
+        if not locks.namespace.may_be_away:
+            raise ConfigurationError(
+                "A row is locked as long as a transaction, which a command can't be: 'distlock run' needs a "
+                "lock service. Name one with --url or --alias."
+            )
         # Of the command only its name is told to others: its arguments may hold secrets.
         terms = Terms(locks.namespace.terms.ttl, max_hold, f"{command[0].rpartition('/')[2]} (distlock run)")
         lock = Lock(locks, (check_name(name),), seconds, terms)

@@ -6,13 +6,15 @@ import getpass
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from distlock.backends.findings import Finding
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError
+from distlock.fence.statements import Connection
 from distlock.locks import Locks, connect
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import Clients, make_client
@@ -64,11 +66,16 @@ class Alone(Site):
         return connect(url, prefix=before, on_lost=on_lost)
 
 
+#: Gives a connection to the database that ``FENCE`` means, where rows are the locks.
+LookInto = Callable[[bool | str], AbstractContextManager[Connection]]
+
+
 class Settings(Site):
     """The aliases of ``DISTLOCK`` in a site's settings."""
 
-    def __init__(self, clients: Clients, command: str) -> None:
+    def __init__(self, clients: Clients, command: str, look: LookInto) -> None:
         self._clients = clients
+        self._look = look
         self.command = command
 
     def settings(self, alias: str | None) -> AliasSettings:
@@ -78,7 +85,7 @@ class Settings(Site):
         settings = self.settings(alias)
         if prefix is not None:
             settings = replace(settings, prefix=prefix)
-        return make_client(settings, on_lost)
+        return make_client(settings, on_lost, look=lambda: self._look(settings.fence))
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         settings = self.settings(alias)

@@ -14,13 +14,13 @@ from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import told as pruned
 from django_distlock.conf import clients
-from django_distlock.guarding.fence import database_of, examine
+from django_distlock.guarding.fence import database_of, examine, looking
 from django_distlock.guarding.fence import prune as prune_rows
 
 
 class _Site(Settings):
     def __init__(self) -> None:
-        super().__init__(clients, "manage.py distlock")
+        super().__init__(clients, "manage.py distlock", looking)
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         yield from super().examine(alias, threads)

@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[2]
 def setting() -> dict[str, Any]:
     url = f"memory://{secrets.token_hex(4)}"
     first = {"LOCATION": url, "PREFIX": "shop", "MAX_WAITERS": 10, "FENCE": True}
-    return {"default": first, "other": {"LOCATION": url, "PREFIX": "other"}}
+    others = {"other": {"LOCATION": url, "PREFIX": "other"}, "rows": {"BACKEND": "database"}}
+    return {"default": first, **others, "none": {"BACKEND": "dummy"}}
 
 
 @pytest.fixture
@@ -118,6 +119,24 @@ def test_the_doctor_looks_at_the_settings_and_the_table_of_the_fence(command: Co
     found = {one["about"]: one for one in json.loads(command("doctor", "--json", "--threads", "8")[1])}
     assert found["threads"]["level"] == "warning"
     assert "MAX_WAITERS to 6" in found["threads"]["remedy"]
+
+
+def test_rows_that_are_locks_have_no_lock_service(command: Command) -> None:
+    code, said = command("doctor", "--alias", "rows")
+    assert code == 0, said
+    assert "There is no lock service: the locks are rows of the site's database." in said
+    code, said = command("show", "product_1", "--alias", "rows")
+    assert code == 2
+    assert "sqlite" in said.lower()
+    code, said = command("run", "--alias", "rows", "a", "--", "true")
+    assert code == 2
+    assert "'distlock run' needs a lock service" in said
+
+
+def test_the_doctor_says_that_nothing_is_locked(command: Command) -> None:
+    code, said = command("doctor", "--alias", "none")
+    assert code == 1
+    assert "error    locks        This backend locks nothing." in said
 
 
 def test_the_doctor_finds_that_the_table_is_missing(setting: dict[str, Any], tmp_path: Path) -> None:
