@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.redis_server import RedisServer, eventually, running
+from tests.zookeeper_server import ZooKeeperServer
 
 Found = dict[str, tuple[str, str, str]]
 
@@ -80,6 +82,25 @@ def test_a_user_that_may_not_look_gets_what_it_may(
     own_server.tell("ACL", "SETUSER", "shop", "-eval", "-evalsha")
     found = examine("--url", own_server.url.replace("//", "//shop:password@"))
     assert found["reachable"][0] == "error"
+
+
+def test_a_directory_is_looked_at(examine: Callable[..., Found], tmp_path: Path) -> None:
+    found = examine("--url", tmp_path.as_uri())
+    assert found["rights"][0] == "ok"
+    assert str(tmp_path) in found["hosts"][1]
+    left = os.statvfs(tmp_path)
+    assert found["space"][0] == (
+        "ok" if left.f_bavail * left.f_frsize > 64 << 20 and left.f_favail > 10_000 else "warning"
+    )
+
+
+def test_an_ensemble_is_looked_at(
+    examine: Callable[..., Found], zookeeper_server: ZooKeeperServer, prefix: str
+) -> None:
+    url = zookeeper_server.url
+    found = examine("--url", f"{url}/{prefix}")
+    assert (found["rights"][0], found["session"][0]) == ("ok", "ok")
+    assert (found["ensemble"][0], found["session"][1].endswith("ttl is 10 s.")) == ("warning", True)
 
 
 def test_a_server_that_is_away_is_an_error_without_a_secret(run: Run) -> None:

@@ -14,9 +14,11 @@ from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.file import usable
 from distlock.backends.file.calls import Call, CallForOurs
 from distlock.backends.file.directory import Directory
+from distlock.backends.file.examining import examine
 from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.presence import Presence
 from distlock.backends.file.record_locks import name_of
+from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
@@ -171,6 +173,10 @@ class FileBackend:
             with self._call() as presence:
                 said = presence.looking.said_by(contender, before)
             yield from said
+
+    def examine(self) -> Iterator[Finding]:
+        with self._call():
+            return iter(list(examine(self._directory.root)))
 
     def close(self) -> None:
         with self._mutex:

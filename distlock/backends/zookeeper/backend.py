@@ -11,10 +11,12 @@ from contextlib import suppress
 from typing import TypeVar
 
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.findings import Finding
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.weak_sink import WeakSink
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.examining import examine
 from distlock.backends.zookeeper.janitor import Janitor
 from distlock.backends.zookeeper.line import Line
 from distlock.backends.zookeeper.nodes import FOLDER, SPAN_BITS, process_of
@@ -161,6 +163,9 @@ class ZooKeeperBackend:
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
         return self._any_line().announcements.all(before, lambda: self._deadline(deadline))
+
+    def examine(self) -> Iterator[Finding]:
+        return examine(self._any_line())
 
     def _begin(self) -> None:
         """Start from nothing: a new contender, without sessions and threads."""

@@ -1,0 +1,33 @@
+"""What an operator looks at in an ensemble: its hosts, and how long its sessions are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distlock.backends.findings import Finding
+from distlock.backends.zookeeper.line import Line
+
+
+def examine(line: Line) -> Iterator[Finding]:
+    """*line*: what has a session there."""
+    hosts = line.session.address.hosts.split(",")
+    if len(hosts) == 1:
+        yield Finding(
+            "warning",
+            "ensemble",
+            f"One host is named, {hosts[0]}: while it is away no lock can be taken.",
+            "Name three or five hosts of one ensemble: zookeeper://h1,h2,h3/shop.",
+        )
+    else:
+        yield Finding("ok", "ensemble", f"{len(hosts)} hosts are named.")
+    ttl, granted = line.session.ttl, line.session.wire.session_timeout
+    said = f"The ensemble grants {granted:g} s, and ttl is {ttl:g} s."
+    if granted > 2 * ttl:
+        yield Finding(
+            "warning",
+            "session",
+            f"{said} A process that crashes keeps its locks so long.",
+            "Lower minSessionTimeout or tickTime on the servers.",
+        )
+    else:
+        yield Finding("ok", "session", said)
