@@ -13,7 +13,7 @@ from django.db import connection, models
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.views.decorators.http import require_POST
-from flask import Flask
+from flask import Flask, request
 from flask_sqlalchemy import SQLAlchemy
 
 import distlock
@@ -23,6 +23,7 @@ from distlock import Grant, Lock, Locks, testing
 from distlock.web.decorator import WORDS
 from django_distlock.clients.by_alias import LockHandler
 from flask_distlock import DistLock
+from flask_distlock.operate import locks_blueprint
 from tests.redis_server import RedisServer, redis_server
 
 __all__ = ["redis_server"]
@@ -46,6 +47,7 @@ CALLED = [
     *DECORATORS,
     django_distlock.atomic,
     flask_distlock.transaction,
+    locks_blueprint,
     DistLock,
     DistLock.lock,
     DistLock.rlock,
@@ -228,6 +230,15 @@ def test_the_extension(app: Flask, redis_server: RedisServer) -> None:
     assert seen["grant"].released
     with app.app_context():
         seen["locks"].close()
+
+
+def test_the_page_of_locks_in_flask(app: Flask) -> None:
+    app.config["DISTLOCK"] = "memory://help"
+    DistLock(app)
+    exec(example(locks_blueprint), {"app": app, "locks_blueprint": locks_blueprint, "request": request})
+    client = app.test_client()
+    assert client.get("/locks/").status_code == 403
+    assert client.get("/locks/", environ_overrides={"REMOTE_USER": "ann"}).status_code == 200
 
 
 def test_a_transaction_of_flask(app: Flask) -> None:

@@ -78,8 +78,7 @@ class LockAdmin(Base):
         alias, before = request.GET.get("alias", ""), request.GET.get("q", "")
         aliases = clients.aliases()
         alias = alias or aliases[0]
-        locks = _client(alias)
-        seen = overview(locks, before)
+        seen = overview(_client(alias), before)
         context = {
             "title": "Locks",
             "alias": alias,
@@ -111,21 +110,21 @@ class LockAdmin(Base):
         """Ask whether to break what was seen; and break it, and nothing after it."""
         self._refuse_unless(self.may_break(request))
         alias, name = _of(object_id)
-        locks = _client(alias)
+        client = _client(alias)
         given = request.POST if request.method == "POST" else request.GET
         try:
             number = int(given.get("number", ""))
         except ValueError:
             raise Http404("There is no such hold.") from None
         if request.method == "POST":
-            self._break(request, locks, alias, name, number)
+            self._break(request, client, alias, name, number)
             return HttpResponseRedirect(self._url("change", alias, name))
         context = {
             "title": f"Break the lock {name}?",
             "alias": alias,
             "name": name,
             "number": number,
-            "seen": look(locks, name),
+            "seen": look(client, name),
             "consequences": CONSEQUENCES,
             "lock_url": self._url("change", alias, name),
         }
@@ -138,9 +137,11 @@ class LockAdmin(Base):
 
     # --------------------------------------------------------------------------------------------
 
-    def _break(self, request: HttpRequest, locks: Locks, alias: str, name: str, number: int) -> None:
+    def _break(
+        self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, number: int
+    ) -> None:
         try:
-            broken = break_seen(locks, name, number, by=f"{request.user.get_username()} in the admin")
+            broken = break_seen(client, name, number, by=f"{request.user.get_username()} in the admin")
         except LockError as error:
             self.message_user(request, str(error), messages.ERROR)
             return
@@ -168,10 +169,11 @@ class LockAdmin(Base):
             raise PermissionDenied
 
 
-def _client(alias: str) -> Locks:
+def _client(alias: str) -> Callable[[], Locks]:
+    """Makes the client of *alias*."""
     if alias not in clients.aliases():
         raise Http404(f"DISTLOCK has no alias {alias!r}.")
-    return clients[alias]
+    return partial(clients.__getitem__, alias)
 
 
 def _lock(alias: str, name: str) -> Lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from flask import Blueprint, Response, abort, redirect, render_template, request, url_for
@@ -11,7 +12,7 @@ from werkzeug.wrappers import Response as AnyResponse
 import distlock.web.operate
 from distlock.errors import LockError
 from distlock.locks import Locks
-from distlock.web.operate.one_lock import CONSEQUENCES, break_seen, look
+from distlock.web.operate.one_lock import CONSEQUENCES, Sighting, break_seen, look
 from distlock.web.operate.overview import overview
 from flask_distlock.guarding.state import current_state
 from flask_distlock.operate.access import Access, check_access, refuse_foreign, refuse_unfit
@@ -98,7 +99,7 @@ def locks_blueprint(
         )
 
     @blueprint.post("/break")
-    def break_() -> AnyResponse:
+    def break_() -> AnyResponse | tuple[str, int]:
         """Break it, and nothing after it."""
         refuse_foreign()
         if (answer := check_access("may_break", breaks)) is not None:
@@ -107,18 +108,20 @@ def locks_blueprint(
         try:
             broken = break_seen(_client(alias), of, _number(), by=(user or _user)())
         except LockError as error:
-            abort(503, description=str(error))
+            trouble = Sighting(trouble=str(error))
+            return render_template("distlock/break.html", alias=alias, name=of, seen=trouble), 503
         news = _PASSED if broken is None else _BROKEN
         return redirect(url_for(".lock", alias=alias, name=of, news=news), 303)
 
     return blueprint
 
 
-def _client(alias: str) -> Locks:
+def _client(alias: str) -> Callable[[], Locks]:
+    """Makes the client of *alias*."""
     clients = current_state().clients
     if alias not in clients.aliases():
         abort(404, description=f"DISTLOCK has no alias {alias!r}.")
-    return clients[alias]
+    return partial(clients.__getitem__, alias)
 
 
 def _named() -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from distlock.errors import LockError
@@ -64,20 +65,24 @@ def shown_since(party: Party | None) -> str:
     return "" if party is None or not party.since else shown_seconds(party.seconds())
 
 
-def look(locks: Locks, name: str) -> Sighting:
-    """What there is to see of *name*. Never raises `LockError`."""
+def look(client: Callable[[], Locks], name: str) -> Sighting:
+    """What there is to see of *name*. Never raises `LockError`.
+
+    *client*: makes the client, and raises `ConfigurationError` where its settings can't work.
+    """
     try:
-        return Sighting(locks.inspect(name))
+        return Sighting(client().inspect(name))
     except LockError as error:
         return Sighting(trouble=str(error))
 
 
-def break_seen(locks: Locks, name: str, number: int, by: str) -> LockState | None:
+def break_seen(client: Callable[[], Locks], name: str, number: int, by: str) -> LockState | None:
     """Break the hold of *name* that *number* names, and nothing after it. *by*: the person, for the log.
 
     Returns what was broken; None, and nothing is changed, if it has ended meanwhile. Raises
     `BackendUnavailable`, `InvalidName`; `ConfigurationError` where the lock service can't do it.
     """
+    locks = client()
     state = locks.inspect(name)
     if state.fence is None or state.fence.number != number:
         return None

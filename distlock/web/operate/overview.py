@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -75,13 +75,16 @@ class Overview:
                 f"{shown} of {shown + self.left_out} locks, the longest first. "
                 "For the others write what the names begin with."
             )
-        return f"{shown} {'lock' if shown == 1 else 'locks'}, the longest first."
+        return "1 lock." if shown == 1 else f"{shown} locks, the longest first."
 
 
-def overview(locks: Locks, before: str) -> Overview:
-    """What is held or waited for, of the names that begin with *before*. Never raises `LockError`."""
+def overview(client: Callable[[], Locks], before: str) -> Overview:
+    """What is held or waited for, of the names that begin with *before*. Never raises `LockError`.
+
+    *client*: makes the client, and raises `ConfigurationError` where its settings can't work.
+    """
     try:
-        entries = list(islice(locks.list(before), MOST_READ + 1))
+        entries = list(islice(client().list(before), MOST_READ + 1))
     except LockError as error:
         return Overview(trouble=str(error))
     lines = by_name(entries[:MOST_READ])
