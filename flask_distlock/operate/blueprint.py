@@ -41,7 +41,7 @@ def locks_blueprint(
     *may_break*: the same for requests that break a lock, after *allowed*; None: that is enough.
     *user*: called without arguments when a lock is broken, returns the name for the log; None: what the
     server knows of the user, or else the address.
-    *name*: of the blueprint, for `flask.url_for`. *url_prefix*: where its pages are.
+    *name*: of the blueprint, for ``url_for``. *url_prefix*: where its pages are.
 
     Raises `ConfigurationError` without *allowed*, and for what can't be called.
 
