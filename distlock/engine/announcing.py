@@ -6,6 +6,8 @@ nothing for it.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import socket
 import time
@@ -19,6 +21,8 @@ from distlock.engine.room import Room, Rooms
 from distlock.engine.steps import Call, Steps
 from distlock.errors import LockError
 from distlock.terms import shown_where
+
+logger = logging.getLogger("distlock")
 
 #: Seconds after which a hold or a wait is worth a word.
 MOMENT = 1.0
@@ -49,7 +53,10 @@ class Announcing:
 
     def forget(self) -> None:
         """Nothing is said: at first, after a close, and in a forked child."""
-        self._said: dict[str, Row] = {}
+        #: What stands there of each key; None: something may.
+        self._said: dict[str, Row | None] = {}
+        #: Since when nothing could be said; ``inf``: it can.
+        self._failed_since = math.inf
         self.holders.forget()
         #: When the next round is, at the earliest.
         self._next = 0.0
@@ -99,16 +106,29 @@ class Announcing:
         if not rows and not gone:
             return
         life = LIFE * self._period
+        if not rows and began >= self._failed_since + life:
+            # By now it is forgotten anyway.
+            self.forget()
+            return
         host, pid, until = socket.gethostname(), os.getpid(), min(until, self._now() + PATIENCE)
+        if self._now() >= until:
+            # A call that has no time left fails, and its connection is dropped.
+            return
         news, gone = news[:MANY], gone[:MANY]
         dropped = set(gone)
         said = {key: row for key, row in self._said.items() if key not in dropped}
         try:
             goes_on = yield Call(self._backend.announce, host, pid, news, gone, life, until=until)
-        except LockError:
-            # Nobody's lock depends on it.
-            goes_on, news = False, []
-        # What was said before is forgotten, or may be: all of it is said again.
+        except Exception as error:
+            # Nobody's lock depends on it, so it may not delay a renewal, whatever it is.
+            if not isinstance(error, LockError):
+                logger.warning("What this process holds could not be told: %r", error, exc_info=True)
+            # Which part of it arrived is unknown: all is said again, and taken back where it has ended.
+            self._said = dict.fromkeys([*self._said, *(row.key for row in news)])
+            self._failed_since = min(self._failed_since, began)
+            return
+        self._failed_since = math.inf
+        # What was forgotten is said again.
         self._said = {**(said if goes_on else {}), **{row.key: row for row in news}}
         yield from self.holders.look(rows.values(), until)
 

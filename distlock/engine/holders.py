@@ -5,12 +5,15 @@ The keeper looks, every few seconds, at a few names that have been waited for lo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from itertools import islice
 
 from distlock.backends.inspectable import Inspectable, Row, Sight
 from distlock.engine.steps import Call, Steps
 from distlock.errors import LockError
+
+logger = logging.getLogger("distlock")
 
 #: How many names are looked at in one round.
 MOST = 20
@@ -38,7 +41,9 @@ class Holders:
                 break
             try:
                 seen[row.key] = yield Call(self._backend.inspect, row.key, until=until)
-            except LockError:
-                # Nobody's lock depends on it.
+            except Exception as error:
+                # Nobody's lock depends on it, so it may not delay a renewal, whatever it is.
+                if not isinstance(error, LockError):
+                    logger.warning("The holder of a lock could not be looked up: %r", error, exc_info=True)
                 break
         self._seen = seen

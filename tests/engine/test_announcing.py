@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from distlock.backends.base import Ask, Held
 from distlock.backends.inspectable import Row
 from distlock.backends.memory import MemoryBackend, MemoryService
 from distlock.engine import announcing
 from distlock.engine.announcing import LIFE, MOMENT, PERIOD
 from distlock.engine.machine import Engine
 from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import ThreadGate, run
+from distlock.engine.steps import Call, Park, ThreadGate, run
 from distlock.errors import BackendUnavailable
 from distlock.terms import Terms
 
@@ -26,6 +27,7 @@ class Heard(MemoryBackend):
         self.told: list[tuple[list[str], list[str]]] = []
         self.until: list[float] = []
         self.away = False
+        self.heed: Callable[[float], None] = lambda deadline: None
 
     def announce(
         self,
@@ -38,6 +40,7 @@ class Heard(MemoryBackend):
     ) -> bool:
         self.told.append(([row.key for row in rows], list(gone)))
         self.until.append(deadline)
+        self.heed(deadline)
         if self.away:
             raise BackendUnavailable("away")
         return super().announce(host, pid, rows, gone, life)
@@ -148,3 +151,67 @@ def test_it_never_takes_so_long_that_a_renewal_would_be_late() -> None:
         due = min(kept.engine.keeper._due(hold) for hold in kept.engine.keeper.holds)
         assert all(until <= due + 0.5 for until in kept.backend.until[-1:])
     assert all(until < math.inf for until in kept.backend.until)
+
+
+def test_what_ended_while_the_lock_service_was_away_is_taken_back(kept: Kept) -> None:
+    first, _ = kept.acquire("a"), kept.acquire("b")
+    kept.pass_time(MOMENT + PERIOD)
+    assert kept.shown() == ["a", "b"]
+    kept.backend.away = True
+    kept.pass_time(PERIOD)
+    run(kept.engine.release(first))
+    kept.backend.away = False
+    kept.pass_time(2 * PERIOD)
+    assert kept.shown() == ["b"], "what others hold keeps the entry alive, and the ended one with it"
+
+
+def test_nobody_tries_for_ever_to_take_back_what_is_forgotten_anyway(kept: Kept) -> None:
+    grant = kept.acquire("a")
+    kept.pass_time(MOMENT + PERIOD)
+    kept.backend.away = True
+    run(kept.engine.release(grant))
+    kept.pass_time(3 * LIFE * PERIOD)
+    tried = len(kept.backend.told)
+    kept.pass_time(3 * LIFE * PERIOD)
+    assert len(kept.backend.told) == tried
+    assert kept.engine.keeper.is_idle()
+
+
+@pytest.mark.parametrize("step", ["announce", "inspect"])
+def test_an_unforeseen_error_of_it_costs_no_lock(
+    step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(ttl=0.9)
+    other = MemoryBackend("memory://", kept.service)
+
+    def fail(*_: object, **__: object) -> None:
+        raise TypeError("nonsense was read")
+
+    monkeypatch.setattr(kept.backend, step, fail)
+    assert isinstance(other.request(Ask("b", "f" * 48, 60.0, 1)), Held)
+    waiting = kept.engine.acquire("b", "b", ThreadGate(), 30.0, kept.terms)
+    asked = next(waiting)
+    assert isinstance(asked, Call)
+    assert isinstance(waiting.send(asked.function(*asked.arguments)), Park)
+    grant = kept.acquire("a")
+    for _ in range(50):
+        kept.pass_time(0.1)
+    assert not grant.lost
+    assert "nonsense" in caplog.text
+    waiting.close()
+
+
+def test_it_makes_no_call_that_has_no_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(ttl=1.5)
+    renew, late = kept.backend.renew, []
+
+    def slowly(asks: Sequence[Ask]) -> list[bool]:
+        kept.now += 0.6
+        return renew(asks)
+
+    monkeypatch.setattr(kept.backend, "renew", slowly)
+    kept.backend.heed = lambda deadline: late.append(deadline <= kept.now)
+    kept.acquire("a")
+    for _ in range(50):
+        kept.pass_time(0.1)
+    assert not any(late), "it would fail, and cost others their connections"

@@ -142,7 +142,7 @@ class Inspection(ABC):
                 # It has ended, and its entry with it.
                 self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
                 continue
-            host, pid = json.loads(about)
+            host, pid = _read_about(about)
             for field, value in self._scan(mine, pattern, deadline):
                 if field:
                     yield Seen(process.decode(), host, pid, _read(field, value))
@@ -168,7 +168,7 @@ class Inspection(ABC):
         replies = self._ask(asked, deadline) if asked else []
         seen = []
         for process, (about, row) in zip(processes, _batched(replies, 2), strict=True):
-            host, pid = json.loads(about) if about else ("", 0)
+            host, pid = _read_about(about) if about else ("", 0)
             seen.append(Seen(process, host, pid, _read(key.encode(), row) if row else None))
         return seen
 
@@ -197,9 +197,21 @@ def _written(row: Row) -> str:
     return json.dumps(said, separators=(",", ":"))
 
 
+def _read_about(value: bytes) -> tuple[str, int]:
+    try:
+        host, pid = json.loads(value)
+    except (ValueError, TypeError) as error:
+        raise _not_ours(error) from error
+    return host, pid
+
+
 def _read(key: bytes, value: bytes) -> Row:
     try:
         held_at, held_since, waiting, waits_at, waiting_since = json.loads(value)
-    except ValueError as error:
-        raise BackendUnavailable(f"What a process says of itself is not ours to read: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise _not_ours(error) from error
     return Row(key.decode("utf-8", "replace"), held_at, held_since, waiting, waits_at, waiting_since)
+
+
+def _not_ours(error: Exception) -> BackendUnavailable:
+    return BackendUnavailable(f"What a process says of itself is not ours to read: {error}")

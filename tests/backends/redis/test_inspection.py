@@ -5,9 +5,13 @@ from __future__ import annotations
 import secrets
 import tracemalloc
 
+import pytest
+
 import distlock
+from distlock.backends.base import Ask, Held
 from distlock.backends.inspectable import Row
 from distlock.backends.redis.backend import RedisBackend
+from distlock.errors import BackendUnavailable
 from distlock.operate import break_lock
 from distlock.testing.protocol import Contender
 from tests.redis_server import RedisServer, eventually
@@ -70,6 +74,25 @@ def test_processes_that_died_without_a_word_do_not_pile_up(redis_server: RedisSe
     assert redis_server.client.hkeys("dl:1:processes") == [one.process.encode()]
     one.close()
     assert redis_server.client.hkeys("dl:1:processes") == []
+
+
+@pytest.mark.parametrize("written", ["nonsense", "1", "[1]"])
+def test_what_another_program_wrote_there_is_an_error_that_says_so(
+    redis_server: RedisServer, written: str
+) -> None:
+    one, key = RedisBackend(redis_server.url), f"shop:{secrets.token_hex(4)}"
+    ask = Ask(key, one.process + secrets.token_hex(16), 10.0, 1)
+    for field in ("", key):
+        one.announce("web1", 1, [Row(key, "", 1e9)], [], 60.0)
+        assert isinstance(one.request(ask), Held)
+        assert one.inspect(key).holder is not None
+        redis_server.client.hset(f"dl:1:process:{one.process}", field, written)
+        with pytest.raises(BackendUnavailable, match="not ours to read"):
+            one.inspect(key)
+        with pytest.raises(BackendUnavailable, match="not ours to read"):
+            list(one.announced(key))
+    one.release(ask)
+    one.close()
 
 
 def test_an_expired_entry_is_not_shown_and_has_to_be_said_again(
