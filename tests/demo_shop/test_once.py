@@ -15,7 +15,6 @@ import pytest
 from demo_shop.configuration import Configuration
 from demo_shop.once import lock_names, read_asked
 from demo_shop.sale import Refusal
-from loadtest import stack as stacks
 from loadtest.databases import open_database
 from loadtest.stack import Stack
 from tests.demo_shop.test_shop import Answer
@@ -129,39 +128,41 @@ def test_a_key_that_is_none_is_refused(ports: tuple[int, int]) -> None:
         assert (answer.status, answer.json()["code"]) == (400, "bad_key")
 
 
-@pytest.fixture(params=["django", "flask"])
-def killed(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+STALLING = {
+    "django": "tests.demo_shop.stalling_django:application",
+    "flask": "tests.demo_shop.stalling_flask:app",
+}
+
+
+@pytest.fixture(scope="module", params=[("django", "flask"), ("flask", "django")], ids="{0[0]}".format)
+def doomed(request: pytest.FixtureRequest, database: str) -> Iterator[Stack]:
+    """Two instances to kill, and one that survives them."""
+    killed, survivor = request.param
+    shop = Configuration(guard="distributed", pause=1)
+    with Stack((killed, killed, survivor), shop, "file", database, applications=STALLING) as stack:
+        yield stack
 
 
 @pytest.mark.parametrize(
-    ("moment", "replayed"),
-    [("X-Tell-Inside", None), ("X-Stay-Committed", "true")],
+    ("victim", "moment", "replayed"),
+    [(0, "X-Tell-Inside", None), (1, "X-Stay-Committed", "true")],
     ids=["before COMMIT", "between COMMIT and answer"],
 )
 def test_a_server_that_is_killed_leaves_one_order_or_none(
-    killed: str,
-    moment: str,
-    replayed: str | None,
-    database: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    doomed: Stack, victim: int, moment: str, replayed: str | None, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(stacks.APPLICATIONS, "django", "tests.demo_shop.stalling_django:application")
-    monkeypatch.setitem(stacks.APPLICATIONS, "flask", "tests.demo_shop.stalling_flask:app")
-    survivor = {"django": "flask", "flask": "django"}[killed]
+    doomed.restock()
     key, mark = new_key(), tmp_path / "moment"
-    shop = Configuration(guard="distributed", pause=1)
-    with Stack((killed, survivor), shop, "file", database) as stack, ThreadPoolExecutor(1) as pool:
-        first: Future[Answer] = pool.submit(buy, stack.instance_ports[0], key, **{moment: mark})
+    with ThreadPoolExecutor(1) as pool:
+        first: Future[Answer] = pool.submit(buy, doomed.instance_ports[victim], key, **{moment: mark})
         while not mark.exists():
             assert not first.done()
-        stack.instances[0].kill()
+        doomed.instances[victim].kill()
         assert isinstance(first.exception(), OSError | http.client.HTTPException)
-        assert len(stack.ledger().orders) == (1 if replayed else 0)
-        again = buy(stack.instance_ports[1], key)
+        assert len(doomed.ledger().orders) == (1 if replayed else 0)
+        again = buy(doomed.instance_ports[-1], key)
         assert (again.status, again.headers.get("Idempotent-Replayed")) == (200, replayed)
-        assert [order.number for order in stack.ledger().orders] == [again.json()["order"]]
+        assert [order.number for order in doomed.ledger().orders] == [again.json()["order"]]
 
 
 def test_a_key_in_quotes_is_the_same_key() -> None:

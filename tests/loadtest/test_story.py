@@ -75,8 +75,9 @@ def test_a_scenario_that_the_mixed_story_has_under_another_name_is_told() -> Non
 def test_the_pages_of_the_articles_are_broken_and_mended(visit: str) -> None:
     """Fifty buyers, as there; the answers tell nothing, the stock tells all."""
     size = ["--users", "50", "--purchases", "4", "--stock", "1" if visit == "reduce" else "10"]
-    wanted = ["one-process", "two-distributed", "--framework", "flask"]
-    done = loadtest(*wanted, "--visit", visit, "--json", *size)
+    # That a process lock is enough for one instance is shown on the one page.
+    wanted = ["one-process", "two-distributed"] if visit == "reduce" else ["two-distributed"]
+    done = loadtest(*wanted, "--framework", "flask", "--visit", visit, "--json", *size)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = json.loads(done.stdout)["scenarios"]
     assert [(run["scenario"], run["outcome"]) for run in runs] == [
@@ -84,5 +85,5 @@ def test_the_pages_of_the_articles_are_broken_and_mended(visit: str) -> None:
         ("one-process", "exact"),
         ("two-process", "oversold"),
         ("two-distributed", "exact"),
-    ]
+    ][-2 * len(wanted) :]
     assert all(run["figures"]["answers"] == {"200": 200} for run in runs)
