@@ -89,7 +89,7 @@ def test_a_name_is_no_command_to_the_terminal(run: Run) -> None:
         (["show", "a", "--alias", "other"], 2, "--alias names one of a site's settings"),
         (["break", "a", "--fence", "12"], 2, "'12' is no fence, such as 1:42."),
         (["list", "--url", "memory://a", "--prefix", "x" * 65], 2, "prefix"),
-        (["list", "--url", "file:///tmp"], 2, ""),
+        (["list", "--url", "etcd://localhost"], 2, "etcd"),
         (["list", "--url", "redis://:secret@127.0.0.1:1/0"], 69, "127.0.0.1:1"),
     ],
 )
