@@ -36,6 +36,7 @@ def test_the_broken_process_is_told_at_once_once_it_has_renewed(
     assert zookeeper_server.watches() == watches + 1
     assert two.break_hold(key, held.number)
     eventually(lambda: one.sink.losses == [(key, mine.token)], "it is told")
+    assert one.line().nodes == {}
     assert zookeeper_server.watches() == watches
     assert not one.release(mine)
 
@@ -55,6 +56,19 @@ def test_who_releases_is_not_told_of_a_loss(
     assert contender(zookeeper_server.url).break_hold(barrier.key, held.number)
     eventually(lambda: bool(one.sink.losses), "the loss of another lock is told")
     assert one.sink.losses == [(barrier.key, barrier.token)]
+
+
+def test_the_end_of_an_earlier_node_is_no_loss_of_the_next(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(zookeeper_server.url), ask()
+    one.hold(mine)
+    path = one.line().nodes[mine.token].path
+    one.release(mine)
+    one.hold(mine)
+    # The watch may tell as late as this.
+    one.line().broken(mine.token, path)
+    assert (one.renew([mine]), one.sink.losses) == ([True], [])
 
 
 def test_a_java_program_in_the_line_is_shown_by_its_node_and_can_be_broken(
