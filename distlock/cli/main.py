@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from distlock import __version__
 from distlock.cli.break_ import break_
 from distlock.cli.doctor import doctor
 from distlock.cli.list import list_
@@ -28,7 +29,7 @@ EPILOG = (
 
 
 @click.group("distlock", help=HELP, epilog=EPILOG, context_settings=HELP_OPTIONS)
-@click.version_option(package_name="distlock-web", prog_name="distlock")
+@click.version_option(__version__, prog_name="distlock")
 def distlock() -> None: ...
 
 

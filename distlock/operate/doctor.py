@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 import statistics
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 
-from distlock import clock
+from distlock import __version__, clock
 from distlock.backends.findings import Finding
 from distlock.errors import BackendUnavailable, LockError, LockTimeout
 from distlock.locks import Locks
@@ -48,11 +47,7 @@ def diagnose(locks: Locks) -> Iterator[Finding]:
 
 
 def _versions() -> str:
-    try:
-        ours = version("distlock-web")
-    except PackageNotFoundError:
-        ours = "?"
-    return f"distlock {ours}, Python {platform.python_version()}."
+    return f"distlock {__version__}, Python {platform.python_version()}."
 
 
 def _round_trip(locks: Locks) -> Finding:

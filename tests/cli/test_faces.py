@@ -6,6 +6,7 @@ import json
 import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
@@ -18,6 +19,7 @@ from flask_sqlalchemy import SQLAlchemy
 
 import distlock
 from flask_distlock import DistLock
+from tests.cli.conftest import PATIENCE, until
 
 Command = Callable[..., tuple[int, str]]
 
@@ -99,6 +101,42 @@ def test_a_stuck_lock_is_freed_in_one_command(command: Command, grant: distlock.
     assert command("break", "product_1", "--yes")[0] == 0
     assert command("show", "product_1") == (0, "product_1 is free.\n")
     assert command("break", "product_1", "--yes")[0] == 1
+
+
+@pytest.mark.parametrize("debug", [True, False])
+def test_in_debug_mode_the_423_names_the_holder_and_the_line_to_type(
+    setting: dict[str, Any], debug: bool
+) -> None:
+    app = Flask(__name__)
+    app.config.from_mapping(DISTLOCK=setting | {"default": {**setting["default"], "FENCE": False}})
+    app.debug = debug
+    locks = DistLock(app)
+
+    @app.post("/reduce/<int:id>")
+    @locks.distributed_lock("product_<id>", timeout=0)
+    def reduce(id: int) -> str:
+        return "sold"
+
+    held, end = threading.Event(), threading.Event()
+
+    def slow_import() -> None:
+        with app.app_context(), locks.lock("product_1"):
+            held.set()
+            end.wait(PATIENCE)
+
+    holder = threading.Thread(target=slow_import)
+    holder.start()
+    assert held.wait(PATIENCE)
+    with app.app_context():
+        until(lambda: bool(list(locks["default"].list())))
+    answer = app.test_client().post("/reduce/1")
+    assert answer.status_code == 423
+    for part in (".slow_import (test_faces.py:", "'distlock show product_1' says how to break it."):
+        assert (part in answer.text) is debug
+    end.set()
+    holder.join(PATIENCE)
+    with app.app_context():
+        locks.close()
 
 
 def test_exit_codes_and_errors_come_through(command: Command) -> None:
