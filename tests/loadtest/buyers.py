@@ -53,7 +53,7 @@ def check_out(
             "order": said.get("order"),
             "instance": answer.headers["X-Instance"],
         }
-        # Who was turned away comes later.
+        # Those that were turned away come later.
         time.sleep(min(float(answer.headers.get("Retry-After", 0)), 5.0))
         return {"purchase": number, "at": asked - began, "ms": took, "status": answer.status, **told}
 
