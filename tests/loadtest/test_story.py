@@ -37,15 +37,6 @@ def test_a_process_lock_is_enough_for_one_instance_and_not_for_two(tmp_path: Pat
     assert [tag for tag in tags if "src=" in tag or re.search(r'href="(?!data:)', tag)] == []
 
 
-def test_the_distributed_lock_is_enough_for_two_instances() -> None:
-    done = loadtest("two-distributed", "--framework", "django", "--backend", "redis", "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    control, locked = json.loads(done.stdout)["scenarios"]
-    assert (control["scenario"], control["outcome"]) == ("two-process", "oversold")
-    assert (locked["scenario"], locked["outcome"]) == ("two-distributed", "exact")
-    assert set(locked["figures"]["sold_by"]) == {"django-1", "django-2"}
-
-
 def test_a_django_and_a_flask_instance_keep_each_other_out_on_a_server_that_runs_already() -> None:
     with running_postgres() as port:
         database = f"postgresql://shop@127.0.0.1:{port}/shop"
