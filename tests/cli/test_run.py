@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,16 +55,27 @@ class Running:
         return self.process.returncode, out, error
 
 
-def ran(environment: dict[str, str], *words: str) -> tuple[int, str, str]:
-    return Running(environment, *words).end()
+Start = Callable[..., Running]
 
 
-def test_the_command_has_the_lock_its_fence_and_the_last_word(
-    environment: dict[str, str], client: distlock.Locks
-) -> None:
-    code, out, _ = ran(
-        environment, "import", "--", "sh", "-c", 'echo "$DISTLOCK_NAME $DISTLOCK_FENCE"; exit 3'
-    )
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Start]:
+    """``distlock run``, with these words. Nothing of it outlives the test."""
+    started = list[Running]()
+
+    def start(*words: str, prepare: Any = None) -> Running:
+        started.append(Running(environment, *words, prepare=prepare))
+        return started[-1]
+
+    yield start
+    for running in started:
+        with suppress(ProcessLookupError):
+            os.killpg(running.process.pid, signal.SIGKILL)
+        running.end()
+
+
+def test_the_command_has_the_lock_its_fence_and_the_last_word(start: Start, client: distlock.Locks) -> None:
+    code, out, _ = start("import", "--", "sh", "-c", 'echo "$DISTLOCK_NAME $DISTLOCK_FENCE"; exit 3').end()
     with client.lock("import") as grant:
         name, fence = out.split()
         era, number = map(int, fence.split(":"))
@@ -70,28 +83,24 @@ def test_the_command_has_the_lock_its_fence_and_the_last_word(
         assert (era, number) < grant.fence
 
 
-def test_a_command_that_can_not_run_is_told_as_a_shell_does(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    assert ran(environment, "a", "--", "no-such-command")[0] == 127
+def test_a_command_that_can_not_run_is_told_as_a_shell_does(start: Start, tmp_path: Path) -> None:
+    assert start("a", "--", "no-such-command").end()[0] == 127
     (tmp_path / "text").write_text("no program")
-    assert ran(environment, "a", "--", str(tmp_path / "text"))[0] == 126
-    assert ran(environment, "a", "--", "sh", "-c", "kill -KILL $$")[0] == 128 + signal.SIGKILL
+    assert start("a", "--", str(tmp_path / "text")).end()[0] == 126
+    assert start("a", "--", "sh", "-c", "kill -KILL $$").end()[0] == 128 + signal.SIGKILL
 
 
-def test_a_lock_that_stays_taken_has_an_exit_code_of_its_own(
-    environment: dict[str, str], client: distlock.Locks
-) -> None:
+def test_a_lock_that_stays_taken_has_an_exit_code_of_its_own(start: Start, client: distlock.Locks) -> None:
     with client.lock("import"):
-        code, out, error = ran(environment, "--nonblock", "import", "--", "echo", "it ran")
+        code, out, error = start("--nonblock", "import", "--", "echo", "it ran").end()
     assert (code, out) == (75, "")
     assert "'import'" in error
-    assert ran(environment, "-n", "-w", "1", "import", "--", "true")[0] == 2
+    assert start("-n", "-w", "1", "import", "--", "true").end()[0] == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_signals_are_passed_on(environment: dict[str, str], number: int, client: distlock.Locks) -> None:
-    running = Running(environment, "import", "--", *TRAPPED)
+def test_signals_are_passed_on(start: Start, number: int, client: distlock.Locks) -> None:
+    running = start("import", "--", *TRAPPED)
     running.until_it_runs()
     assert client.inspect("import").holder is not None
     running.process.send_signal(number)
@@ -99,21 +108,17 @@ def test_signals_are_passed_on(environment: dict[str, str], number: int, client:
     assert client.inspect("import").holder is None
 
 
-def test_what_nohup_ignores_stays_ignored(environment: dict[str, str]) -> None:
-    running = Running(
-        environment, "import", "--", *TRAPPED, prepare=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    )
+def test_what_nohup_ignores_stays_ignored(start: Start) -> None:
+    running = start("import", "--", *TRAPPED, prepare=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     running.until_it_runs()
     running.process.send_signal(signal.SIGHUP)
     running.process.send_signal(signal.SIGTERM)
     assert running.end()[0] == 100 + signal.SIGTERM
 
 
-def test_who_waits_may_be_interrupted_and_leaves_nothing(
-    environment: dict[str, str], client: distlock.Locks
-) -> None:
+def test_who_waits_may_be_interrupted_and_leaves_nothing(start: Start, client: distlock.Locks) -> None:
     with client.lock("import"):
-        running = Running(environment, "--no-timeout", "import", "--", "echo", "it ran")
+        running = start("--no-timeout", "import", "--", "echo", "it ran")
         until(lambda: client.inspect("import").waiting == 1)
         running.process.send_signal(signal.SIGTERM)
         assert running.end()[:2] == (128 + signal.SIGTERM, "")
@@ -122,10 +127,10 @@ def test_who_waits_may_be_interrupted_and_leaves_nothing(
 
 @pytest.mark.parametrize(("words", "told"), [([], signal.SIGTERM), (["--on-lost", "usr1"], signal.SIGUSR1)])
 def test_the_command_is_told_when_the_lock_is_lost(
-    environment: dict[str, str], client: distlock.Locks, words: list[str], told: int
+    start: Start, client: distlock.Locks, words: list[str], told: int
 ) -> None:
     script = _TRAPPED.replace("sys.exit(100 + number)", "print(number, flush=True); sys.exit(0)")
-    running = Running(environment, *words, "import", "--", sys.executable, "-c", script)
+    running = start(*words, "import", "--", sys.executable, "-c", script)
     running.until_it_runs()
     assert break_lock(client.namespace, client.inspect("import"), by="ann")
     code, out, error = running.end()
@@ -133,10 +138,8 @@ def test_the_command_is_told_when_the_lock_is_lost(
     assert "'import' was lost" in error
 
 
-def test_the_list_has_the_command_and_not_its_arguments(
-    environment: dict[str, str], client: distlock.Locks
-) -> None:
-    running = Running(environment, "import", "--", *TRAPPED, "--password=secret")
+def test_the_list_has_the_command_and_not_its_arguments(start: Start, client: distlock.Locks) -> None:
+    running = start("import", "--", *TRAPPED, "--password=secret")
     running.until_it_runs()
     until(lambda: bool(list(client.list())))
     (listed,) = client.list()
