@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import click
 from flask import current_app
-from flask.cli import AppGroup, with_appcontext
+from flask.cli import AppGroup, ScriptInfo, with_appcontext
 
 from distlock.backends.findings import Finding
 from distlock.cli.exits import told
@@ -21,8 +22,10 @@ from flask_distlock.guarding.state import current_state
 
 
 class _Site(Settings):
-    def __init__(self) -> None:
-        super().__init__(current_state().clients, "flask distlock", lambda fence: looking(bind_of(fence)))
+    def __init__(self, app_path: str | None) -> None:
+        # The line to type is typed as this one was.
+        flask = f"flask --app {shlex.quote(app_path)}" if app_path else "flask"
+        super().__init__(current_state().clients, f"{flask} distlock", lambda fence: looking(bind_of(fence)))
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         yield from super().examine(alias, threads)
@@ -43,7 +46,7 @@ class _Site(Settings):
 def commands(context: click.Context) -> None:
     """Look at this app's locks, break one that is stuck, and look after the fence's table."""
     with told():
-        context.obj = _Site()
+        context.obj = _Site(context.ensure_object(ScriptInfo).app_import_path)
 
 
 for _command in COMMANDS:
@@ -72,7 +75,7 @@ def create_table(bind: str) -> None:
     type=float,
     default=DAYS,
     show_default=True,
-    help="Leave names that were locked in so many days.",
+    help="Keep names that were locked in the last DAYS days.",
 )
 @_bind
 @click.option("--dry-run", is_flag=True, help="Only count them.")

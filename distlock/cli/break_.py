@@ -18,7 +18,7 @@ from distlock.operate.looking import LockState
 @click.command("break")
 @click.argument("name")
 @click.option("--fence", "seen", metavar="ERA:NUMBER", help="Only this hold, as 'show' and the log name it.")
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--yes", is_flag=True, help="Break it without asking.")
 @with_options
 @click.pass_context
 def break_(
@@ -26,8 +26,8 @@ def break_(
 ) -> None:
     """Break the lock NAME: the next in its queue gets it.
 
-    Only the hold that is shown is broken. If it ends meanwhile, nothing happens. Its holder is told. With a
-    fence it can't commit any more; without one it may go on beside the next one.
+    Only the hold that is shown is broken. If it ends meanwhile, nothing happens. The broken holder is told.
+    With a fence it can't commit any more; without one it may go on beside the next holder.
     """
     if seen is not None and not re.fullmatch(r"\d+:\d+", seen):
         raise click.BadParameter(f"{seen!r} is no fence, such as 1:42.", param_hint="--fence")
@@ -46,6 +46,8 @@ def break_(
         echo_json({"broken": broken, **state_json(state)})
     else:
         click.echo(said, err=not broken)
+        if state.fence is None:
+            where.hint(locks)
     if not broken:
         context.exit(NO)
 

@@ -14,14 +14,16 @@ from distlock.operate.doctor import diagnose
 
 
 @click.command("doctor")
-@click.option("--threads", type=click.IntRange(1), help="How many one process of your server has.")
+@click.option(
+    "--threads", type=click.IntRange(1), help="The number of threads in each process of your server."
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
 @with_options
 @click.pass_context
 def doctor(context: click.Context, where: Where, as_json: bool, threads: int | None, strict: bool) -> None:
-    """Look at the lock service and the settings. What is found comes with its remedy.
+    """Check the lock service and the settings. Each finding comes with its remedy.
 
-    Takes one lock, "distlock-doctor", and lets it go. Exits with 1 if there is an error.
+    Takes one lock, "distlock-doctor", and releases it. Exits with 1 if there is an error.
     """
     with where.locks() as locks:
         found = [*diagnose(locks), *where.site.examine(where.alias, threads)]

@@ -11,16 +11,16 @@ from distlock.cli.output import TITLES, echo_json, echo_table, listed_json, row
 
 
 @click.command("list")
-@click.argument("before", default="")
+@click.argument("before", metavar="[START]", default="")
 @click.option(
-    "--limit", default=1000, show_default=True, type=click.IntRange(1), help="At most so many lines."
+    "--limit", default=1000, show_default=True, type=click.IntRange(1), help="Show at most this many lines."
 )
 @with_options
 def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
     """List the locks that are held or waited for, in all processes.
 
-    BEFORE is what their names begin with. What has lasted for less than about three seconds is not listed.
-    With --json each line is one object.
+    With START, only names that begin with it. A lock appears once it has been held or waited for longer than
+    about three seconds; 'show' sees it at once. With --json each line is one object.
     """
     with where.locks() as locks:
         found = list(islice(locks.list(before), limit + 1))
@@ -32,5 +32,6 @@ def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
         echo_table(TITLES, [row(one) for one in shown])
     else:
         click.echo("No lock has been held or waited for longer than about three seconds.")
+        where.hint(locks)
     if len(found) > limit:
-        click.echo(f"There are more than {limit}. Say what the names begin with, or raise --limit.", err=True)
+        click.echo(f"There are more than {limit}. Name what they begin with, or raise --limit.", err=True)

@@ -19,12 +19,13 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 HELP = """Look at distributed locks, break one that is stuck, and run commands under them.
 
-The lock service is named by --url or DISTLOCK_URL, and the names' prefix by --prefix or DISTLOCK_PREFIX. In a
-site 'manage.py distlock' and 'flask distlock' know its settings.
+In a site, use 'manage.py distlock' or 'flask distlock': they know its settings. Elsewhere --url or
+DISTLOCK_URL names the lock service, and --prefix or DISTLOCK_PREFIX the prefix of the names.
 """
 
 EPILOG = (
-    "Exit codes: 0 done, 1 nothing broken or an error found, 2 usage, 69 no lock service, 75 taken, 76 lost."
+    "Exit codes: 0 done, 1 nothing broken or an error found, 2 wrong usage, 69 no lock service, "
+    "75 lock taken, 76 lock lost."
 )
 
 

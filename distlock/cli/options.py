@@ -33,6 +33,11 @@ class Where(NamedTuple):
             finally:
                 client.close()
 
+    def hint(self, locks: Locks) -> None:
+        """Nothing was found. Without a prefix a site's locks are not seen, so say if there was none."""
+        if isinstance(self.site, Alone) and not locks.namespace.prefix:
+            click.echo("No prefix was given. For the locks of a site add --prefix, its PREFIX.", err=True)
+
     @property
     def words(self) -> str:
         """What to add to another command, so that it works on the same ones. The URL may hold a password."""
@@ -46,8 +51,8 @@ class Where(NamedTuple):
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
     """Give the command *function* the options, and the arguments *where* and, if it has that, *as_json*."""
 
-    @click.option("--url", metavar="URL", help="The lock service, as for distlock.connect().")
-    @click.option("--prefix", metavar="TEXT", help="What stands before the names: PREFIX of the settings.")
+    @click.option("--url", metavar="URL", help="The lock service, such as redis://localhost:6379/0.")
+    @click.option("--prefix", metavar="TEXT", help="The prefix of the names, PREFIX in a site's settings.")
     @click.option("--alias", metavar="NAME", help="A key of DISTLOCK in the site's settings.")
     @click.pass_context
     @functools.wraps(function)

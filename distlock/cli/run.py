@@ -25,7 +25,7 @@ _SECONDS = click.FloatRange(0, LONG)
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--timeout", "-w", type=_SECONDS, help="The longest wait, seconds. Default: the client's.")
-@click.option("--nonblock", "-n", is_flag=True, help="As --timeout 0: don't wait.")
+@click.option("--nonblock", "-n", is_flag=True, help="Don't wait, as --timeout 0.")
 @click.option("--no-timeout", is_flag=True, help="Wait as long as it takes.")
 @click.option(
     "--max-hold",

@@ -17,7 +17,7 @@ from distlock.operate.looking import LockState, Party
 @click.argument("name")
 @with_options
 def show(where: Where, as_json: bool, name: str) -> None:
-    """Show the lock NAME: its holder, its lease, its fence, and the queue in order."""
+    """Show the lock NAME: holder, lease, fence, and queue in order."""
     with where.locks() as locks:
         state = locks.inspect(name)
     if as_json:
@@ -25,7 +25,9 @@ def show(where: Where, as_json: bool, name: str) -> None:
         return
     for line in lines(state):
         click.echo(line)
-    if state.holder is not None:
+    if state.holder is None:
+        where.hint(locks)
+    else:
         # Names are client data, and this is a line to type.
         last = ("-- " if name.startswith("-") else "") + shlex.quote(text(name))
         click.echo(f"To break it: {where.site.command} break{where.words} --fence {fence(state)} {last}")

@@ -16,28 +16,29 @@ MOST = 100
 
 
 @click.command("watch")
-@click.argument("before", default="")
+@click.argument("before", metavar="[START]", default="")
 @click.option(
     "--interval",
     default=2.0,
     show_default=True,
     type=click.FloatRange(0.1, 3600),
-    help="Seconds between looks.",
+    help="Seconds between two looks.",
 )
 @click.option(
-    "--count", "looks", type=click.IntRange(1), help="End after so many looks. Default: Ctrl-C ends it."
+    "--count", "looks", type=click.IntRange(1), help="Stop after this many looks. Default: at Ctrl-C."
 )
 @with_options
 def watch(where: Where, as_json: bool, before: str, interval: float, looks: int | None) -> None:
-    """Watch the locks that are held or waited for: what has lasted longest stands first.
+    """Watch the locks that are held or waited for, the longest first.
 
-    BEFORE is what their names begin with. With --json each line is one object, and an empty line ends a look.
+    With START, only names that begin with it. With --json each line is one object, and each look ends with an
+    empty line.
     """
     pause = threading.Event()
     live = sys.stdout.isatty() and not as_json
     with where.locks() as locks:
         for look in count(1):
-            found = sorted(islice(locks.list(before), 1000), key=lambda one: one.party.since)
+            found = sorted(islice(locks.list(before), 1000), key=lambda one: (one.party.since, not one.held))
             if live:
                 click.clear()
             if as_json:

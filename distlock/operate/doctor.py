@@ -20,7 +20,7 @@ SLOW = 0.02
 
 
 def diagnose(locks: Locks) -> Iterator[Finding]:
-    """Look at the lock service of *locks*. Takes one lock there, `PROBE`, and lets it go.
+    """Look at the lock service of *locks*. Takes one lock there, `PROBE`, and releases it.
 
     Raises nothing for a lock service that is away, or may not be used: that is a finding, the last one.
     """
@@ -72,4 +72,4 @@ def _rights(locks: Locks) -> Finding:
             grant.check()
     except LockTimeout as error:
         return Finding("warning", "rights", str(error), "Another doctor is at it: try again.")
-    return Finding("ok", "rights", f"A lock, {PROBE!r}, was taken and let go.")
+    return Finding("ok", "rights", f"A lock, {PROBE!r}, was taken and released.")

@@ -45,7 +45,7 @@ def distlock(context: click.Context) -> None:
     type=float,
     default=DAYS,
     show_default=True,
-    help="Leave names that were locked in so many days.",
+    help="Keep names that were locked in the last DAYS days.",
 )
 @click.option(
     "--database", default=DEFAULT_DB_ALIAS, show_default=True, help="A key of DATABASES, as in fence=."

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,26 @@ def test_the_settings_say_where_the_locks_are(command: Command, grant: distlock.
     assert f"distlock break --fence 1:{grant.fence.number} product_1\n" in said
     assert command("show", "product_1", "--alias", "other") == (0, "product_1 is free.\n")
     assert command("show", "product_1", "--prefix", "other") == (0, "product_1 is free.\n")
-    assert command("show", "product_1", "--url", "memory://elsewhere") == (0, "product_1 is free.\n")
+    assert command("show", "a", "--url", "memory://elsewhere", "--prefix", "shop") == (0, "a is free.\n")
+
+
+def test_the_line_to_type_names_the_app(tmp_path: Path) -> None:
+    (tmp_path / "shop app.py").write_text(
+        "from flask import Flask\n"
+        "from flask_distlock import DistLock\n"
+        "app = Flask(__name__)\n"
+        f"app.config['DISTLOCK'] = 'file://{tmp_path}/locks'\n"
+        "locks = DistLock(app)\n"
+    )
+    with closing(distlock.connect(f"file://{tmp_path}/locks")) as locks, locks.lock("product_1"):
+        done = subprocess.run(
+            [sys.executable, "-m", "flask", "--app", "shop app.py", "distlock", "show", "product_1"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert "To break it: flask --app 'shop app.py' distlock break --fence 1:" in done.stdout, done.stderr
 
 
 def test_a_stuck_lock_is_freed_in_one_command(command: Command, grant: distlock.Grant) -> None:

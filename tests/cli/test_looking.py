@@ -24,6 +24,15 @@ def test_nothing_is_held(run: Run, client: distlock.Locks) -> None:
     assert (broken.exit_code, broken.output) == (1, "product_1 is free. Nothing was broken.\n")
 
 
+@pytest.mark.parametrize("words", [["show", "product_1"], ["break", "product_1", "--yes"], ["list"]])
+def test_without_the_prefix_nothing_is_just_called_free(
+    run: Run, client: distlock.Locks, words: list[str]
+) -> None:
+    with client.lock("product_1"):
+        said = run(*words, "--prefix", "").stderr
+    assert "No prefix was given" in said
+
+
 def test_a_lock_that_is_stuck_is_seen_and_freed(
     run: Run, client: distlock.Locks, environment: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
