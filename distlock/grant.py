@@ -109,6 +109,9 @@ class Grant(ABC):
         """A fenced transaction was committed under it: what was done stands, whatever became of the lock."""
         _committed.add(self)
 
+    def _note_commit(self) -> None:  # noqa: B027 - most have nobody to tell
+        """The transaction of its guard was committed."""
+
     @abstractmethod
     def _release(self, until: float = math.inf) -> Steps[None]:
         """Give it back. *until*: the moment after which the keeper does so."""

@@ -61,6 +61,9 @@ class GrantWrapper(Grant):
     def lift(self, name: str, number: int) -> bool:
         return self._grant.lift(name, number)
 
+    def _note_commit(self) -> None:
+        self._grant._note_commit()
+
     def _release(self, until: float = math.inf) -> Steps[None]:
         return self._grant._release(until)
 

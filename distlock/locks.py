@@ -11,6 +11,7 @@ from distlock.backends.location import Location, located
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.machine import Engine
+from distlock.listening import Listened, Listener, on_lifted_of, on_lost_of
 from distlock.lock import Lock
 from distlock.names import check_name, check_prefix
 from distlock.namespace import EngineNamespace, identity
@@ -166,6 +167,7 @@ def connect(
     era: int = 1,
     on_lost: OnLost | None = None,
     on_lifted: OnLifted | None = None,
+    listener: Listener | None = None,
     **options: Any,
 ) -> Locks:
     """Make a client of the lock service at *url*. Nothing is connected before the first lock is acquired.
@@ -189,6 +191,7 @@ def connect(
     *era*: 1 or more. Raise it when the same names move to another lock service.
     *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its own.
     *on_lifted*: called with the grant and its former fence when a database had seen a larger one already.
+    *listener*: told of each acquisition, such as `distlock.metrics.listener`. None: nobody, at no cost.
     *options*: those of the backend, such as ``io_timeout=2.0`` seconds. Its page in
     ``docs/reference/backends/`` lists them.
 
@@ -212,6 +215,8 @@ def connect(
     check_prefix(prefix)
     for word in options.keys() & TRANSLATIONS.keys():
         refuse_unknown("connect", [word])
+    if listener is not None:
+        on_lost, on_lifted = on_lost_of(listener, on_lost), on_lifted_of(listener, on_lifted)
     url, found = located(url, backend)
     options = {**found, **options}
     engine = Engine(
@@ -226,7 +231,7 @@ def connect(
     )
     namespace = EngineNamespace(engine, prefix)
     namespace.identity = identity(url, backend, prefix, options)
-    return Locks(namespace, timeout)
+    return Locks(namespace if listener is None else Listened(namespace, listener), timeout)
 
 
 def refuse_unknown(function: str, unknown: Iterable[str]) -> None:

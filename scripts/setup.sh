@@ -50,6 +50,7 @@ lacking() {
             zookeeper) has_zookeeper || say libzookeeper-java default-jre-headless ;;
             mariadb) has_command mariadbd && has_command my_print_defaults || say mariadb-server-core mariadb-client-core ;;
             chromium) has_command chromium || say chromium ;;
+            prometheus) has_command prometheus || say prometheus ;;
         esac
     done
 }
@@ -69,6 +70,7 @@ size_of() {
         libzookeeper-java) say "about 45 MB" ;;
         default-jre-headless) say "about 200 MB" ;;
         chromium) say "about 400 MB" ;;
+        prometheus) say "about 160 MB" ;;
     esac
 }
 
@@ -174,7 +176,7 @@ keep_from_booting() {
     has_command systemctl || return 0
     for package in "$@"; do
         case $package in
-            nginx | redis-server | postgresql) as_root systemctl disable --quiet "$package" 2>/dev/null || true ;;
+            nginx | redis-server | postgresql | prometheus) as_root systemctl disable --quiet "$package" 2>/dev/null || true ;;
         esac
     done
 }

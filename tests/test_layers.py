@@ -24,7 +24,7 @@ GROUND = {
     "distlock.terms",
 }
 CORE = {*GROUND, "distlock", "distlock.backends", "distlock.engine", "distlock.operate"}
-SHARED = {*CORE, "distlock.fence", "distlock.web"}
+SHARED = {*CORE, "distlock.fence", "distlock.metrics", "distlock.web"}
 #: Each layer, and what of ours it may import. A module is in the longest one that its name begins with.
 LAYERS: dict[str, set[str]] = {
     **dict.fromkeys(GROUND, GROUND),
@@ -40,6 +40,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "distlock": CORE,
     "distlock.operate": CORE,
+    "distlock.metrics": {*CORE, "distlock.metrics"},
     "distlock.fence": {*CORE, "distlock.fence"},
     "distlock.testing": {*CORE, "distlock.testing"},
     "pytest_distlock": {"distlock", "distlock.testing"},
@@ -55,6 +56,7 @@ THIRD_PARTIES = {
     "distlock.backends.redis": {"hiredis"},
     "distlock.backends.zookeeper": {"kazoo"},
     "distlock.cli": {"click", "rich"},
+    "distlock.metrics": {"opentelemetry", "prometheus_client"},
     "distlock.testing": {"pytest"},
     # Where the site has it loaded already.
     "distlock.testing.in_django": {"django"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import TYPE_CHECKING, Protocol
 
 from distlock.backends.base import Backend
@@ -49,6 +50,12 @@ class NameGrant(Grant):
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name,)
+
+    @property
+    def where(self) -> str | CodeType | None:
+        """What wanted it: see `distlock.terms.Terms`. True while it is out, also when it is lost."""
+        waiter = self._hold.waiter
+        return None if waiter is None else waiter.terms.where
 
     @property
     def fence(self) -> Fence:

@@ -95,6 +95,8 @@ def run(
                 if commits:
                     # The last moment at which nothing has happened yet.
                     grant.check()
+            if commits:
+                grant._note_commit()
             if keep is not None and (later := keep(mine)):
                 until_released.pop_all()
                 later.push(rest.pop_all())
@@ -141,6 +143,8 @@ async def arun(
                 result = await body()
                 if commits:
                     grant.check()
+            if commits:
+                grant._note_commit()
             if keep is not None and (later := keep(mine)):
                 until_released.pop_all()
                 later.push(rest.pop_all())

@@ -23,6 +23,7 @@ _PLAIN = {
     "max_names",
     "max_waiters",
     "max_waiters_total",
+    "metrics",
     "on_backend_down",
     "prefix",
     "timeout",
@@ -48,6 +49,7 @@ class AliasSettings:
     on_backend_down: str = "refuse"
     fence: bool | str = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    metrics: str | None = None
 
     @property
     def scheme(self) -> str:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from distlock import metrics
 from distlock.backends import class_of
 from distlock.backends.base import LooksAhead, refuse_lacking
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError, LockError
+from distlock.listening import Listened, Listener
 from distlock.locks import Locks, connect
 from distlock.namespace import identity
 from distlock.terms import Terms
@@ -160,6 +162,7 @@ def make_client(
             era=settings.era,
             on_lost=on_lost,
             on_lifted=on_lifted,
+            listener=_listener(settings),
             **settings.options,
         )
         if settings.fence:
@@ -172,7 +175,15 @@ def make_client(
 
 def make_rows(settings: AliasSettings, look: Look | None = None) -> Locks:
     """The client whose locks are rows. *look*: how to see who has locked them. Connects to nothing."""
-    return Locks(RowAcquirer(settings, look), settings.timeout)
+    listener, rows = _listener(settings), RowAcquirer(settings, look)
+    return Locks(rows if listener is None else Listened(rows, listener), settings.timeout)
+
+
+def _listener(settings: AliasSettings) -> Listener | None:
+    try:
+        return None if settings.metrics is None else metrics.listener(settings.metrics, settings.alias)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"DISTLOCK[{settings.alias!r}]['METRICS']: {error}") from error
 
 
 def refuse_unusable(settings: AliasSettings) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from distlock.backends.base import Capabilities
 from distlock.backends.known import home_of, schemes
 from distlock.errors import ConfigurationError
+from distlock.metrics import KINDS
 from distlock.names import check_prefix
 from distlock.numbers import A_COUNT, LONG, a_number_of_seconds, is_count, is_seconds
 from distlock.web.settings.locations import is_elsewhere
@@ -97,6 +98,10 @@ def _fence(value: Any) -> str | None:
     return "It has to be True, False, or the name of the database that has the fence's table."
 
 
+def _metrics(value: Any) -> str | None:
+    return None if value is None or value in KINDS else "It has to be 'prometheus', 'opentelemetry', or None."
+
+
 def _options(value: Any) -> str | None:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return None
@@ -117,5 +122,6 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "MAX_WAITERS_TOTAL": _cap,
     "ON_BACKEND_DOWN": _on_backend_down,
     "FENCE": _fence,
+    "METRICS": _metrics,
     "OPTIONS": _options,
 }

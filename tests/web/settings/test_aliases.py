@@ -20,10 +20,25 @@ def test_every_key_arrives() -> None:
         "BACKEND": "redis", "LOCATION": REDIS, "PREFIX": "shop", "ERA": 2, "TTL": 8, "TIMEOUT": 0.5,
         "MAX_HOLD": 30, "MAX_NAMES": 4, "MAX_WAITERS": 5, "MAX_WAITERS_TOTAL": 6,
         "ON_BACKEND_DOWN": "run", "FENCE": "orders", "OPTIONS": {"socket_timeout": 1},
+        "METRICS": "prometheus",
     }  # fmt: skip
     settings = read({"default": REDIS and given})["default"]
     assert settings == AliasSettings(
-        "default", REDIS, None, "shop", 2, 8, 0.5, 30, 4, 5, 6, "run", "orders", {"socket_timeout": 1}
+        "default",
+        REDIS,
+        None,
+        "shop",
+        2,
+        8,
+        0.5,
+        30,
+        4,
+        5,
+        6,
+        "run",
+        "orders",
+        {"socket_timeout": 1},
+        "prometheus",
     )
 
 

@@ -1,0 +1,196 @@
+"""A listener is told what becomes of the acquisitions of one client: the base of its metrics and traces.
+
+A client without a listener has none of this around its acquisitions, and pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from distlock.acquirer import Acquirer
+from distlock.clock import now
+from distlock.engine.lifting import OnLifted
+from distlock.engine.loss import OnLost
+from distlock.engine.name_grant import NameGrant
+from distlock.engine.steps import Gate, Steps
+from distlock.grant import Fence, Grant
+from distlock.grant_wrapper import GrantWrapper
+from distlock.terms import Terms
+
+if TYPE_CHECKING:
+    from distlock.namespace import Namespace
+
+logger = logging.getLogger("distlock")
+
+#: What wants a lock: see `distlock.terms.shown_where`.
+Where = str | CodeType | None
+
+
+class Attempt(Protocol):
+    """Told of one acquisition, of all its names: `acquired` or `refused`, and after `acquired` the rest."""
+
+    def acquired(self, grant: Grant, waited: float) -> None:
+        """The lock was granted after *waited* seconds."""
+
+    def refused(self, error: BaseException | None, waited: float) -> None:
+        """It was not, after *waited* seconds: *error* says why; None: the lock stayed taken."""
+
+    def committed(self, held: float) -> None:
+        """The transaction of its guard was committed, *held* seconds after the lock was granted."""
+
+    def released(self, held: float) -> None:
+        """The lock was given back after *held* seconds. It may have been lost."""
+
+
+class Listener(Protocol):
+    """Told by one client, in the thread that acquires or releases. It should return at once.
+
+    What it raises is logged, and changes nothing for the lock.
+    """
+
+    def asked(self, names: tuple[str, ...], where: Where) -> Attempt:
+        """*where* asks for *names*, and may have to wait. Returns what is told of this acquisition."""
+
+    def lost(self, grant: Grant, why: str, where: Where) -> None:
+        """The lock of one name was lost before its release."""
+
+    def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
+        """The fence of *grant* was lifted from *was*: see ``on_lifted`` of `distlock.connect`."""
+
+
+class Listened:
+    """*inner*, with *listener* told of what it grants."""
+
+    def __init__(self, inner: Acquirer, listener: Listener) -> None:
+        self._inner = inner
+        self._listener = listener
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._inner.namespace
+
+    def acquire(
+        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
+    ) -> Steps[Grant | None]:
+        asked = now()
+        attempt = _told(self._listener.asked, names, terms.where)
+        if attempt is None:
+            return (yield from self._inner.acquire(names, gate, seconds, terms))
+        try:
+            grant = yield from self._inner.acquire(names, gate, seconds, terms)
+        except BaseException as error:
+            _told(attempt.refused, error, now() - asked)
+            raise
+        granted = now()
+        if grant is None:
+            _told(attempt.refused, None, granted - asked)
+            return None
+        _told(attempt.acquired, grant, granted - asked)
+        return _ListenedGrant(grant, attempt, granted)
+
+
+class _ListenedGrant(GrantWrapper):
+    __slots__ = ("_attempt", "_granted")
+
+    def __init__(self, grant: Grant, attempt: Attempt, granted: float) -> None:
+        super().__init__(grant)
+        self._granted = granted
+        #: None as soon as its end is told.
+        self._attempt: Attempt | None = attempt
+
+    @property
+    def parts(self) -> Mapping[str, Grant]:
+        parts = self._grant.parts
+        if len(parts) == 1:
+            return dict.fromkeys(parts, self)
+        return {name: _Part(part, self) for name, part in parts.items()}
+
+    def _release(self, until: float = math.inf) -> Steps[None]:
+        yield from self._grant._release(until)
+        self._look()
+
+    def _let_go(self, error: BaseException) -> None:
+        self._grant._let_go(error)
+        self._look()
+
+    def _note_commit(self) -> None:
+        if self._attempt is not None:
+            _told(self._attempt.committed, now() - self._granted)
+
+    def _look(self) -> None:
+        """Tell of its end, if this was it."""
+        attempt = self._attempt
+        if attempt is not None and self._grant.released:
+            self._attempt = None
+            _told(attempt.released, now() - self._granted)
+
+
+class _Part(GrantWrapper):
+    """One name of several. Re-entrant locks release them one by one."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, grant: Grant, whole: _ListenedGrant) -> None:
+        super().__init__(grant)
+        self._whole = whole
+
+    def _release(self, until: float = math.inf) -> Steps[None]:
+        yield from self._grant._release(until)
+        self._whole._look()
+
+    def _let_go(self, error: BaseException) -> None:
+        self._grant._let_go(error)
+        self._whole._look()
+
+
+def on_lost_of(listener: Listener, on_lost: OnLost | None) -> OnLost:
+    """What tells *listener*, and then *on_lost*, of a loss."""
+
+    def lost(grant: Grant, why: str) -> None:
+        _told(listener.lost, grant, why, _where(grant))
+        if on_lost is not None:
+            on_lost(grant, why)
+
+    return lost
+
+
+def on_lifted_of(listener: Listener, on_lifted: OnLifted | None) -> OnLifted:
+    """What tells *listener*, and then *on_lifted*, of a lifted fence."""
+
+    def lifted(grant: Grant, was: Fence) -> None:
+        _told(listener.lifted, grant, was, _where(grant))
+        if on_lifted is not None:
+            on_lifted(grant, was)
+
+    return lifted
+
+
+def _where(grant: Grant) -> Where:
+    return grant.where if isinstance(grant, NameGrant) else None
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.telling = threading.Lock()
+
+
+_thread = _Thread()
+
+
+def _told(tell: Callable[..., Any], *about: Any) -> Any:
+    """What *tell* returns; None where it failed, or was not called."""
+    telling = _thread.telling
+    if telling.locked():
+        # A signal handler or a finaliser interrupts this thread in a listener, which may have a mutex.
+        return None
+    with telling:
+        try:
+            return tell(*about)
+        except Exception:
+            logger.exception("A listener failed; the lock is as it would be without it.")
+            return None

@@ -1,0 +1,7 @@
+"""Metrics and traces of a client: for Prometheus, and for OpenTelemetry. See docs/how-to/metrics.md."""
+
+from __future__ import annotations
+
+from distlock.metrics.choice import KINDS, listener
+
+__all__ = ["KINDS", "listener"]

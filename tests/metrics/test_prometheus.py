@@ -1,0 +1,139 @@
+"""Metrics by prometheus_client: what they count; and a real Prometheus scrapes them and fires its alert."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import prometheus_client
+import pytest
+
+import distlock
+from distlock import metrics
+from distlock.testing.fixtures import engine_of
+from distlock.testing.losing import lose_grant
+from tests.metrics.prometheus_server import scraping
+from tests.redis_server import eventually
+
+PATIENCE = 60
+RULES = Path(metrics.__file__).with_name("alerts.yml")
+
+
+def value(name: str, **labels: str) -> float:
+    """The sum of *name* over all series that have *labels*."""
+    return sum(
+        sample.value
+        for metric in prometheus_client.REGISTRY.collect()
+        for sample in metric.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
+@pytest.fixture
+def alias(request: pytest.FixtureRequest) -> str:
+    """One that no other test has: the registry is one for all."""
+    name: str = request.node.name
+    return name
+
+
+def connected(alias: str) -> distlock.Locks:
+    return distlock.connect(f"memory://{alias}", listener=metrics.listener("prometheus", alias))
+
+
+def test_each_result_is_counted(alias: str) -> None:
+    locks = connected(alias)
+
+    def count(result: str) -> float:
+        return value("distlock_acquisitions_total", alias=alias, result=result)
+
+    with locks.lock("product_1", "product_2"):
+        assert value("distlock_holding", alias=alias) == 1
+        assert locks.lock("product_1").acquire(timeout=0) is None
+    assert (count("granted"), count("timed_out")) == (1, 1)
+    assert value("distlock_wait_seconds_count", alias=alias) == 1
+    assert value("distlock_held_seconds_count", alias=alias) == 1
+    assert value("distlock_holding", alias=alias) == value("distlock_waiting", alias=alias) == 0
+    capped = distlock.connect(
+        f"memory://{alias}", max_waiters=1, listener=metrics.listener("prometheus", alias)
+    )
+    with capped.lock("product_1"):
+
+        def wait() -> None:
+            with capped.lock("product_1"):
+                pass
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        eventually(lambda: value("distlock_waiting", alias=alias) == 1, "one waits")
+        eventually(lambda: engine_of(capped).rooms.waiting == 1, "it is in the room")
+        with pytest.raises(distlock.TooManyWaiters):
+            capped.lock("product_1").acquire()
+    waiter.join(PATIENCE)
+    assert count("refused") == 1
+
+
+def test_where_is_the_code_and_no_name_is_told(alias: str) -> None:
+    with connected(alias).lock("product_secret"):
+        pass
+    assert value("distlock_wait_seconds_count", alias=alias) == 1
+    shown = prometheus_client.generate_latest().decode()
+    assert f"{test_where_is_the_code_and_no_name_is_told.__name__} (test_prometheus.py:" in shown
+    assert "product_secret" not in shown
+
+
+def test_a_reentrant_lock_of_several_names_is_held_until_its_last_name_is_given_back(alias: str) -> None:
+    locks = connected(alias)
+    with locks.rlock("a"):
+        with locks.rlock("a", "b", "c"):
+            assert value("distlock_holding", alias=alias) == 2
+        assert value("distlock_holding", alias=alias) == 1
+    assert value("distlock_holding", alias=alias) == 0
+    assert value("distlock_held_seconds_count", alias=alias) == 2
+
+
+class Failing:
+    """A listener that fails where it can."""
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def fail(*about: object) -> object:
+            raise OSError("no space left on device")
+
+        return fail
+
+
+class FailingLater(Failing):
+    def asked(self, names: tuple[str, ...], where: object) -> Failing:
+        return Failing()
+
+
+@pytest.mark.parametrize("listener", [Failing(), FailingLater()])
+def test_a_listener_that_fails_changes_nothing_for_the_lock(
+    alias: str, listener: Failing, caplog: pytest.LogCaptureFixture
+) -> None:
+    locks = distlock.connect(f"memory://{alias}", listener=listener)  # type: ignore[arg-type]
+    with locks.lock("a"):
+        assert locks.lock("a").acquire(timeout=0) is None
+    assert not locks.lock("a").locked()
+    assert "A listener failed" in caplog.text
+
+
+def test_prometheus_scrapes_and_the_alert_for_losses_fires(alias: str, tmp_path: Path) -> None:
+    exporter, thread = prometheus_client.start_http_server(0, addr="127.0.0.1")
+    try:
+        locks = connected(alias)
+        with scraping(exporter.server_port, RULES, tmp_path) as prometheus:
+            lock = locks.lock("product_1")
+            grant = lock.acquire()
+            assert grant is not None
+            assert prometheus.firing() == {}
+            lose_grant(engine_of(locks).grants()[0], "the test took it away")
+            grant.release()
+            eventually(lambda: "DistlockLockLost" in prometheus.firing(), "the alert fires", pause=0.1)
+            assert prometheus.firing()["DistlockLockLost"]["alias"] == alias
+            held = f'distlock_held_seconds_count{{alias="{alias}"}}'
+            eventually(lambda: prometheus.value(held) == 1, "what was held is scraped", pause=0.1)
+    finally:
+        exporter.shutdown()
+        exporter.server_close()
+        thread.join(PATIENCE)
