@@ -71,7 +71,10 @@ def panel(client: Client, url: str) -> list[list[str]]:
     answer = client.get("/__debug__/render_panel/", {"request_id": request_id, "panel_id": "LocksPanel"})
     rows = re.findall(r"<tr>(.*?)</tr>", answer.json()["content"], re.DOTALL)
     return [
-        [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td>(.*?)</td>", row, re.DOTALL)]
+        [
+            re.sub(r"<[^>]*>", "", cell).replace("&nbsp;", " ").strip()
+            for cell in re.findall(r"<td>(.*?)</td>", row, re.DOTALL)
+        ]
         for row in rows
         if "<td>" in row
     ]
