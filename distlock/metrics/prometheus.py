@@ -81,7 +81,8 @@ class PrometheusMetrics:
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
-        self._places: dict[Where, _Place] = {}
+        #: With what has that id, which keeps it from being another's.
+        self._places: dict[int | str, tuple[Where, _Place]] = {}
 
     def asked(self, names: tuple[str, ...], where: Where) -> _Place:
         place = self._place(where)
@@ -95,8 +96,10 @@ class PrometheusMetrics:
         self._place(where).lifts.inc()
 
     def _place(self, where: Where) -> _Place:
-        place = self._places.get(where)
-        if place is None:
+        # The hash of code is that of all its names and constants.
+        key = where if isinstance(where, str) else id(where)
+        known = self._places.get(key)
+        if known is None:
             # Two threads may both make one: the metrics in it are the same.
-            place = self._places[where] = _Place(self._alias, shown_where(where))
-        return place
+            known = self._places[key] = where, _Place(self._alias, shown_where(where))
+        return known[1]

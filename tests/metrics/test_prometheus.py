@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,24 @@ def value(name: str, **labels: str) -> float:
         for sample in metric.samples
         if sample.name == name and labels.items() <= sample.labels.items()
     )
+
+
+def expressions() -> list[str]:
+    """What the dashboard asks, with its variables filled in."""
+    panels = json.loads(RULES.with_name("dashboard.json").read_text("utf-8"))["panels"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    return [one.replace("$alias", ".*").replace("$__rate_interval", "1m") for one in asked]
+
+
+def test_the_dashboard_shows_what_there_is() -> None:
+    names = {name for one in expressions() for name in re.findall(r"distlock_\w+", one)}
+    shown = {
+        f"{metric.name}{suffix}"
+        for metric in prometheus_client.REGISTRY.collect()
+        for suffix in ("", "_total", "_bucket")
+    }
+    assert names
+    assert names <= shown
 
 
 @pytest.fixture
@@ -131,6 +151,9 @@ def test_prometheus_scrapes_and_the_alert_for_losses_fires(alias: str, tmp_path:
             grant.release()
             eventually(lambda: "DistlockLockLost" in prometheus.firing(), "the alert fires", pause=0.1)
             assert prometheus.firing()["DistlockLockLost"]["alias"] == alias
+            for expression in expressions():
+                # Prometheus reads each of them, and has nothing to say against it.
+                prometheus.ask("query", query=expression)
             held = f'distlock_held_seconds_count{{alias="{alias}"}}'
             eventually(lambda: prometheus.value(held) == 1, "what was held is scraped", pause=0.1)
     finally:

@@ -1,0 +1,67 @@
+"""``python -m bench.metrics``: processor time of one acquire and release, without metrics and with each kind.
+
+The rounds of all of them take turns, so that whatever else the machine does slows each. A price is the median
+of those of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+import distlock
+from distlock import metrics
+
+#: Microseconds of processor time that metrics may cost an acquisition.
+TARGET = 30.0
+PLAIN = "none"
+#: As gunicorn's workers have it: the numbers stand in files.
+SEVERAL = "prometheus, processes"
+
+
+def pair(locks: distlock.Locks, pairs: int) -> float:
+    """Processor seconds of a pair."""
+    began = time.process_time()
+    for _ in range(pairs):
+        with locks.lock("product_1"):
+            pass
+    return (time.process_time() - began) / pairs
+
+
+def client(kind: str) -> distlock.Locks:
+    listener = None if kind == PLAIN else metrics.listener(kind.partition(",")[0], kind)
+    return distlock.connect(f"memory://{kind}", listener=listener)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.metrics", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30, help="of each (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=2000, help="in a round (default: %(default)s)")
+    parser.add_argument("--processes", action="store_true", help="Prometheus with PROMETHEUS_MULTIPROC_DIR")
+    words = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="distlock-bench-") as folder:
+        if words.processes:
+            # prometheus_client looks when it is imported first.
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        prometheus = SEVERAL if words.processes else "prometheus"
+        clients = {kind: client(kind) for kind in (PLAIN, prometheus, "opentelemetry")}
+        measured: dict[str, list[float]] = {kind: [] for kind in clients}
+        for locks in clients.values():
+            pair(locks, words.pairs)
+        for number in range(words.rounds):
+            for kind in list(clients)[:: 1 if number % 2 else -1]:
+                measured[kind].append(pair(clients[kind], words.pairs))
+        for kind, times in measured.items():
+            price = statistics.median(one - plain for one, plain in zip(times, measured[PLAIN], strict=True))
+            target = "" if kind == PLAIN else f"{price * 1e6:>8.1f} us more (target: {TARGET:g})"
+            print(f"{kind:<24}{statistics.median(times) * 1e6:>8.1f} us{target}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
