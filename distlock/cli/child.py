@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import click
@@ -32,8 +33,9 @@ class Child:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = False
-        #: Those that came while it was started.
-        self._early: list[int] = []
+        #: Those that it is still to be sent. To append and to pop are atomic: they come from other threads,
+        #: and from a handler in the middle of anything.
+        self._untold: deque[int] = deque()
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -57,17 +59,26 @@ class Child:
         except OSError as error:
             raise Failed(f"The command {command[0]!r} can't be run: {error.strerror}.", NOT_RUN) from error
         self._process = process
-        for number in self._early:
-            process.send_signal(number)
+        self._pass_on(process)
         code = process.wait()
         return code if code >= 0 else SIGNAL - code
 
     def tell(self, number: int) -> None:
-        """Send it a signal, if it runs. From any thread."""
+        """Send it a signal, as soon as it runs. From any thread."""
+        # First this: a process that is not seen below sees it when it has started.
+        self._untold.append(number)
         if self._process is not None:
-            self._process.send_signal(number)
-        elif self._starting:
-            self._early.append(number)
+            self._pass_on(self._process)
+
+    def _pass_on(self, process: subprocess.Popen[bytes]) -> None:
+        with suppress(IndexError):
+            while True:
+                number = self._untold.popleft()
+                try:
+                    process.send_signal(number)
+                except PermissionError:
+                    # It runs as another user. To end for that would free the lock under it.
+                    click.echo(f"The command may not be sent signal {number}: it runs on.", err=True)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._starting:

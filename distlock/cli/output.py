@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from distlock.operate.looking import Listed, LockState, Party
+from distlock.operate.looking import Listed, LockState, Party, printable
 
 try:
     import rich.box
@@ -26,7 +26,7 @@ else:
 
 def text(name: str) -> str:
     """*name* as a terminal may be told it: names are client data."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in name)
+    return printable(name)
 
 
 def seconds(number: float) -> str:

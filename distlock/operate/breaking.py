@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from distlock.operate.looking import LockState, Observed
+from distlock.operate.looking import LockState, Observed, printable
 
 logger = logging.getLogger("distlock")
 
@@ -19,11 +19,12 @@ def break_lock(namespace: Observed, state: LockState, by: str) -> bool:
     """
     if state.fence is None or not namespace.break_hold(state.name, state.fence.number):
         return False
+    lasted = state.holder.seconds() if state.holder else 0.0
     logger.warning(
-        "The lock %r, held by %s for %.0f seconds, was broken by %s.",
+        "The lock %r, held by %s%s, was broken by %s.",
         state.name,
         state.holder,
-        state.holder.seconds() if state.holder else 0,
-        by,
+        f" for {lasted:.0f} seconds" if lasted else "",
+        printable(by),
     )
     return True

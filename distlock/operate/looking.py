@@ -18,6 +18,11 @@ from distlock.names import check_name
 _MOMENT = 1.0
 
 
+def printable(said: str) -> str:
+    """*said* as a terminal or a log may be told it: other programs write to the lock service, too."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in said)
+
+
 @dataclass(frozen=True, slots=True)
 class Party:
     """A process that holds a lock or waits for it, as far as is known."""
@@ -40,7 +45,7 @@ class Party:
 
     def __str__(self) -> str:
         at = f"process {self.pid} on {self.host}" if self.host else f"process {self.process}"
-        return f"{self.where} in {at}" if self.where else at
+        return printable(f"{self.where} in {at}" if self.where else at)
 
 
 @dataclass(frozen=True, slots=True)

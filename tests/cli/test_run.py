@@ -14,6 +14,7 @@ from typing import IO, Any
 import pytest
 
 import distlock
+from distlock.cli.child import Child
 from distlock.operate import break_lock
 from tests.cli.conftest import PATIENCE, until
 
@@ -136,6 +137,25 @@ def test_the_command_is_told_when_the_lock_is_lost(
     code, out, error = running.end()
     assert (code, out) == (76, f"{int(told)}\n")
     assert "'import' was lost" in error
+
+
+def test_a_command_whose_lock_is_lost_before_it_has_started_is_told_too() -> None:
+    child = Child()
+    child.tell(signal.SIGTERM)
+    assert child.run(["sleep", "10"], {}) == 128 + signal.SIGTERM
+
+
+def test_a_command_that_may_not_be_sent_a_signal_keeps_its_lock(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError("as sudo has it")
+
+    child = Child()
+    child.tell(signal.SIGTERM)
+    monkeypatch.setattr(os, "kill", refuse)
+    assert child.run(["sleep", "0.2"], {}) == 0, "it was awaited"
+    assert "may not be sent" in capsys.readouterr().err
 
 
 def test_the_list_has_the_command_and_not_its_arguments(start: Start, client: distlock.Locks) -> None:

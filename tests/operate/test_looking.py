@@ -10,13 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import distlock
 from distlock.engine.announcing import MOMENT
-from distlock.operate import Listed, break_lock
+from distlock.operate import Listed, Party, break_lock
 from tests.redis_server import RedisServer, redis_server
 from tests.zookeeper_server import ZooKeeperServer, zookeeper_server
 
@@ -183,6 +185,19 @@ def test_what_was_seen_is_broken_and_the_holder_is_told(
     said = [record.getMessage() for record in caplog.records if "broken by ann" in record.getMessage()]
     assert len(said) == 1
     assert "'product_1'" in said[0]
+
+
+def test_what_others_say_of_themselves_adds_no_line_to_the_log(
+    clients: Callable[[], distlock.Locks], caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = clients()
+    with suppress(distlock.LockLost), clients().lock("product_1"):
+        seen = operator.inspect("product_1")
+        liar = Party("f" * 16, "web1\x1b[31m", 1, "shop.views.buy\nERROR all is lost", 1.0)
+        assert break_lock(operator.namespace, replace(seen, holder=liar), by="ann\nb")
+    (said,) = [one.getMessage() for one in caplog.records if "broken by" in one.getMessage()]
+    assert said.isprintable()
+    assert str(liar).isprintable(), "so it is in the message of a time-out"
 
 
 def test_what_has_passed_on_meanwhile_is_not_broken(
