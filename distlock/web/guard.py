@@ -160,6 +160,12 @@ def check_held() -> None:
         one.grant.check()
 
 
+def note_commit() -> None:
+    """Tell the listeners of the locks around the running code that its transaction was committed."""
+    for one in inherited():
+        one.grant._note_commit()
+
+
 def _wanted(
     namespace: Namespace,
     names: Sequence[str],

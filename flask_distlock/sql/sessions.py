@@ -11,7 +11,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from distlock.errors import LockLost
-from distlock.web.guard import check_held
+from distlock.web.guard import check_held, note_commit
 from flask_distlock.guarding.kept_lock import KeptLock
 from flask_distlock.guarding.required import refuse_unpassed
 from flask_distlock.sql.changes import NOTHING, Changes, Work
@@ -97,6 +97,7 @@ class Sessions:
 
     def after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():
+            note_commit()
             if self.fences.open:
                 self.fences.committed(session)
             for kept in self._kept.get(session, ()):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import prometheus_client
@@ -15,6 +19,7 @@ import distlock
 from distlock import metrics
 from distlock.testing.fixtures import engine_of
 from distlock.testing.losing import lose_grant
+from distlock.web import guard
 from tests.metrics.prometheus_server import scraping
 from tests.redis_server import eventually
 
@@ -39,7 +44,8 @@ def expressions() -> list[str]:
     return [one.replace("$alias", ".*").replace("$__rate_interval", "1m") for one in asked]
 
 
-def test_the_dashboard_shows_what_there_is() -> None:
+def test_the_dashboard_shows_what_there_is(alias: str) -> None:
+    connected(alias)
     names = {name for one in expressions() for name in re.findall(r"distlock_\w+", one)}
     shown = {
         f"{metric.name}{suffix}"
@@ -160,3 +166,50 @@ def test_prometheus_scrapes_and_the_alert_for_losses_fires(alias: str, tmp_path:
         exporter.shutdown()
         exporter.server_close()
         thread.join(PATIENCE)
+
+
+class Committing:
+    """Transactions of which each has something to commit."""
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None: ...
+
+    @contextmanager
+    def begin(
+        self, grant: distlock.Grant, fenced_in: str | None, left: Callable[[], float]
+    ) -> Iterator[bool]:
+        yield True
+
+
+def test_a_guard_tells_of_its_commit_and_of_no_rollback(alias: str) -> None:
+    locks = connected(alias)
+    terms = replace(locks.namespace.terms, where="shop.views.buy")
+    assert guard.run(locks, ["product_1"], lambda: 1, Committing(), terms=terms) == 1
+    with pytest.raises(ZeroDivisionError):
+        guard.run(locks, ["product_1"], lambda: 1 // 0, Committing(), terms=terms)
+    asyncio.run(guard.arun(locks, ["product_1"], partial(asyncio.sleep, 0), Committing(), terms=terms))
+    labels = {"alias": alias, "where": "shop.views.buy"}
+    assert value("distlock_commit_seconds_count", **labels) == 2
+    assert value("distlock_held_seconds_count", **labels) == 3
+
+
+def test_a_lifted_fence_is_counted(alias: str) -> None:
+    with connected(alias).lock("product_1") as grant:
+        assert grant.lift("product_1", grant.fence.number + 1000)
+        assert value("distlock_lifts_total", alias=alias) == 1
+
+
+def test_what_interrupts_a_wait_is_no_time_out(alias: str) -> None:
+    locks = connected(alias)
+
+    async def cancelled() -> None:
+        waiter = asyncio.create_task(locks.lock("product_1").aacquire())
+        while not engine_of(locks).rooms.waiting:
+            await asyncio.sleep(0)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+
+    with locks.lock("product_1"):
+        asyncio.run(cancelled())
+    assert value("distlock_acquisitions_total", alias=alias, result="failed") == 1
+    assert value("distlock_waiting", alias=alias) == value("distlock_holding", alias=alias) == 0
