@@ -32,8 +32,8 @@ PERIOD = 2.0
 LIFE = 4
 #: At most this share of a processor is spent on it.
 SHARE = 0.02
-#: How many keys are spoken of in one round at most, …
-MANY = 10_000
+#: How many keys are spoken of in one round at most, and, where that took too long, at the least, …
+MANY, FEW = 10_000, 500
 #: … and how long that may take, seconds: the keeper has holds to renew.
 PATIENCE = 0.5
 
@@ -57,6 +57,8 @@ class Announcing:
         self._said: dict[str, Row | None] = {}
         #: Since when nothing could be said; ``inf``: it can.
         self._failed_since = math.inf
+        #: How many keys the next round speaks of at most.
+        self._many = MANY
         self.holders.forget()
         #: When the next round is, at the earliest.
         self._next = 0.0
@@ -69,6 +71,9 @@ class Announcing:
         if self._backend is None or not (self._said or self._rooms.by_key):
             return float("inf")
         return max(self._next, now + MOMENT) if not self._said else self._next
+
+    def is_due(self, now: float) -> bool:
+        return self._backend is not None and now >= self._next
 
     def soon(self, now: float) -> float:
         """When there may be something to say of what begins now."""
@@ -84,7 +89,7 @@ class Announcing:
     def tick(self, until: float) -> Steps[None]:
         """A round that has to be over at *until*."""
         began = self._now()
-        if self._backend is None or began < self._next:
+        if self._backend is None or not self.is_due(began):
             return
         with self._section.mutex:
             rooms = list(self._rooms.by_key.values())
@@ -114,7 +119,9 @@ class Announcing:
         if self._now() >= until:
             # A call that has no time left fails, and its connection is dropped.
             return
-        news, gone = news[:MANY], gone[:MANY]
+        many = min(MANY, self._many)
+        all_of_it = len(news) <= many and len(gone) <= many
+        news, gone = news[:many], gone[:many]
         dropped = set(gone)
         said = {key: row for key, row in self._said.items() if key not in dropped}
         try:
@@ -126,8 +133,13 @@ class Announcing:
             # Which part of it arrived is unknown: all is said again, and taken back where it has ended.
             self._said = dict.fromkeys([*self._said, *(row.key for row in news)])
             self._failed_since = min(self._failed_since, began)
+            if self._now() >= until:
+                self._many = max(FEW, many // 4)
             return
         self._failed_since = math.inf
+        if all_of_it:
+            # Not before: a round that fails has the next ones say all of it again.
+            self._many = 2 * many
         # What was forgotten is said again.
         self._said = {**(said if goes_on else {}), **{row.key: row for row in news}}
         yield from self.holders.look(rows.values(), until)

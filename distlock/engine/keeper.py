@@ -115,7 +115,7 @@ class Keeper:
         yield from self._clear_up()
         if self._failing_takes:
             self._announcing.put_off()
-        else:
+        elif self._announcing.is_due(self._now()):
             with self._section.mutex:
                 due = min((self._due(hold) for hold in self.holds), default=math.inf)
             yield from self._announcing.tick(due)

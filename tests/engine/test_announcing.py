@@ -215,3 +215,16 @@ def test_it_makes_no_call_that_has_no_time_left(monkeypatch: pytest.MonkeyPatch)
     for _ in range(50):
         kept.pass_time(0.1)
     assert not any(late), "it would fail, and cost others their connections"
+
+
+def test_where_many_names_take_too_long_fewer_are_said_at_a_time(kept: Kept) -> None:
+    def heed(deadline: float) -> None:
+        if len(kept.backend.told[-1][0]) > 700:
+            kept.now = deadline
+            raise BackendUnavailable("no time was left")
+
+    kept.backend.heed = heed
+    for number in range(2000):
+        kept.acquire(f"p{number}")
+    kept.pass_time(40 * PERIOD)
+    assert len(kept.shown()) == 2000
