@@ -44,9 +44,6 @@ class TestCarts(conformance.CartConformance):
 
 
 class TestTroubles(conformance.TroubleConformance):
-    #: Each is an entry in a directory. In memory all 100,000 are taken.
-    names = 20_000
-
     @pytest.fixture(autouse=True)
     def _queue(self, queue: Path) -> None:
         self.queue = queue

@@ -41,9 +41,6 @@ class TestCarts(conformance.CartConformance):
 
 
 class TestTroubles(conformance.TroubleConformance):
-    #: Each costs two exchanges. In memory all 100,000 are taken.
-    names = 20_000
-
     @pytest.fixture(autouse=True)
     def _server(self, redis_server: RedisServer) -> None:
         self.server = redis_server
