@@ -19,7 +19,7 @@ from flask_sqlalchemy import SQLAlchemy
 import distlock
 import django_distlock
 import flask_distlock
-from distlock import Grant, Lock, Locks, testing
+from distlock import Grant, Lock, Locks, metrics, testing
 from distlock.web.decorator import WORDS
 from django_distlock.clients.by_alias import LockHandler
 from flask_distlock import DistLock
@@ -40,6 +40,7 @@ OF_TESTS = [
 CALLED = [
     *OF_TESTS,
     distlock.connect,
+    metrics.listener,
     Locks.lock,
     Locks.rlock,
     Lock.acquire,

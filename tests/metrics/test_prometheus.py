@@ -116,6 +116,12 @@ def test_a_reentrant_lock_of_several_names_is_held_until_its_last_name_is_given_
         assert value("distlock_holding", alias=alias) == 1
     assert value("distlock_holding", alias=alias) == 0
     assert value("distlock_held_seconds_count", alias=alias) == 2
+    both = locks.rlock("a", "b").acquire()
+    assert both is not None
+    for name in "ab":
+        assert value("distlock_holding", alias=alias) == 1
+        locks.rlock(name).release()
+    assert value("distlock_holding", alias=alias) == 0
 
 
 class Failing:
