@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from distlock import clock
+from distlock.backends.announcements import Announcements
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 
@@ -28,16 +29,6 @@ class Entry:
     ask: Ask
     backend: MemoryBackend
     seen: float
-
-
-@dataclass
-class Announcement:
-    """What one process says of itself."""
-
-    host: str
-    pid: int
-    ends: float
-    rows: dict[str, Row] = field(default_factory=dict)
 
 
 @dataclass
@@ -59,8 +50,7 @@ class MemoryService:
         self.mutex = threading.RLock()
         self.records: dict[str, Record] = {}
         self.last_number = 0
-        #: By process.
-        self.announcements: dict[str, Announcement] = {}
+        self.announcements = Announcements()
 
     def request(self, ask: Ask, backend: MemoryBackend) -> Held | Queued | Busy:
         with self.mutex:
@@ -159,39 +149,19 @@ class MemoryService:
         self, process: str, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float
     ) -> bool:
         with self.mutex:
-            now = self.now()
-            known = self.announcements.get(process)
-            whole = known is not None and now < known.ends
-            mine = known if known is not None and whole else Announcement(host, pid, now)
-            mine.rows |= {row.key: row for row in rows}
-            for key in gone:
-                mine.rows.pop(key, None)
-            mine.ends = now + life
-            self.announcements[process] = mine
-            return whole
+            return self.announcements.say(process, host, pid, rows, gone, life, self.now())
 
     def announced(self, before: str) -> list[Seen]:
         with self.mutex:
-            now = self.now()
-            self.announcements = {who: one for who, one in self.announcements.items() if now < one.ends}
-            return [
-                Seen(process, one.host, one.pid, row)
-                for process, one in self.announcements.items()
-                for key, row in one.rows.items()
-                if key.startswith(before)
-            ]
+            return self.announcements.told(before, self.now())
 
     def _seen(self, entry: Entry, key: str) -> Seen:
-        process = entry.backend.process
-        said = self.announcements.get(process)
-        if said is None or self.now() >= said.ends:
-            return Seen(process)
-        return Seen(process, said.host, said.pid, said.rows.get(key))
+        return self.announcements.seen(entry.backend.process, key, self.now())
 
     def leave(self, backend: MemoryBackend) -> None:
         """The backend was closed: it waits for nothing any more, and takes no lock that came to it."""
         with self.mutex:
-            self.announcements.pop(backend.process, None)
+            self.announcements.forget(backend.process)
             for key, record in list(self.records.items()):
                 record.queue = [entry for entry in record.queue if entry.backend is not backend]
                 owner = record.owner

@@ -296,6 +296,5 @@ def test_a_database_that_does_not_tell_is_refused_with_where_to_look(
     start: Callable[..., Instance], database: str
 ) -> None:
     remedy = "lsof" if database.startswith("sqlite") else "innodb_trx"
-    answer = start().do("look")
-    assert answer.startswith("The holder of a row is told by PostgreSQL only.")
+    assert (answer := start().do("look")).startswith("The holder of a row is told by PostgreSQL only.")
     assert remedy in answer
