@@ -19,7 +19,7 @@ class Announcement:
 
 
 class Announcements:
-    """Those of all processes. *now* is the present time of whoever calls, under a mutex of its own."""
+    """Those of all processes. The caller brings the time, *now*, and a mutex."""
 
     def __init__(self) -> None:
         self._by_process: dict[str, Announcement] = {}

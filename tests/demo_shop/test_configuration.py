@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,10 +59,10 @@ def effective(framework: str, **environment: str) -> dict[str, dict[str, object]
     return found
 
 
-def settings_of_the_readme() -> list[dict[str, dict[str, object]]]:
+def settings_of_the_readme(folder: str) -> list[dict[str, dict[str, object]]]:
     text = (ROOT / "README.md").read_text("utf-8")
     return [
-        ast.literal_eval(found)
+        eval(found, {"BASE_DIR": folder, "app": SimpleNamespace(instance_path=folder)})
         for found in re.findall(
             r"""^(?:app\.config\["DISTLOCK"\]|DISTLOCK) = (\{.*\})$""", text, re.MULTILINE
         )
@@ -71,11 +71,11 @@ def settings_of_the_readme() -> list[dict[str, dict[str, object]]]:
 
 @pytest.mark.parametrize("framework", SETTINGS)
 def test_the_shop_sets_what_the_readme_sets_and_nothing_else(framework: str, tmp_path: Path) -> None:
-    in_django, in_flask = settings_of_the_readme()
+    in_django, in_flask = settings_of_the_readme(str(tmp_path))
     assert in_django == in_flask
     # As the load test starts an instance: every field of the configuration is told.
     shop = Configuration(
-        lock="redis://localhost:6379/0", guard="distributed", database=f"sqlite:///{tmp_path / 'shop'}"
+        lock=f"file://{tmp_path}/locks", guard="distributed", database=f"sqlite:///{tmp_path / 'shop'}"
     )
     assert effective(framework, **shop.to_environment()) == in_django
 

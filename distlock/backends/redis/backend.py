@@ -104,7 +104,7 @@ class RedisBackend(Inspection):
                 # Waiters that do not ask are forgotten by themselves.
                 break
         with suppress(BackendUnavailable):
-            self._fall_silent(deadline)
+            self.fall_silent(deadline)
         self._pool.clear()
         self._begin()
 

@@ -147,7 +147,7 @@ class Inspection(ABC):
                 if field:
                     yield Seen(process.decode(), host, pid, _read(field, value))
 
-    def _fall_silent(self, deadline: float) -> None:
+    def fall_silent(self, deadline: float) -> None:
         """Nothing is said any more, as a close wants it."""
         if self._has_spoken:
             self._has_spoken = False
