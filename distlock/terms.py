@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class Terms:
 
 def calling_code() -> CodeType | None:
     """The code outside of our packages that the running code was called from."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.partition(".")[0] not in _OURS:
             return frame.f_code
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

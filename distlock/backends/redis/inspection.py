@@ -193,8 +193,7 @@ def _entry(process: str) -> bytes:
 
 
 def _written(row: Row) -> str:
-    said = [row.held_at, row.held_since, row.waiting, row.waits_at, row.waiting_since]
-    return json.dumps(said, separators=(",", ":"))
+    return json.dumps(row.parts()[1:], separators=(",", ":"))
 
 
 def _read_about(value: bytes) -> tuple[str, int]:
