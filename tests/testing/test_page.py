@@ -13,7 +13,7 @@ from sqlalchemy import make_url
 
 from tests.databases import Databases
 from tests.test_docs import DOCS, ROOT, snippets
-from tests.web.quickstart import own_environment, without_decorator
+from tests.web.quickstart import code_blocks, own_environment, without_decorator
 
 PAGE = snippets(DOCS / "how-to/testing.md")
 #: By the file that their first line names.
@@ -91,8 +91,10 @@ def test_the_django_lines_pass_and_without_the_lock_the_race_is_lost(project: Pa
     views.write_text(without_decorator(views.read_text()))
     code, said = run_pytest(project, ds, "shop/tests/test_race.py")
     assert code == 1, said
-    # As the page shows it.
-    assert re.search(r"^E +assert Counter\(\{200: .*\) == \{200: 5, 409: 15\}$", said, re.MULTILINE), said
+    (shown,) = code_blocks((DOCS / "how-to/testing.md").read_text("utf-8"), "text")
+    for line in shown.splitlines():
+        # How many it oversells by differs.
+        assert re.search(re.escape(line).replace("200:\\ 20", "200: .*"), said), said
 
 
 def test_they_pass_on_a_server_of_databases(project: Path, databases: Databases) -> None:
