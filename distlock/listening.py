@@ -48,7 +48,7 @@ class Attempt(Protocol):
 
 
 class Listener(Protocol):
-    """Told by one client, in the thread that acquires or releases. It should return at once.
+    """Told by one client, mostly in the thread that acquires or releases. It should return at once.
 
     What it raises is logged, and changes nothing for the lock.
     """
@@ -61,6 +61,9 @@ class Listener(Protocol):
 
     def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
         """The fence of *grant* was lifted from *was*: see ``on_lifted`` of `distlock.connect`."""
+
+    def reconnected(self) -> None:
+        """A connection to the lock service was made in the place of one that broke: in any thread."""
 
 
 class Listened:
@@ -168,6 +171,17 @@ def on_lifted_of(listener: Listener, on_lifted: OnLifted | None) -> OnLifted:
             on_lifted(grant, was)
 
     return lifted
+
+
+def on_reconnected_of(listener: Listener | None) -> Callable[[], None]:
+    """What tells *listener* of a connection that took the place of a broken one."""
+    if listener is None:
+        return lambda: None
+
+    def reconnected() -> None:
+        _told(listener.reconnected)
+
+    return reconnected
 
 
 def _where(grant: Grant) -> Where:

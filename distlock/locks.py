@@ -11,7 +11,7 @@ from distlock.backends.location import Location, located
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.machine import Engine
-from distlock.listening import Listened, Listener, on_lifted_of, on_lost_of
+from distlock.listening import Listened, Listener, on_lifted_of, on_lost_of, on_reconnected_of
 from distlock.lock import Lock
 from distlock.names import check_name, check_prefix
 from distlock.namespace import EngineNamespace, identity
@@ -228,6 +228,7 @@ def connect(
         era=era,
         on_lost=on_lost,
         on_lifted=on_lifted,
+        on_reconnected=on_reconnected_of(listener),
     )
     namespace = EngineNamespace(engine, prefix)
     namespace.identity = identity(url, backend, prefix, options)

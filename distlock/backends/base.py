@@ -108,6 +108,9 @@ class Sink(Protocol):
     def doubt(self) -> None:
         """The connection broke or came back: hints may be missing, so every ask and hold wants a look."""
 
+    def reconnected(self) -> None:
+        """A connection was made in the place of one that broke. Told once for each that did, for metrics."""
+
 
 class Backend(Protocol):
     """What one client has of its lock service. Threads share it. It connects at first use, not before.

@@ -24,3 +24,7 @@ class WeakSink:
     def doubt(self) -> None:
         if (sink := self._sink()) is not None:
             sink.doubt()
+
+    def reconnected(self) -> None:
+        if (sink := self._sink()) is not None:
+            sink.reconnected()

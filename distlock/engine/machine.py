@@ -44,11 +44,19 @@ class EngineSink:
     A message is only a hint. The state is on the service, and a caller that hears of it asks there.
     """
 
-    def __init__(self, section: CriticalSection, rooms: Rooms, keeper: Keeper, lose: Lose) -> None:
+    def __init__(
+        self,
+        section: CriticalSection,
+        rooms: Rooms,
+        keeper: Keeper,
+        lose: Lose,
+        on_reconnected: Callable[[], None],
+    ) -> None:
         self._section = section
         self._rooms = rooms
         self._keeper = keeper
         self._lose = lose
+        self.reconnected = on_reconnected
 
     def hint(self, key: str) -> None:
         with self._section.mutex:
@@ -82,6 +90,7 @@ class Engine:
         era: int,
         on_lost: OnLost | None = None,
         on_lifted: OnLifted | None = None,
+        on_reconnected: Callable[[], None] = lambda: None,
         now: Callable[[], float] = clock.now,
         threads: bool = True,
     ) -> None:
@@ -119,7 +128,7 @@ class Engine:
         self.release, self.let_go = releasing.release, releasing.let_go
         self.lift = lifting.lift
         self.why_ended = self.keeper.why_ended
-        self.sink = EngineSink(self.section, self.rooms, self.keeper, self.lose)
+        self.sink = EngineSink(self.section, self.rooms, self.keeper, self.lose, on_reconnected)
         backend.open(self.sink)
         forget_in_children(self)
 

@@ -31,6 +31,9 @@ class OpenTelemetryMetrics:
         self.acquisitions = meter.create_counter("distlock.acquisitions", "1", "Acquisitions by result")
         self.losses = meter.create_counter("distlock.losses", "1", "Locks that were lost")
         self.lifts = meter.create_counter("distlock.lifts", "1", "Fences that were lifted")
+        self.reconnects = meter.create_counter(
+            "distlock.reconnects", "1", "Connections to the lock service in the place of one that broke"
+        )
         self.waiting = meter.create_up_down_counter("distlock.waiting", "1", "Callers that wait just now")
         self.holding = meter.create_up_down_counter("distlock.holding", "1", "Locks that are held just now")
 
@@ -42,6 +45,9 @@ class OpenTelemetryMetrics:
 
     def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
         self.lifts.add(1, self._about(where))
+
+    def reconnected(self) -> None:
+        self.reconnects.add(1, {"distlock.alias": self._alias})
 
     def _about(self, where: Where) -> dict[str, str]:
         return {"distlock.alias": self._alias, "distlock.where": shown_where(where)}

@@ -23,6 +23,9 @@ _ACQUISITIONS = Counter(
 )
 _LOSSES = Counter("distlock_losses", "Locks that were lost before they were released", _LABELS)
 _LIFTS = Counter("distlock_lifts", "Fences that were lifted above what a database had seen", _LABELS)
+_RECONNECTS = Counter(
+    "distlock_reconnects", "Connections to the lock service in the place of one that broke", _LABELS[:1]
+)
 # The gauges of processes that have ended count no more.
 _WAITING = Gauge("distlock_waiting", "Callers that wait just now", _LABELS, multiprocess_mode="livesum")
 _HOLDING = Gauge("distlock_holding", "Locks that are held just now", _LABELS, multiprocess_mode="livesum")
@@ -81,6 +84,7 @@ class PrometheusMetrics:
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
+        self._reconnects = _RECONNECTS.labels(alias)
         #: With what has that id, which keeps it from being another's.
         self._places: dict[int | str, tuple[Where, _Place]] = {}
 
@@ -94,6 +98,9 @@ class PrometheusMetrics:
 
     def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
         self._place(where).lifts.inc()
+
+    def reconnected(self) -> None:
+        self._reconnects.inc()
 
     def _place(self, where: Where) -> _Place:
         # The hash of code is that of all its names and constants.

@@ -11,6 +11,7 @@ class RecordingSink:
         self.hints: list[str] = []
         self.losses: list[tuple[str, str]] = []
         self.doubts = 0
+        self.reconnects = 0
 
     def hint(self, key: str) -> None:
         with self._told:
@@ -25,6 +26,11 @@ class RecordingSink:
     def doubt(self) -> None:
         with self._told:
             self.doubts += 1
+            self._told.notify_all()
+
+    def reconnected(self) -> None:
+        with self._told:
+            self.reconnects += 1
             self._told.notify_all()
 
     def wait_for_hint(self, key: str, timeout: float = 5.0) -> bool:

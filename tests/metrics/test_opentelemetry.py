@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import pytest
-from opentelemetry import metrics as api
 from opentelemetry import trace
-from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import distlock
 from distlock import metrics
-
-
-@pytest.fixture(scope="module")
-def reader() -> Iterator[InMemoryMetricReader]:
-    reader = InMemoryMetricReader()
-    provider = MeterProvider([reader])
-    # A process sets it once.
-    api.set_meter_provider(provider)
-    yield reader
-    provider.shutdown()
-
-
-@pytest.fixture(scope="module")
-def spans() -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    yield exporter
-    provider.shutdown()
-
-
-def points(reader: InMemoryMetricReader) -> dict[str, list[Any]]:
-    data = reader.get_metrics_data()
-    assert data is not None
-    scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
-    return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
+from tests.metrics.telemetry import points
 
 
 def test_metrics_and_spans(reader: InMemoryMetricReader, spans: InMemorySpanExporter) -> None:
     locks = distlock.connect("memory://otel", listener=metrics.listener("opentelemetry", "otel"))
     with trace.get_tracer("site").start_as_current_span("request") as request, locks.lock("secret"):
         assert locks.lock("secret").acquire(timeout=0) is None
-    found = points(reader)
+    found = points(reader, "otel")
     results = {point.attributes["distlock.result"]: point.value for point in found["distlock.acquisitions"]}
     assert results == {"granted": 1, "timed_out": 1}
     assert [point.count for point in found["distlock.wait"]] == [1]

@@ -192,7 +192,7 @@ class RedisBackend(Inspection):
         provider = self._credential_provider
         credentials = None if provider is None else Credentials(provider)
         make = partial(Connection, self._address, resolver, credentials, self._client_name)
-        self._pool = Pool(self._address, make, self._max_connections)
+        self._pool = Pool(self._address, make, self._max_connections, self._sink)
         self._queued: dict[str, Ask] = {}
         self._listener = None
         if self._sink is not None:

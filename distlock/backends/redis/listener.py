@@ -40,6 +40,7 @@ class Listener:
         sink: Sink,
     ) -> None:
         self.subscribed = False
+        self._has_broken = False
         self._address = address
         self._make = make
         self._io_timeout = io_timeout
@@ -143,6 +144,10 @@ class Listener:
     def _turn(self, subscribed: bool) -> None:
         if self.subscribed is not subscribed:
             self.subscribed = subscribed
+            if not subscribed:
+                self._has_broken = True
+            elif self._has_broken:
+                self._sink.reconnected()
             # Whom the first subscription serves waits for it in `start`.
             if self.tried.is_set() and not self._closing.is_set():
                 self._sink.doubt()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from distlock import clock
+from distlock.backends.base import Sink
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.failures import unavailable
@@ -32,10 +33,15 @@ class Stale(BackendUnavailable):
 class Pool:
     """At most *size* connections, the one used last first. Belongs to one process."""
 
-    def __init__(self, address: Address, make: Callable[[], Connection], size: int) -> None:
+    def __init__(
+        self, address: Address, make: Callable[[], Connection], size: int, sink: Sink | None = None
+    ) -> None:
         self._address = address
         self._make = make
         self._size = size
+        self._sink = sink
+        #: How many connections broke that none has taken the place of yet.
+        self._broken = 0
         #: Appending and popping are atomic; only waiting for a connection needs the condition.
         self._idle: list[Connection] = []
         #: Weak, so that a connection which an interrupt tore out of our hands is not counted for ever.
@@ -65,6 +71,8 @@ class Pool:
         if not fresh:
             # The others have been idle for longer and are most likely dead as well.
             self.clear()
+            with self._mutex:
+                self._broken += 1
         if isinstance(failure, OSError) and not isinstance(failure, TimeoutError) and not fresh:
             raise Stale(str(told)) from told.__cause__
         raise told
@@ -92,6 +100,8 @@ class Pool:
             self._discard(connection)
             raise
         self._idle.append(connection)
+        if fresh:
+            self._note_fresh()
         if self._waiting:
             with self._mutex:
                 self._freed.notify()
@@ -118,6 +128,14 @@ class Pool:
                         )
             finally:
                 self._waiting -= 1
+
+    def _note_fresh(self) -> None:
+        """A connection has served for the first time."""
+        with self._mutex:
+            replaces = self._broken > 0
+            self._broken -= replaces
+        if replaces and self._sink is not None:
+            self._sink.reconnected()
 
     def _discard(self, connection: Connection) -> None:
         connection.disconnect()

@@ -191,7 +191,8 @@ class ZooKeeperBackend:
             return found[0]
         with self._mutex:
             found = self._lines.get(ttl)
-            if found is not None and found[0].session.dead:
+            again = found is not None and found[0].session.dead
+            if found is not None and again:
                 del self._lines[ttl]
                 # It may take a while, and nobody has to wait for it.
                 found[1].leave_alone()
@@ -202,7 +203,7 @@ class ZooKeeperBackend:
                         f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session "
                         "for each: use fewer."
                     )
-                session = Session(self._address, ttl, self._io_timeout, self._ears.doubt)
+                session = Session(self._address, ttl, self._io_timeout, self._ears, again)
                 line = Line(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, self._ears)
                 found = self._lines[ttl] = (line, Janitor(line))
                 self._closed = False

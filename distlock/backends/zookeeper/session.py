@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kazoo.exceptions import AuthFailedError, KazooException
@@ -14,6 +14,7 @@ from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KazooState, KeeperState
 
 from distlock import clock
+from distlock.backends.base import Sink
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
@@ -34,14 +35,18 @@ _SHORTEST = 2.0
 class Session:
     """Connects when it is used first. Threads share it.
 
-    *doubt* is called, from kazoo's thread, when a connection comes back or the session ends.
+    *sink* is told, in kazoo's thread, when a connection comes back or the session ends. *again*: it takes the
+    place of one that was given up.
     """
 
-    def __init__(self, address: Address, ttl: float, io_timeout: float, doubt: Callable[[], None]) -> None:
+    def __init__(
+        self, address: Address, ttl: float, io_timeout: float, sink: Sink, again: bool = False
+    ) -> None:
         self.address = address
         self.ttl = ttl
         self.io_timeout = io_timeout
-        self._doubt = doubt
+        self._sink = sink
+        self._again = again
         self.wire = Wire(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
         self.wire.add_listener(self._heard)
         #: How often it has connected. Watches end with a connection.
@@ -186,6 +191,9 @@ class Session:
         if state == KazooState.CONNECTED:
             self._away_since = math.inf
             self.connections += 1
+            if self._again:
+                self._sink.reconnected()
+            self._again = True
             if self.connections == 1:
                 self._compare()
                 return
@@ -193,7 +201,7 @@ class Session:
             self._away_since = clock.now()
         if state != KazooState.SUSPENDED:
             # While it is suspended there is nothing to ask, and the keeper's clock runs anyway.
-            self._doubt()
+            self._sink.doubt()
 
     def _compare(self) -> None:
         granted, wanted = self.wire.session_timeout, max(_SHORTEST, _SLACK * self.ttl)

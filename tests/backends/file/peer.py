@@ -89,6 +89,8 @@ class Sink:
     def doubt(self) -> None:
         self.told.set()
 
+    def reconnected(self) -> None: ...
+
 
 class Puppet:
     """What is at the other end of the string."""

@@ -30,6 +30,8 @@ class Alarm:
     def doubt(self) -> None:
         self.rang.set()
 
+    def reconnected(self) -> None: ...
+
 
 def take_turns(one: Contender, who: str, key: str, history: list[Record], alarm: Alarm) -> None:
     for _ in range(ROUNDS):
