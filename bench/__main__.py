@@ -1,0 +1,84 @@
+"""``python -m bench``: what locks cost and how they pass on, beside what one would use instead.
+
+The rounds of all take turns, so that whatever else the machine does slows each. Medians are printed with
+the smallest and the largest. A ratio is the median of those of the rounds. Whether the lock excludes, and
+its fence grows, is checked in each round; a violation makes a row void.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bench import machine
+from bench.bench import Bench
+from bench.crew import BenchError
+from bench.report import as_json, markdown
+from bench.rows import ROWS
+from bench.services import Services
+from bench.table import Table
+from demo_shop.configuration import VAR
+from loadtest.child import StackError
+
+#: Exit codes: a target was missed or a row is void; it could not be measured.
+MISSED, BROKEN = 1, 3
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description=__doc__,
+        epilog=f"Exit code {MISSED}: a target is missed, or a row void. {BROKEN}: one could not be measured.",
+    )
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="what carries a target, in under three minutes")
+    parser.add_argument("--rounds", type=int, help="of each measurement (default: 5; with --quick 3)")
+    parser.add_argument("--seconds", type=float, help="of each contest (default: 3; with --quick 0.5)")
+    parser.add_argument("--pairs", type=int, help="in a round without contention (default: 1000; quick 300)")
+    parser.add_argument("--beside", action="append", metavar="PEER", help="only these peers; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
+    words = parser.parse_args(arguments)
+    for row in words.rows:
+        if row not in ROWS:
+            parser.error(f"{row} is none of {', '.join(ROWS)}.")
+    return words
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = parse(arguments)
+    tables: list[Table] = []
+    broken = False
+    with Services() as services:
+        bench = Bench(
+            services,
+            rounds=words.rounds or (3 if words.quick else 5),
+            seconds=words.seconds or (0.5 if words.quick else 3.0),
+            pairs=words.pairs or (300 if words.quick else 1000),
+            quick=words.quick,
+            beside=words.beside,
+        )
+        about = machine.about()
+        if not words.json:
+            print("\n".join(f"- {what}: {which}" for what, which in about.items()), end="\n\n", flush=True)
+        for row in words.rows or ROWS:
+            try:
+                for table in ROWS[row](bench):
+                    tables.append(table)
+                    if not words.json:
+                        print(markdown(table), flush=True)
+            except (BenchError, StackError) as error:
+                broken = True
+                print(f"{row} could not be measured. {error}", file=sys.stderr, flush=True)
+    written = as_json(tables, about)
+    if words.json:
+        print(written)
+    folder = VAR / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bench.json").write_text(written, encoding="utf-8")
+    (folder / "bench.md").write_text("\n".join(map(markdown, tables)), encoding="utf-8")
+    return BROKEN if broken else MISSED if any(table.failed for table in tables) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""A contest: processes with threads that want one lock. Who got it how often, and after what wait."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.locks import Lock
+from bench.oracle import Oracle, Witness
+
+#: What all of them want.
+NAME = "hot"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What each process does."""
+
+    threads: int = 1
+    #: All begin to stop after so many seconds.
+    seconds: float = 1.0
+    #: Or each takes the lock so many times.
+    times: int | None = None
+    #: How long the lock is held, seconds.
+    body: float = 0.0
+    #: How long a thread does something else before it comes again, seconds, on average.
+    think: float = 0.0
+    #: Threads beside, which compute without end.
+    burners: int = 0
+
+
+@dataclass(slots=True)
+class Part:
+    """What one process saw of a contest."""
+
+    #: Seconds, of each acquisition.
+    waits: array[float] = field(default_factory=lambda: array("d"))
+    #: How often each thread was inside.
+    entered: list[int] = field(default_factory=list)
+    violations: int = 0
+    changes: int = 0
+    process_changes: int = 0
+    #: By the clock that all processes of a machine share.
+    ended: float = 0.0
+    #: Processor time of the whole process, seconds.
+    cpu: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """The task of one process: *number* of those in the contest, from 0. All begin at the moment *begin*."""
+
+    plan: Plan
+    oracle: Path
+    number: int
+    begin: float
+
+    def __call__(self, lock: Lock) -> Part:
+        part, mutex, failures = Part(), threading.Lock(), list[BaseException]()
+        cells = Oracle(self.oracle).cells
+
+        def work(thread: int) -> None:
+            witness = Witness(cells, self.number * self.plan.threads + thread + 1)
+            try:
+                waits = self._take_turns(lock, witness)
+            except BaseException as error:
+                failures.append(error)
+                return
+            with mutex:
+                part.waits.extend(waits)
+                part.entered.append(witness.entered)
+                part.violations += witness.violations
+                part.changes += witness.changes
+                part.process_changes += witness.process_changes
+
+        crew = [threading.Thread(target=work, args=(number,)) for number in range(self.plan.threads)]
+        began = time.process_time()
+        with burning(self.plan.burners):
+            for one in crew:
+                one.start()
+            for one in crew:
+                one.join()
+        if failures:
+            raise failures[0]
+        part.ended, part.cpu = time.monotonic(), time.process_time() - began
+        return part
+
+    def _take_turns(self, lock: Lock, witness: Witness) -> array[float]:
+        plan, waits, until = self.plan, array("d"), self.begin + self.plan.seconds
+        chance = random.Random(f"{os.getpid()} {witness.thread}")
+        time.sleep(max(0.0, self.begin - time.monotonic()))
+        # At least once: a machine that is busy may need longer for it.
+        while len(waits) != plan.times and (plan.times or not waits or time.monotonic() < until):
+            if plan.think:
+                time.sleep(chance.uniform(0.0, 2 * plan.think))
+            waits.append(witness.pass_through(lock(NAME), plan.body))
+        return waits
+
+
+@contextmanager
+def burning(threads: int) -> Iterator[None]:
+    """So many threads compute meanwhile, and want the interpreter for themselves."""
+    over = threading.Event()
+
+    def burn() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    crew = [threading.Thread(target=burn) for _ in range(threads)]
+    for one in crew:
+        one.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for one in crew:
+            one.join()
