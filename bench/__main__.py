@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench import machine
 from bench.bench import Bench
@@ -38,6 +39,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, help="in a round without contention (default: 1000; quick 300)")
     parser.add_argument("--beside", action="append", metavar="PEER", help="only these peers; may be repeated")
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
+    parser.add_argument("--to", type=Path, default=VAR / "bench", help="where the results are kept, too")
     words = parser.parse_args(arguments)
     for row in words.rows:
         if row not in ROWS:
@@ -73,10 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     written = as_json(tables, about)
     if words.json:
         print(written)
-    folder = VAR / "bench"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.json").write_text(written, encoding="utf-8")
-    (folder / "bench.md").write_text("\n".join(map(markdown, tables)), encoding="utf-8")
+    words.to.mkdir(parents=True, exist_ok=True)
+    (words.to / "bench.json").write_text(written, encoding="utf-8")
+    (words.to / "bench.md").write_text("\n".join(map(markdown, tables)), encoding="utf-8")
     return BROKEN if broken else MISSED if any(table.failed for table in tables) else 0
 
 

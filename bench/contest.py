@@ -1,4 +1,4 @@
-"""A contest: processes with threads that want one lock. Who got it how often, and after what wait."""
+"""A contest: processes with threads that want one lock. How often each got it, and how long it waited."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Table:
     targets: Sequence[Target] = ()
     #: What a reader has to know beside the figures.
     notes: list[str] = field(default_factory=list)
-    #: Who broke what: then nothing here counts.
+    #: The locks that did not exclude: then nothing here counts.
     violations: list[str] = field(default_factory=list)
 
     @property

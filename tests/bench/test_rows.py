@@ -22,8 +22,8 @@ from bench.table import Table, Target
 LITTLE = ["--quick", "--rounds", "1", "--seconds", "0.05", "--pairs", "3", "--beside", "redis-py"]
 
 
-def test_a_run_says_what_was_measured_beside_what(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main([*LITTLE, "--json", "between"])
+def test_a_run_says_what_was_measured_beside_what(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code = main([*LITTLE, "--json", "--to", str(tmp_path), "between"])
     told = json.loads(capsys.readouterr().out)
     assert told["about"]["versions"]
     (table,) = told["tables"]
@@ -35,6 +35,8 @@ def test_a_run_says_what_was_measured_beside_what(capsys: pytest.CaptureFixture[
     assert 0.5 < figures["jain"] <= 1
     # The peer of one target was left out, and so is that target.
     assert [target["measure"] for target in table["targets"]] == ["p99", "commands"]
+    assert told == json.loads((tmp_path / "bench.json").read_text("utf-8"))
+    assert (tmp_path / "bench.md").read_text("utf-8").startswith("## Redis, 8 processes")
     assert code == (0 if all(target["met"] for target in table["targets"]) else 1)
 
 
