@@ -28,6 +28,7 @@ class Hold:
     __slots__ = (
         "ask",
         "deadline",
+        "due",
         "first_number",
         "grant",
         "lifted",
@@ -64,6 +65,8 @@ class Hold:
         self.turn_ends = sent + TURN
         #: How long its present caller may have it, seconds.
         self.max_hold = max_hold
+        #: When the keeper looks at it next.
+        self.due = math.inf
         self.renew(sent, ttl)
 
     @property

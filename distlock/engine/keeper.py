@@ -17,6 +17,7 @@ from distlock.engine.hold import Hold
 from distlock.engine.keeper_thread import KeeperThread
 from distlock.engine.loss import Lose
 from distlock.engine.refusals import Refusals, log
+from distlock.engine.schedule import Schedule
 from distlock.engine.stalled import Stalled
 from distlock.engine.steps import Call, Steps, run
 from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
@@ -54,7 +55,7 @@ class Keeper:
         self._lose = lose
         self._announcing = announcing
         self.thread = KeeperThread(self, section, now, begun, threads)
-        self.holds: set[Hold] = set()
+        self._schedule = Schedule(self._due)
         self.retired: list[Retired] = []
         self.refusals = Refusals()
         self._start_anew()
@@ -63,16 +64,21 @@ class Keeper:
         self._all_due = False
         #: How long the last failed renewal took to fail. Another one must not outlast a lease.
         self._failing_takes = 0.0
+        self._failed_at = 0.0
         self._announcing.forget()
         self.thread.start_anew()
+
+    @property
+    def holds(self) -> set[Hold]:
+        """Those that are kept. A hold that has ended is taken out of it."""
+        return self._schedule.holds
 
     # -- what the engine asks for, under its mutex -----------------------------------------------
 
     def add(self, hold: Hold) -> None:
         # The service has just answered: what it was like before says nothing about it now.
         self._failing_takes = 0.0
-        self.holds.add(hold)
-        self.thread.wake_before(min(self._due(hold), self._announcing.soon(self._now())))
+        self.thread.wake_before(min(self._schedule.add(hold), self._announcing.soon(self._now())))
 
     def announce_soon(self) -> None:
         """Somebody has waited for a while."""
@@ -80,7 +86,7 @@ class Keeper:
 
     def look_at(self, hold: Hold) -> None:
         """It may want its next look earlier than before."""
-        self.thread.wake_before(self._due(hold))
+        self.thread.wake_before(self._schedule.add(hold))
 
     def retire(self, ask: Ask) -> None:
         """Take *ask* out of the service's queue, or give its hold back, as soon as the service answers."""
@@ -117,16 +123,20 @@ class Keeper:
             self._announcing.put_off()
         elif self._announcing.is_due(self._now()):
             with self._section.mutex:
-                due = min((self._due(hold) for hold in self.holds), default=math.inf)
+                due = self._schedule.next()
             yield from self._announcing.tick(due)
         with self._section.mutex:
             refusals = self.refusals.take(self._now())
         log(refusals)
         with self._section.mutex:
-            dues = [self._due(hold) for hold in self.holds]
-            dues += [retired.next_try for retired in self.retired]
+            dues = [retired.next_try for retired in self.retired]
             now = self._now()
-            dues += [self.refusals.due, self._stalled.due(now), self._announcing.due(now)]
+            dues += [
+                self._schedule.next(),
+                self.refusals.due,
+                self._stalled.due(now),
+                self._announcing.due(now),
+            ]
             self.thread.wakes_at = min(dues)
             return max(0.0, self.thread.wakes_at - now)
 
@@ -140,7 +150,7 @@ class Keeper:
             return hold.deadline
         renewal = hold.renewed + hold.ask.ttl / 3
         if self._failing_takes:
-            renewal = max(renewal, self._now() + min(1.0, hold.ask.ttl / 10))
+            renewal = max(renewal, self._failed_at + min(1.0, hold.ask.ttl / 10))
         return hold.deadline if ends <= renewal else min(renewal, hold.deadline)
 
     def _renew(self) -> Steps[None]:
@@ -148,34 +158,44 @@ class Keeper:
         with self._section.mutex:
             self._section.catch_up()
             self._stalled.pass_over(now)
-            overdue, expired, holds = [], [], []
-            for hold in self.holds:
-                hung = now >= hold.since + hold.max_hold
-                if now >= hold.deadline:
-                    expired.append(hold)
-                elif hung and hold.deadline == math.inf:
-                    overdue.append(hold)
-                elif not hung and now + min(self._failing_takes, hold.ask.ttl / 3) < hold.deadline:
-                    holds.append(hold)
-            if not self._all_due:
-                # A hold without a lease needs no renewal, only a look when there is doubt.
-                holds = [hold for hold in holds if hold.deadline != math.inf]
-                due = any(now >= hold.renewed + hold.ask.ttl / 3 for hold in holds)
+            doubt, self._all_due = self._all_due, False
+            looked_at = list(self.holds) if doubt else self._schedule.take(now)
+            holds = [hold for hold in looked_at if self._may_be_renewed(hold, now, doubt)]
+            if not doubt and any(self._due(hold) <= now for hold in holds):
                 # Those that will be due soon come along: one request instead of two.
-                holds = [hold for hold in holds if due and now >= hold.renewed + hold.ask.ttl / 6]
-            self._all_due = False
-        for hold in overdue:
-            self._lose(hold, self.why_ended(hold), retire=True)
-        for hold in expired:
-            self._lose(hold, self.why_ended(hold), retire=True)
-        if not holds:
-            return
+                soon = self._schedule.take(now + min(hold.ask.ttl for hold in holds) / 6)
+                looked_at += soon
+                holds += [hold for hold in soon if self._may_be_renewed(hold, now, doubt)]
+            elif not doubt:
+                holds = []
+        try:
+            for hold in looked_at:
+                if now >= hold.deadline or (hold.deadline == math.inf and self._is_hung(hold, now)):
+                    self._lose(hold, self.why_ended(hold), retire=True)
+            if holds:
+                yield from self._renew_these(holds, now)
+        finally:
+            with self._section.mutex:
+                self._schedule.again(looked_at)
+
+    def _may_be_renewed(self, hold: Hold, now: float, doubt: bool) -> bool:
+        # A hold without a lease needs no renewal, only a look when there is doubt.
+        return (
+            not self._is_hung(hold, now)
+            and now + min(self._failing_takes, hold.ask.ttl / 3) < hold.deadline
+            and (doubt or hold.deadline != math.inf)
+        )
+
+    def _is_hung(self, hold: Hold, now: float) -> bool:
+        return now >= hold.since + hold.max_hold
+
+    def _renew_these(self, holds: list[Hold], now: float) -> Steps[None]:
         try:
             answers = yield Call(self._backend.renew, [hold.ask for hold in holds])
         except Exception as error:
             # Whatever it is: a server that comes back may have other settings, and refuse ours. The leases
             # end meanwhile.
-            self._failing_takes = max(0.001, self._now() - now)
+            self._failed(now)
             unforeseen = not isinstance(error, LockError)
             message = "%s could not be renewed; trying again: %s"
             logger.warning(message, _counted(len(holds)), error, exc_info=unforeseen)
@@ -191,8 +211,13 @@ class Keeper:
             else:
                 self._lose(hold, "its lock service forgot it, or gave it to another", retire=False)
         if unknown:
-            self._failing_takes = max(0.001, self._now() - now)
+            self._failed(now)
             logger.warning("%s could not be renewed; trying again", _counted(unknown))
+
+    def _failed(self, sent: float) -> None:
+        """What was sent at *sent* was not answered as it should be."""
+        self._failed_at = self._now()
+        self._failing_takes = max(0.001, self._failed_at - sent)
 
     def _clear_up(self) -> Steps[None]:
         with self._section.mutex:
@@ -200,7 +225,7 @@ class Keeper:
             due = [retired for retired in self.retired if retired.next_try <= now]
         for retired in due:
             with self._section.mutex:
-                if any(self._now() >= self._due(hold) for hold in self.holds):
+                if self._now() >= self._schedule.next():
                     # Slow answers to these must not cost us those.
                     return
             try:
@@ -243,7 +268,7 @@ class Keeper:
 
     def after_fork(self) -> None:
         """In the child there is no thread, and nothing to keep."""
-        self.holds = set()
+        self._schedule.forget()
         self.retired = []
         self.refusals.forget()
         self._start_anew()

@@ -42,13 +42,13 @@ class Leading:
     def ask(self, waiter: Waiter, patient: bool, until: float) -> Steps[Held | Queued | Busy | None]:
         """The lock service's answer. None if it is too late for one, and it has said to wait before."""
         room = waiter.room
-        told_to_wait = room.ask is not None
         mine = room.ask
         if mine is not None and patient and not mine.wait:
             # Its caller asked once, and was passed over with the answer.
             with self._section.mutex:
                 self._keeper.retire(mine)
             mine = None
+        told_to_wait = mine is not None
         if mine is None:
             mine = room.ask = Ask(room.key, self._token(), waiter.terms.ttl, SPAN, patient)
         sent = self._now()

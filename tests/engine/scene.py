@@ -20,6 +20,7 @@ class Caller:
 
     def __init__(self, process: Process, names: tuple[str, ...], timeout: float, calls: bool = True) -> None:
         self.engine = process.engine
+        self._scene = process.simulation
         self.gate = SimulatedGate()
         self.grant: Grant | None = None
         self.done = False
@@ -44,6 +45,13 @@ class Caller:
     def hear(self, answer: object) -> None:
         self._send(answer)
         self._calls()
+
+    def go_and_fail(self, error: Exception, after: float) -> None:
+        """Go on, with a call that fails *after* so many seconds. Raises what the caller raises."""
+        self._send(None)
+        assert isinstance(self._step, Call)
+        self._scene.now += after
+        self._steps.throw(error)
 
     def leave(self) -> None:
         assert self.grant is not None

@@ -6,6 +6,7 @@ import pytest
 
 from distlock.backends.base import Ask
 from distlock.backends.memory import MemoryBackend, MemoryService
+from distlock.engine.hold import Hold
 from distlock.engine.machine import Engine
 from distlock.engine.name_grant import NameGrant
 from distlock.engine.steps import ThreadGate, run
@@ -50,8 +51,8 @@ class Kept:
             threads=False,
         )
 
-    def acquire(self, name: str, max_hold: float = 30.0) -> NameGrant:
-        grant = run(self.engine.acquire(name, name, ThreadGate(), 0.0, Terms(9.0, max_hold)))
+    def acquire(self, name: str, max_hold: float = 30.0, ttl: float = 9.0) -> NameGrant:
+        grant = run(self.engine.acquire(name, name, ThreadGate(), 0.0, Terms(ttl, max_hold)))
         assert grant is not None
         return grant
 
@@ -181,6 +182,31 @@ def test_a_hung_holder_whose_renewal_is_due_does_not_keep_the_keeper_awake(kept:
     kept.engine.keeper.holds.discard(kept.engine.rooms.by_key["a"].hold or pytest.fail("a is held"))
     kept.engine.keeper.add(kept.engine.rooms.by_key["a"].hold or pytest.fail("a is held"))
     assert run(kept.engine.keeper.tick()) > 1.0
+
+
+def test_a_short_lease_beside_many_long_ones_costs_a_look_at_the_short_one(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Hold] = []
+    keeper = kept.engine.keeper
+    monkeypatch.setattr(keeper._schedule, "_due", lambda hold: looks.append(hold) or keeper._due(hold))
+    for name in range(1000):
+        kept.acquire(f"long_{name}", ttl=600.0)
+    kept.acquire("short", ttl=0.5)
+    looks.clear()
+    kept.pass_time(20.0)
+    assert len(kept.backend.renewals) >= 20.0 / 0.5
+    assert len(looks) < 10 * len(kept.backend.renewals)
+    assert len(keeper.holds) == 1001
+
+
+def test_what_was_planned_for_holds_that_have_ended_does_not_pile_up(kept: Kept) -> None:
+    kept.acquire("kept")
+    for _ in range(1000):
+        run(kept.engine.release(kept.acquire("a")))
+    assert len(kept.engine.keeper._schedule._looks) < 100
+    kept.pass_time(20.0)
+    assert set(kept.backend.renewals) == {1}
 
 
 def test_doubt_makes_every_hold_be_looked_at_now(kept: Kept) -> None:

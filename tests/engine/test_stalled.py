@@ -7,6 +7,7 @@ import math
 import pytest
 
 from distlock.engine.stalled import GRACE
+from distlock.errors import BackendUnavailable
 from tests.engine.scene import TIMEOUT, Scene
 
 
@@ -127,6 +128,19 @@ def test_who_would_not_wait_leaves_nobody_behind_without_a_place() -> None:
     assert stalled.grant is None
     behind.leave()
     assert is_clean(scene)
+
+
+def test_an_outage_after_one_who_would_not_wait_is_an_outage() -> None:
+    """Nobody has told the next caller to wait. What the service said is gone with the one before."""
+    scene = Scene(processes=2)
+    holder = scene.come(process=1)
+    stalled = scene.ask(timeout=0.0)
+    behind = scene.come(timeout=60.0)
+    stalled.carry_out()
+    go_by(scene, GRACE + 0.1)
+    with pytest.raises(BackendUnavailable):
+        behind.go_and_fail(BackendUnavailable("away"), after=61.0)
+    holder.leave()
 
 
 def test_without_a_limit_to_its_patience_it_keeps_its_place() -> None:
