@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +12,7 @@ from distlock.current_grants import current_grants, inherited
 from distlock.entries import Entry
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.operate.looking import known_holder
+from distlock.operate.typed import URL
 from distlock.owner import current_owner
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ def refuse_own(namespace: Namespace, names: Sequence[str]) -> None:
 def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stopped_loop: bool) -> LockTimeout:
     """The error of one that has waited *seconds* in vain. *stopped_loop*: no task could run meanwhile."""
     shown = ", ".join(map(repr, names))
+    plain_with = _PLAIN_WITH if stopped_loop else ""
     if fault := own_fault(namespace, names):
-        said = f"The lock {shown} was still held after {seconds:g} seconds, {fault}"
-    else:
-        said = (
-            f"The lock {shown} was still held by somebody else after {seconds:g} seconds. "
-            f"Try again later, or raise the time-out.{_held_by(namespace, names)}"
-        )
-    return LockTimeout(said + _PLAIN_WITH if stopped_loop else said)
+        return LockTimeout(f"The lock {shown} was still held after {seconds:g} seconds, {fault}{plain_with}")
+    return LockTimeout(
+        f"The lock {shown} was still held by somebody else after {seconds:g} seconds. "
+        # Last the line to type, which can be copied to the end.
+        f"Try again later, or raise the time-out.{plain_with}{_held_by(namespace, names)}"
+    )
 
 
 def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
@@ -105,11 +105,12 @@ def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
     for name in names:
         holder = known_holder(namespace, name)
         if holder is not None:
-            typed = shlex.quote(name) if name.isprintable() else repr(name)
-            return (
-                f" It has been held for {holder.seconds():.0f} seconds by {holder}. If that is stuck, "
-                f"'distlock show {typed}' says how to break it."
-            )
+            said = f" It has been held for {holder.seconds():.0f} seconds by {holder}."
+            typed = namespace.typed
+            if typed is None:
+                return said
+            first = f"put its URL into {URL} and " if typed.hides_url else ""
+            return f"{said} If that is stuck, {first}see how to break it: {typed.line('show', name)}"
     return ""
 
 

@@ -17,6 +17,7 @@ from distlock.names import check_name, check_prefix
 from distlock.namespace import EngineNamespace, identity
 from distlock.numbers import LONG, check_count, check_seconds, check_timeout
 from distlock.operate.looking import Listed, LockState, inspect, list_locks
+from distlock.operate.typed import typed_for
 from distlock.rlock import RLock
 from distlock.terms import Terms, calling_code
 
@@ -232,6 +233,8 @@ def connect(
     )
     namespace = EngineNamespace(engine, prefix)
     namespace.identity = identity(url, backend, prefix, options)
+    if engine.backend.capabilities.several_processes:
+        namespace.typed = typed_for(None if found else url, prefix or None)
     return Locks(namespace if listener is None else Listened(namespace, listener), timeout)
 
 

@@ -10,7 +10,7 @@ from typing import Self
 from weakref import WeakValueDictionary
 
 from distlock import reentrance
-from distlock.backends.findings import Examinable, Finding
+from distlock.backends.findings import Examinable, Finding, MadeByUse
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.engine.fork import forget_in_children
 from distlock.engine.leading import LAST_WORDS
@@ -20,6 +20,7 @@ from distlock.engine.steps import Gate, Steps
 from distlock.grant import Grant
 from distlock.inside import Inside
 from distlock.multi_grant import MultiGrant
+from distlock.operate.typed import Typed
 from distlock.owner import Owner
 from distlock.terms import Terms
 
@@ -45,6 +46,8 @@ class Namespace(ABC):
     may_be_away = True
     #: Equal for those in which one name is one lock, as far as is known; None: nothing is known of it.
     identity: object = None
+    #: How an operator's command is called for it; None: no other process could see its locks.
+    typed: Typed | None = None
     #: The first half of its fences.
     era = 1
 
@@ -110,6 +113,10 @@ class Namespace(ABC):
     def examine(self) -> Iterator[Finding]:
         """What is worth knowing of the lock service: see `distlock.operate.doctor`."""
         return iter(())
+
+    def unmade(self) -> Finding | None:
+        """What to say of a lock service in which the first lock is still to make something; None: it has."""
+        return None
 
     def close(self) -> None:
         """Give everything back and drop threads and connections."""
@@ -206,6 +213,10 @@ class EngineNamespace(Namespace):
             return iter(())
         found: list[Finding] = reentrance.call(list, backend.examine())
         return iter(found)
+
+    def unmade(self) -> Finding | None:
+        backend = self.engine.backend
+        return backend.unmade() if isinstance(backend, MadeByUse) else None
 
     def close(self) -> None:
         self.engine.close(super().close)

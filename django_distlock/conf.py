@@ -26,7 +26,7 @@ def _read() -> Mapping[str, AliasSettings]:
     return without_settings(settings.DEBUG) if setting is None else read(setting, redis_of)
 
 
-clients = Clients(_read, make, make_standby, database_of)
+clients = Clients(_read, make, make_standby, database_of, "python manage.py distlock")
 
 
 # To look for a setting that is not there costs Django two exceptions, in each request.

@@ -83,7 +83,12 @@ class DistLock:
         app.config.setdefault(SERVER_TIMING, False)
         if app.config["DISTLOCK"] is not None:
             refuse_problems(app.config["DISTLOCK"])
-        clients = Clients(lambda: _read(app), lambda settings: _make(app, settings), fenced_in=bind_of)
+        clients = Clients(
+            lambda: _read(app),
+            lambda settings: _make(app, settings),
+            fenced_in=bind_of,
+            command="flask distlock",
+        )
         state = State(clients, self._user)
         app.extensions[KEY] = state
         state.session.look_out(app)

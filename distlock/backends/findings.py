@@ -31,3 +31,11 @@ class Examinable(Protocol):
 
         Bounded in time by the backend. Raises `BackendUnavailable`. What it may not look at is a finding.
         """
+
+
+@runtime_checkable
+class MadeByUse(Protocol):
+    """A backend whose first lock makes what the others need. To look must not make it."""
+
+    def unmade(self) -> Finding | None:
+        """What to say of what is not there yet; None: it is there. Raises as `examine` does."""

@@ -34,5 +34,15 @@ EPILOG = (
 def distlock() -> None: ...
 
 
+@distlock.command("prune", context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def prune(words: tuple[str, ...]) -> None:
+    """Only in a site: take away the fence's rows of names that nobody locks any more."""
+    raise click.UsageError(
+        "The fence's table is in a site's database, which only the site knows. Run there: "
+        "'python manage.py distlock prune' or 'flask distlock prune'."
+    )
+
+
 for command in COMMANDS:
     distlock.add_command(command)

@@ -14,6 +14,8 @@ from distlock.cli.exits import told
 from distlock.cli.site import Alone, Site
 from distlock.engine.loss import OnLost
 from distlock.locks import Locks
+from distlock.operate.typed import Typed, typed_for
+from distlock.web.settings.clients import typed_in_site
 
 
 class Where(NamedTuple):
@@ -22,6 +24,8 @@ class Where(NamedTuple):
     site: Site
     alias: str | None
     prefix: str | None
+    #: As it was typed; None: the site says it, or the environment.
+    url: str | None = None
 
     @contextmanager
     def locks(self, on_lost: OnLost | None = None) -> Iterator[Locks]:
@@ -34,18 +38,19 @@ class Where(NamedTuple):
                 client.close()
 
     def hint(self, locks: Locks) -> None:
-        """Nothing was found. Without a prefix a site's locks are not seen, so say if there was none."""
+        """Nothing was found. Say why that may be, where it is not just that nothing is locked."""
+        if (missing := locks.namespace.unmade()) is not None:
+            click.echo(f"{missing.said} {missing.remedy}", err=True)
         if isinstance(self.site, Alone) and not locks.namespace.prefix:
+            # A site's locks are not seen without theirs.
             click.echo("No prefix was given. For the locks of a site add --prefix, its PREFIX.", err=True)
 
-    @property
-    def words(self) -> str:
-        """What to add to another command, so that it works on the same ones. The URL may hold a password."""
-        given = [
-            f"--alias {self.alias}" if self.alias else "",
-            f"--prefix {self.prefix}" if self.prefix else "",
-        ]
-        return "".join(f" {one}" for one in given if one)
+    def typed(self) -> Typed:
+        """How to call another command, so that it works on the same ones."""
+        if self.url is not None:
+            return typed_for(self.url, self.prefix)
+        typed = typed_in_site(self.site.command, self.alias)
+        return typed if self.prefix is None else typed.with_option("--prefix", self.prefix)
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -61,7 +66,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         # A context that is told nothing has its parent's.
         site = Alone(url) if url else context.find_object(Site) or Alone()  # type: ignore[type-abstract]
-        function(where=Where(site, alias, prefix), **given)
+        function(where=Where(site, alias, prefix, url or None), **given)
 
     if "as_json" in inspect.signature(function).parameters:
         return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(with_where)

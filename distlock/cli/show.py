@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator
 
 import click
@@ -11,6 +10,7 @@ import click
 from distlock.cli.options import Where, with_options
 from distlock.cli.output import echo_json, fence, seconds, state_json, text
 from distlock.operate.looking import LockState, Party
+from distlock.operate.typed import URL
 
 
 @click.command("show")
@@ -28,9 +28,9 @@ def show(where: Where, as_json: bool, name: str) -> None:
     if state.holder is None:
         where.hint(locks)
     else:
-        # Names are client data, and this is a line to type.
-        last = ("-- " if name.startswith("-") else "") + shlex.quote(text(name))
-        click.echo(f"To break it: {where.site.command} break{where.words} --fence {fence(state)} {last}")
+        typed = where.typed()
+        first = f", put the URL into {URL}, then" if typed.hides_url else ""
+        click.echo(f"To break it{first}: {typed.line('break', name, ('--fence', str(fence(state))))}")
 
 
 def lines(state: LockState) -> Iterator[str]:

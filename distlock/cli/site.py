@@ -16,12 +16,13 @@ from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError
 from distlock.fence.statements import Connection
 from distlock.locks import Locks, connect
+from distlock.operate.typed import URL
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import Clients, make_client
 from distlock.web.settings.problems import DEFAULT_ALIAS
 
-#: Where the URL and the prefix may stand instead, so that no password stands in the list of processes.
-URL, PREFIX = "DISTLOCK_URL", "DISTLOCK_PREFIX"
+#: Where the prefix may stand instead of ``--prefix``.
+PREFIX = "DISTLOCK_PREFIX"
 
 
 class Site(ABC):

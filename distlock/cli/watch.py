@@ -48,6 +48,8 @@ def watch(where: Where, as_json: bool, before: str, interval: float, looks: int 
                 output.echo_table(output.TITLES, [output.row(one) for one in found[:MOST]])
             if len(found) > MOST and not as_json:
                 click.echo("There are more.")
+            if not found and look == 1:
+                where.hint(locks)
             if look == looks:
                 return
             if not live:

@@ -21,6 +21,7 @@ SLOW = 0.02
 
 def diagnose(locks: Locks) -> Iterator[Finding]:
     """Look at the lock service of *locks*. Takes one lock there, `PROBE`, and releases it.
+    Where the first lock would make something, it takes none.
 
     Raises nothing for a lock service that is away, or may not be used: that is a finding, the last one.
     """
@@ -37,6 +38,11 @@ def diagnose(locks: Locks) -> Iterator[Finding]:
         yield Finding("ok", "locks", "There is no lock service: the locks are rows of the site's database.")
         return
     try:
+        if (missing := locks.namespace.unmade()) is not None:
+            # Made by us it would be this user's, and perhaps in the way of the site's own.
+            yield missing
+            yield from locks.namespace.examine()
+            return
         yield _round_trip(locks)
         yield _rights(locks)
         yield from locks.namespace.examine()

@@ -19,8 +19,8 @@ from django_distlock.guarding.fence import prune as prune_rows
 
 
 class _Site(Settings):
-    def __init__(self) -> None:
-        super().__init__(clients, "manage.py distlock", looking)
+    def __init__(self, command: str) -> None:
+        super().__init__(clients, command, looking)
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         yield from super().examine(alias, threads)
@@ -35,7 +35,7 @@ class _Site(Settings):
 @click.pass_context
 def distlock(context: click.Context) -> None:
     """Look at this site's locks, break one that is stuck, and look after the fence's table."""
-    context.obj = _Site()
+    context.obj = _Site(context.obj)
 
 
 @distlock.command("prune")
@@ -62,12 +62,12 @@ for command in COMMANDS:
     distlock.add_command(command)
 
 
-def call(words: Sequence[str]) -> tuple[int, str | None]:
-    """Run the command that *words* say. Returns its exit code, and what went wrong."""
+def call(words: Sequence[str], command: str) -> tuple[int, str | None]:
+    """Run what *words* say. Returns its exit code, and what went wrong. *command*: how it is typed here."""
     asked = ["--help"] if not words or words[0] == "help" else [*words]
     try:
         # An exit is returned; a command that comes to its end returns None.
-        code = distlock.main(asked, prog_name="manage.py distlock", standalone_mode=False)
+        code = distlock.main(asked, prog_name="manage.py distlock", standalone_mode=False, obj=command)
     except click.Abort:
         return 1, "Nothing was done."
     except click.ClickException as error:

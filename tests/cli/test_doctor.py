@@ -6,10 +6,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import distlock
 from tests.cli.conftest import Run
 from tests.redis_server import RedisServer, eventually, running
 from tests.zookeeper_server import ZooKeeperServer
@@ -85,7 +87,8 @@ def test_a_user_that_may_not_look_gets_what_it_may(
 
 
 def test_a_directory_is_looked_at(examine: Callable[..., Found], tmp_path: Path) -> None:
-    found = examine("--url", tmp_path.as_uri())
+    with closing(distlock.connect(tmp_path.as_uri())) as locks, locks.lock("product_1"):
+        found = examine("--url", tmp_path.as_uri())
     assert found["rights"][0] == "ok"
     assert str(tmp_path) in found["hosts"][1]
     left = os.statvfs(tmp_path)

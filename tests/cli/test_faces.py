@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
 
 import distlock
+from django_distlock.conf import clients as django_clients
 from flask_distlock import DistLock
 from tests.cli.conftest import PATIENCE, until
 
@@ -117,6 +119,15 @@ def test_the_line_to_type_names_the_app(tmp_path: Path) -> None:
     assert "To break it: flask --app 'shop app.py' distlock break --fence 1:" in done.stdout, done.stderr
 
 
+def test_the_line_to_type_of_manage_py_has_its_settings(tmp_path: Path) -> None:
+    with closing(distlock.connect(tmp_path.as_uri(), prefix="two")) as locks, locks.lock("-x"):
+        words = ("show", "--url", tmp_path.as_uri(), "--prefix", "two", "--", "-x")
+        at_url = manage(*words).stdout
+    assert re.search(
+        rf"\nTo break it: distlock break --url {tmp_path.as_uri()} --prefix two --fence 1:\d+ -- -x\n", at_url
+    )
+
+
 def test_a_stuck_lock_is_freed_in_one_command(command: Command, grant: distlock.Grant) -> None:
     assert command("break", "product_1", "--yes")[0] == 0
     assert command("show", "product_1") == (0, "product_1 is free.\n")
@@ -124,11 +135,9 @@ def test_a_stuck_lock_is_freed_in_one_command(command: Command, grant: distlock.
 
 
 @pytest.mark.parametrize("debug", [True, False])
-def test_in_debug_mode_the_423_names_the_holder_and_the_line_to_type(
-    setting: dict[str, Any], debug: bool
-) -> None:
+def test_in_debug_mode_the_423_names_the_holder_and_the_line_to_type(tmp_path: Path, debug: bool) -> None:
     app = Flask(__name__)
-    app.config.from_mapping(DISTLOCK=setting | {"default": {**setting["default"], "FENCE": False}})
+    app.config.from_mapping(DISTLOCK=tmp_path.as_uri())
     app.debug = debug
     locks = DistLock(app)
 
@@ -151,12 +160,21 @@ def test_in_debug_mode_the_423_names_the_holder_and_the_line_to_type(
         until(lambda: bool(list(locks["default"].list())))
     answer = app.test_client().post("/reduce/1")
     assert answer.status_code == 423
-    for part in (".slow_import (test_faces.py:", "'distlock show product_1' says how to break it."):
+    for part in (".slow_import (test_faces.py:", "see how to break it: flask distlock show product_1"):
         assert (part in answer.text) is debug
     end.set()
     holder.join(PATIENCE)
     with app.app_context():
         locks.close()
+
+
+def test_the_line_to_type_of_a_time_out_is_that_of_the_site(settings: Any, tmp_path: Path) -> None:
+    settings.DISTLOCK = {alias: {"LOCATION": tmp_path.as_uri()} for alias in ("default", "other")}
+    lines = [django_clients[alias].namespace.typed for alias in ("default", "other")]
+    assert [line and line.line("show", "-x y") for line in lines] == [
+        "python manage.py distlock show -- '-x y'",
+        "python manage.py distlock show --alias other -- '-x y'",
+    ]
 
 
 def test_exit_codes_and_errors_come_through(command: Command) -> None:
@@ -223,6 +241,8 @@ def manage(*words: str) -> subprocess.CompletedProcess[str]:
 def test_the_options_of_manage_py_stand_where_they_always_may() -> None:
     done = manage("show", "product_1", "--settings=tests.django_distlock.settings", "--no-color")
     assert (done.returncode, done.stdout) == (0, "product_1 is free.\n")
+    done = manage("show", "--", "--settings")
+    assert (done.returncode, done.stdout) == (0, "--settings is free.\n")
     done = manage("run", "a", "--", "echo", "--settings")
     assert (done.returncode, done.stdout) == (0, "--settings\n")
     done = manage("help")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import threading
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
 import distlock
 from tests.cli.conftest import PATIENCE, Run, until
+from tests.redis_server import RedisServer
 
 
 def test_nothing_is_held(run: Run, client: distlock.Locks) -> None:
@@ -114,3 +118,49 @@ def test_a_lock_service_has_to_be_named(run: Run, environment: dict[str, str]) -
     result = run("list")
     assert result.exit_code == 2
     assert "Write --url redis://localhost:6379/0, or set DISTLOCK_URL." in result.output
+
+
+def test_the_line_to_type_is_whole(run: Run, client: distlock.Locks, environment: dict[str, str]) -> None:
+    url = environment["DISTLOCK_URL"]
+    told = ("--url", url, "--prefix", client.prefix)
+    with suppress(distlock.LockLost), client.lock("it's mine"):
+        last = run("show", *told, "it's mine").output.splitlines()[-1]
+        assert last.startswith(f"To break it: distlock break --url {url} --prefix {client.prefix} --fence 1:")
+        # As a shell would read it.
+        words = shlex.split(last.removeprefix("To break it: distlock "))
+        assert run(*words, "--yes").exit_code == 0
+
+
+def test_the_line_to_type_has_no_password(run: Run, own_server: RedisServer) -> None:
+    own_server.tell("ACL", "SETUSER", "shop", "on", ">secret", "~*", "&*", "+@all")
+    with closing(distlock.connect(own_server.url)) as locks, locks.lock("a"):
+        result = run("show", "--url", own_server.url.replace("//", "//shop:secret@"), "--prefix", "", "a")
+    last = result.output.splitlines()[-1]
+    assert last.startswith(
+        "To break it, put the URL into DISTLOCK_URL, then: distlock break --prefix '' --fence 1:"
+    )
+    assert "secret" not in result.output
+
+
+def test_only_a_site_has_a_table_to_prune(run: Run) -> None:
+    result = run("prune", "--older-than", "3", "--dry-run")
+    assert result.exit_code == 2
+    assert "'python manage.py distlock prune' or 'flask distlock prune'" in result.output
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["show", "a"], ["break", "a", "--yes"], ["watch", "--count", "1"], ["doctor"]]
+)
+def test_to_look_makes_no_directory(run: Run, tmp_path: Path, words: list[str]) -> None:
+    made_by_an_administrator = tmp_path / "made"
+    made_by_an_administrator.mkdir()
+    for path, what in (
+        (tmp_path / "locks", "is not there"),
+        (made_by_an_administrator, "nothing has been locked"),
+    ):
+        result = run(*words, "--url", path.as_uri(), "--prefix", "shop")
+        assert result.exit_code == (1 if "break" in words else 0)
+        assert str(path) in result.output
+        assert what in result.output
+        assert "compare the path" in result.output
+    assert [made.name for made in tmp_path.rglob("*")] == ["made"]

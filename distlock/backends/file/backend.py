@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -11,10 +10,10 @@ from contextlib import suppress
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
-from distlock.backends.file import usable
+from distlock.backends.file import dropped, usable
 from distlock.backends.file.calls import Call, CallForOurs
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.examining import examine
+from distlock.backends.file.examining import examine, unmade
 from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
 from distlock.backends.file.presence import Presence
 from distlock.backends.file.record_locks import name_of
@@ -23,7 +22,6 @@ from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
-from distlock.reentrance import call
 
 #: Releases and deaths are heard of at once; this is the net under a lost hint, and under stopped processes.
 POLL = 1.0
@@ -51,7 +49,7 @@ class FileBackend:
         self._presence: Presence | None = None
         self._finalizer: weakref.finalize[[Presence], FileBackend] | None = None
         self._mutex = threading.Lock()
-        _backends.add(self)
+        dropped.forget_in_children(self)
 
     def open(self, sink: Sink) -> None:
         # Held here: nobody else may hold it.
@@ -73,10 +71,10 @@ class FileBackend:
             if mine is None:
                 presence.drop(ask.token)
                 return False
-            ours = mine.held
-            if not ours and not presence.living_before(mine, line):
-                ours = presence.take(ask, spot, mine, self._left(deadline)) is not None
-            if ours:
+            if mine.held or (
+                not presence.living_before(mine, line)
+                and presence.take(ask, spot, mine, self._left(deadline)) is not None
+            ):
                 presence.insist(ask.token)
                 return True
             presence.withdraw(ask.token, mine)
@@ -104,10 +102,9 @@ class FileBackend:
                 if mine is None or not mine.held:
                     return False
             released = presence.withdraw(ask.token, mine)
-            try:
+            # The lock is free, whatever goes wrong with the hint.
+            with suppress(OSError):
                 presence.wake_next(spot, mine)
-            except OSError:
-                pass  # The lock is free, whatever goes wrong with the hint.
             return released
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
@@ -124,6 +121,8 @@ class FileBackend:
             return Held(lifted)
 
     def locked(self, key: str) -> bool:
+        if self.unmade():
+            return False
         with self._call() as presence:
             return presence.locked(key, self._patience)
 
@@ -138,10 +137,14 @@ class FileBackend:
 
         The first in line counts as the holder, also while it has not taken the lock yet.
         """
+        if self.unmade():
+            return Sight()
         with self._call() as presence:
             return presence.looking.sight(key, self._left(deadline))
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
+        if self.unmade():
+            return False
         with self._call() as presence:
             if not presence.looking.break_first(key, number, self._left(deadline)):
                 return False
@@ -167,6 +170,8 @@ class FileBackend:
             return presence.announcement.say((host, pid), rows, gone, life)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+        if self.unmade():
+            return
         with self._call() as presence:
             speaking = presence.looking.speaking()
         for contender in speaking:
@@ -174,7 +179,14 @@ class FileBackend:
                 said = presence.looking.said_by(contender, before)
             yield from said
 
+    def unmade(self) -> Finding | None:
+        """See `distlock.backends.findings.MadeByUse`."""
+        return unmade(self._directory) if self._presence is None else None
+
     def examine(self) -> Iterator[Finding]:
+        if self.unmade():
+            usable.refuse_unusable_directory(self._directory)
+            return iter(())
         with self._call():
             return iter(list(examine(self._directory.root)))
 
@@ -198,7 +210,7 @@ class FileBackend:
             self._finalizer.detach()
         self._finalizer = None
         if presence is not None:
-            self._finalizer = weakref.finalize(self, _close_aside, presence)
+            self._finalizer = weakref.finalize(self, dropped.close, presence)
             # There the end of the process is enough.
             self._finalizer.atexit = False
 
@@ -270,21 +282,3 @@ class FileBackend:
         presence.withdraw(ask.token, mine)
         presence.wake_first(spot)
         return Busy()
-
-
-def _close_aside(presence: Presence) -> None:
-    """In a thread of its own: the garbage collector comes anywhere, also where our locks are held."""
-    with suppress(RuntimeError):
-        threading.Thread(target=call, args=(presence.close,), name="distlock-file-close", daemon=True).start()
-
-
-#: A child that uses its parent's backend without a word must not pass for its parent.
-_backends: weakref.WeakSet[FileBackend] = weakref.WeakSet()
-
-
-def _forget_after_fork() -> None:
-    for backend in list(_backends):
-        backend.after_fork()
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)

@@ -57,6 +57,15 @@ class Directory:
                 "Name a local directory, or use a lock service for several hosts, for example redis://."
             )
 
+    def is_missing(self) -> bool:
+        """Whether nobody has locked anything there yet, so that it is to be made. Raises `explain`'s."""
+        with self.explained():
+            try:
+                os.lstat(self.root)
+            except FileNotFoundError:
+                return True
+            return False
+
     @contextmanager
     def explained(self) -> Iterator[None]:
         """Turn an OSError into `explain`'s."""

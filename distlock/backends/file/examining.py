@@ -5,12 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from distlock.backends.file.directory import Directory
 from distlock.backends.findings import Finding
 
 #: A lock is a file or two. So many may be made, at least, …
 _FILES = 10_000
 #: … and so many bytes be written.
 _BYTES = 64 * 1024**2
+
+
+def unmade(directory: Directory) -> Finding | None:
+    """What an operator is told of a *directory* that is not there, and is not to be made by looking."""
+    if not directory.is_missing():
+        return None
+    if not os.path.lexists(directory.path):
+        said = f"The lock directory {directory.path} is not there."
+    else:
+        said = f"The lock directory {directory.path} is there, and nothing has been locked in it yet."
+    return Finding(
+        "warning",
+        "directory",
+        said,
+        "The first lock makes what is missing. If the site has locked something already, compare the path "
+        "with the one in its settings: a container has directories of its own.",
+    )
 
 
 def examine(root: str) -> Iterator[Finding]:

@@ -22,7 +22,11 @@ def refuse_unusable(url: str) -> None:
     """Raise what the first use of the lock directory *url* by this user would raise: `ConfigurationError`,
     with the remedy, or `BackendUnavailable` for what may pass.
     """
-    directory = Directory(url)
+    refuse_unusable_directory(Directory(url))
+
+
+def refuse_unusable_directory(directory: Directory) -> None:
+    """See `refuse_unusable`."""
     with suppress(_Missing), directory.explained():
         tree = Tree(directory, mkdir=_would_make)
         try:

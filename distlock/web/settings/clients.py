@@ -18,6 +18,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.listening import Listened, Listener
 from distlock.locks import Locks, connect
 from distlock.namespace import identity
+from distlock.operate.typed import Typed
 from distlock.terms import Terms
 from distlock.web.decorator import Guarded
 from distlock.web.dummy import DummyLocks
@@ -36,7 +37,8 @@ class Clients:
 
     *read* is called for the settings when they are first needed; *make*, once for each alias: see
     `make_client`; *make_standby*, for those with ``ON_BACKEND_DOWN``: see `make_rows`. *fenced_in* gives the
-    framework's name of a fenced database, where True is the default one, and False none.
+    framework's name of a fenced database, where True is the default one, and False none. *command*: how an
+    operator calls ``distlock`` with these settings; "": nobody can.
     """
 
     def __init__(
@@ -45,11 +47,13 @@ class Clients:
         make: Callable[[AliasSettings], Locks] | None = None,
         make_standby: Callable[[AliasSettings], Locks] | None = None,
         fenced_in: Callable[[bool | str], str | None] | None = None,
+        command: str = "",
     ) -> None:
         self._read = read
         self._make = make or make_client
         self._make_standby = make_standby or make_rows
         self._fenced_in = fenced_in or (lambda fence: str(fence) if fence else None)
+        self._command = command
         self._mutex = threading.RLock()
         self._settings: Mapping[str, AliasSettings] | None = None
         self._clients: dict[str, Locks] = {}
@@ -66,6 +70,8 @@ class Clients:
             if alias not in self._clients:
                 made = self._clients[alias] = self._make(settings)
                 made.namespace.identity = _identity(settings)
+                if self._command and settings.capabilities.several_processes:
+                    made.namespace.typed = typed_in_site(self._command, alias)
             return self._clients[alias]
 
     def aliases(self) -> tuple[str, ...]:
@@ -126,6 +132,11 @@ class Clients:
             self._terms = WeakKeyDictionary()
         for client in clients:
             client.close()
+
+
+def typed_in_site(command: str, alias: str | None) -> Typed:
+    """How ``distlock`` is called for *alias* by a command that knows the settings."""
+    return Typed(command, () if alias in {None, DEFAULT_ALIAS} else (("--alias", str(alias)),))
 
 
 def _identity(settings: AliasSettings) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from contextlib import nullcontext, redirect_stdout
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.extras import remedy
+from distlock.operate.typed import quoted
 
 #: The options of every command of Django's, which may stand anywhere before "--".
 _COMMON = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -40,11 +42,33 @@ class Command(BaseCommand):
                 raise
             raise CommandError(f"manage.py distlock needs click. {remedy('cli')}") from error
         end = args.index("--") if "--" in args else len(args)
-        _, words = _COMMON.parse_known_args(args[:end])
+        common, words = _COMMON.parse_known_args(args[:end])
         out = options.get("stdout")
         with redirect_stdout(out) if out else nullcontext():
-            code, said = call([*words, *args[end:]])
+            code, said = call([*words, *args[end:]], _typed({**options, **_given(common)}))
         if said is not None:
             raise CommandError(said, returncode=code)
         if code:
             sys.exit(code)
+
+
+def _given(common: argparse.Namespace) -> dict[str, Any]:
+    return {name: value for name, value in vars(common).items() if value is not None}
+
+
+def _typed(options: dict[str, Any]) -> str:
+    """The line to type is typed as this one was."""
+    program = sys.argv[0]
+    match os.path.basename(program):
+        case "django-admin":
+            words = ["django-admin", "distlock"]
+        case "__main__.py":
+            words = ["python", "-m", "django", "distlock"]
+        case name if name.endswith(".py"):
+            words = ["python", program, "distlock"]
+        case _:
+            words = ["python", "manage.py", "distlock"]
+    for name in ("settings", "pythonpath"):
+        if options.get(name):
+            words.append(f"--{name}={options[name]}")
+    return " ".join(map(quoted, words))
