@@ -19,7 +19,7 @@ author = "the distlock authors"
 version = release = distlock.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx"]
-exclude_patterns = ["inventories", "static"]
+exclude_patterns = ["inventories", "static", "tutorial/shared-*"]
 nitpicky = True
 default_role = "py:obj"
 add_module_names = False

@@ -33,7 +33,8 @@ OF_SPHINX = re.compile(r"\{(toctree|eval-rst|include)\}")
 #: What is typed, and what is written then; and output alone. By page: the test that holds it to real output.
 HELD_BY = {
     "start/script.md": "tests/docs/test_script.py",
-    "tutorial/index.md": "tests/docs/test_tutorial.py",
+    "tutorial/django.md": "tests/docs/shop_folder.py",
+    "tutorial/flask.md": "tests/docs/shop_folder.py",
     "how-to/stuck.md": "tests/cli/test_page.py",
     "how-to/testing.md": "tests/testing/test_page.py",
     "reference/commands.md": "tests/cli/test_page.py",
@@ -170,8 +171,9 @@ def test_what_is_typed_in_a_console_is_written(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.split() == list(metrics.__path__)
 
 
-def test_the_redis_of_the_tutorial_runs_and_forgets() -> None:
-    start, forget = (block.text for block in of("sh") if re.search("redis-(server|cli) ", block.text))
+def test_the_redis_of_the_tutorials_runs_and_forgets() -> None:
+    """By the same two lines in both."""
+    start, forget = dict.fromkeys(one.text for one in of("sh") if re.search("redis-(server|cli) ", one.text))
     port = str(free_port())
     server = subprocess.Popen(["sh", "-c", f"exec {start.replace('6390', port)}"], stdout=subprocess.DEVNULL)
     try:

@@ -65,10 +65,10 @@ def read(block: Block, line: str) -> None:
 
 
 def python(block: Block, arguments: list[str]) -> None:
+    page = (DOCS / block.page).read_text("utf-8") if block.page != "README.md" else ""
     match arguments:
-        case ["manage.py", *rest] if rest[0] == "report":
-            page = (DOCS / block.page).read_text("utf-8")
-            assert "# shop/management/commands/report.py" in page, block
+        case ["manage.py", command, *_] if f"# shop/management/commands/{command}.py" in page:
+            pass  # The page writes it.
         case ["manage.py", *rest]:
             manage(rest)
         case ["-m", "venv", folder]:
@@ -85,7 +85,7 @@ def python(block: Block, arguments: list[str]) -> None:
         case ["-c", code]:
             compile(code, str(block), "exec")
         case [script, *_]:
-            assert f"# {script}\n" in (DOCS / block.page).read_text("utf-8"), f"{block}: {script}"
+            assert f"# {script}\n" in page, f"{block}: {script}"
 
 
 def by_click(group: click.Group, arguments: list[str]) -> None:
@@ -168,6 +168,7 @@ def tool(*command: str) -> str:
 
 PROGRAMS: dict[str, Callable[[list[str]], object]] = {
     "manage.py": manage,
+    "django-admin": manage,
     "flask": flask,
     "distlock": lambda arguments: by_click(distlock, arguments),
     "pip": pip,
