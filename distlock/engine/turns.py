@@ -64,7 +64,9 @@ class Turns:
         """Give the next grant to the next waiter, if there is one and the turn is not over."""
         if not hold.room.queue or not hold.may_pass(self._grantor.now()):
             return False
-        if (waiter := self._rooms.first(hold.room)) is None:
+        waiter = self._rooms.first(hold.room)
+        if waiter is None or waiter.terms.ttl != hold.ask.ttl:
+            # A lease of another length is asked for.
             return False
         self._grant(hold, waiter)
         waiter.gate.wake()

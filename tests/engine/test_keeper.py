@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -172,6 +173,17 @@ def test_each_lock_has_a_max_hold_of_its_own(kept: Kept) -> None:
     assert (usual.lost, slow.lost) == (True, False)
     kept.pass_time(11.0)
     assert slow.lost
+
+
+def test_a_hold_is_not_passed_on_to_a_lock_of_another_ttl(kept: Kept) -> None:
+    """Its lease is what a crash costs. Who asks for a shorter one has it from the lock service."""
+    first = kept.acquire("a", ttl=600.0)
+    waiting = kept.engine.acquire("a", "a", ThreadGate(), math.inf, Terms(9.0, 30.0))
+    next(waiting)
+    run(kept.engine.release(first))
+    second = run(waiting)
+    assert second is not None
+    assert second._hold.ask.ttl == 9.0
 
 
 def test_a_hung_holder_whose_renewal_is_due_does_not_keep_the_keeper_awake(kept: Kept) -> None:
