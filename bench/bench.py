@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from bench.alone import Pairs
 from bench.contest import Contest, Plan
@@ -16,21 +17,40 @@ from bench.oracle import Oracle
 from bench.services import Services
 from bench.table import Table, Target
 
-#: Between the moment that the processes are told to begin and that in which all do, seconds.
-START = 0.1
+#: Between the moment that the processes are told to begin and that in which all do, seconds: for the crew,
+#: and for each thread of it.
+START, START_OF_THREAD = 0.1, 0.001
 CONTEST = (
     "rate",
     "p50",
     "p99",
+    "hand_over",
     "changes",
     "process_changes",
     "jain",
+    "wakes",
     "cpu",
     "server_cpu",
     "requests",
     "commands",
 )
 ALONE = ("pair", "cpu", "server_cpu", "requests", "commands")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One of those that are compared in a contest."""
+
+    crew: Crew
+    plan: Plan
+    #: How many of the crew take part; None: all.
+    processes: int | None = None
+    #: What tells it from other entries of the crew.
+    suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.crew.kind + self.suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +94,18 @@ class Bench:
                 stack.callback(crews[-1].end)
             yield crews
 
-    def in_turns(self, crews: Sequence[Crew], measure: Callable[[Crew], Figures]) -> dict[str, list[Figures]]:
-        """What *measure* finds of each, by name. Each round has another order; the first doesn't count."""
-        measured: dict[str, list[Figures]] = {crew.kind: [] for crew in crews}
+    def in_turns(self, measured: Mapping[str, Callable[[], Figures]]) -> dict[str, list[Figures]]:
+        """What each finds, by name and round. Each round has another order; the first doesn't count."""
+        found: dict[str, list[Figures]] = {name: [] for name in measured}
         for number in range(self.rounds + 1):
-            for crew in random.sample(crews, len(crews)):
-                figures = measure(crew)
+            for name in random.sample(list(measured), len(measured)):
+                figures = measured[name]()
                 if number:
-                    measured[crew.kind].append(figures)
-        return measured
+                    found[name].append(figures)
+        return found
 
     def alone(
-        self, row: str, title: str, crews: Sequence[Crew], service: str, targets: Sequence[Target]
+        self, row: str, title: str, crews: Sequence[Crew], service: str, targets: Sequence[Target] = ()
     ) -> Table:
         """One thread, while nobody else wants the lock."""
 
@@ -95,40 +115,39 @@ class Bench:
             work = self.services.work(service) - before
             return {"pair": spent.seconds, "cpu": spent.cpu, **of_work(work, self.pairs)}
 
-        return Table(row, title, self.in_turns(crews, measure), ALONE, targets)
+        measured = {crew.kind: partial(measure, crew) for crew in crews}
+        return Table(row, title, self.in_turns(measured), ALONE, targets)
 
     def contest(
         self,
         row: str,
         title: str,
-        crews: Sequence[Crew],
+        entries: Sequence[Entry],
         service: str,
-        plan: Plan,
         targets: Sequence[Target] = (),
-        processes: int | None = None,
         measures: Sequence[str] = CONTEST,
     ) -> Table:
-        """*processes* of each crew (None: all) want one lock. That it excludes is checked in each round."""
+        """The processes of each want one lock. That it excludes is checked in each round."""
         violations: list[str] = []
         oracle = Oracle.make(self.services.directory)
 
-        def measure(crew: Crew) -> Figures:
+        def measure(entry: Entry) -> Figures:
             oracle.clear()
-            before, begin = self.services.work(service), time.monotonic() + START
-            parts = crew.do(
-                [Contest(plan, oracle.path, number, begin) for number in range(processes or crew.size)]
-            )
+            numbers = range(entry.processes or entry.crew.size)
+            start = START + START_OF_THREAD * entry.plan.threads * len(numbers)
+            before, begin = self.services.work(service), time.monotonic() + start
+            parts = entry.crew.do([Contest(entry.plan, oracle.path, number, begin) for number in numbers])
             work = self.services.work(service) - before
-            entered = sum(len(part.waits) for part in parts)
-            broken = sum(part.violations for part in parts)
+            entered, broken = sum(len(part.waits) for part in parts), sum(part.violations for part in parts)
             if broken or oracle.entered != entered:
                 violations.append(
-                    f"{crew.kind}: {broken} times two were inside or a fence did not grow, and "
+                    f"{entry.name}: {broken} times two were inside or a fence did not grow, and "
                     f"{entered - oracle.entered} of {entered} entries were overwritten."
                 )
             figures = of_contest(parts, begin, work)
-            if plan.think:
-                figures["served"] = figures["rate"] * plan.think / (plan.threads * len(parts))
+            if think := entry.plan.think:
+                figures["served"] = figures["rate"] * think / (entry.plan.threads * len(parts))
             return figures
 
-        return Table(row, title, self.in_turns(crews, measure), measures, targets, violations=violations)
+        measured = {entry.name: partial(measure, entry) for entry in entries}
+        return Table(row, title, self.in_turns(measured), measures, targets, violations=violations)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import threading
 import time
 from array import array
@@ -47,10 +48,14 @@ class Part:
     violations: int = 0
     changes: int = 0
     process_changes: int = 0
+    #: Nanoseconds, of each change of the thread that found the next one waiting.
+    hand_overs: array[float] = field(default_factory=lambda: array("d"))
     #: By the clock that all processes of a machine share.
     ended: float = 0.0
     #: Processor time of the whole process, seconds.
     cpu: float = 0.0
+    #: How often a thread of it gave up its processor because it had nothing to do.
+    wakes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +83,42 @@ class Contest:
                 part.entered.append(witness.entered)
                 part.violations += witness.violations
                 part.changes += witness.changes
+                part.hand_overs.extend(witness.hand_overs)
                 part.process_changes += witness.process_changes
 
         crew = [threading.Thread(target=work, args=(number,)) for number in range(self.plan.threads)]
-        began = time.process_time()
         with burning(self.plan.burners):
             for one in crew:
                 one.start()
+            # What it costs to start threads is not what is measured.
+            wait_until(self.begin)
+            began, idle = time.process_time(), naps()
             for one in crew:
                 one.join()
         if failures:
             raise failures[0]
-        part.ended, part.cpu = time.monotonic(), time.process_time() - began
+        part.ended, part.cpu, part.wakes = time.monotonic(), time.process_time() - began, naps() - idle
         return part
 
     def _take_turns(self, lock: Lock, witness: Witness) -> array[float]:
         plan, waits, until = self.plan, array("d"), self.begin + self.plan.seconds
         chance = random.Random(f"{os.getpid()} {witness.thread}")
-        time.sleep(max(0.0, self.begin - time.monotonic()))
+        wait_until(self.begin)
         # At least once: a machine that is busy may need longer for it.
         while len(waits) != plan.times and (plan.times or not waits or time.monotonic() < until):
             if plan.think:
                 time.sleep(chance.uniform(0.0, 2 * plan.think))
             waits.append(witness.pass_through(lock(NAME), plan.body))
         return waits
+
+
+def wait_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+def naps() -> int:
+    """How often a thread of this process gave up its processor because it had nothing to do."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 @contextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import distlock
@@ -15,6 +18,8 @@ Lock = Callable[[str], AbstractContextManager[Any]]
 
 #: Seconds. Nobody waits in vain for so long.
 PATIENCE = 60.0
+#: Connections of a client of redis-py, which has one for each of its threads.
+MOST = 1000
 #: Of a lock that nobody renews, seconds.
 TTL = 10
 
@@ -31,7 +36,7 @@ def no_lock(url: str) -> Lock:
 def redis_py(url: str) -> Lock:
     import redis
 
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url, max_connections=MOST)
     return lambda name: client.lock(name, timeout=TTL, blocking_timeout=PATIENCE)
 
 
@@ -39,7 +44,7 @@ def python_redis_lock(url: str) -> Lock:
     import redis
     import redis_lock
 
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url, max_connections=MOST)
     return lambda name: redis_lock.Lock(client, name, expire=TTL)
 
 
@@ -47,7 +52,7 @@ def pottery(url: str) -> Lock:
     import redis
     from pottery import Redlock
 
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url, max_connections=MOST)
     return lambda name: Redlock(key=name, masters={client}, auto_release_time=TTL)
 
 
@@ -55,7 +60,7 @@ def sherlock(url: str) -> Lock:
     import redis
     from sherlock import RedisLock
 
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url, max_connections=MOST)
     return lambda name: RedisLock(name, client=client, expire=TTL, timeout=PATIENCE)
 
 
@@ -64,7 +69,7 @@ def django_redis(url: str) -> Lock:
     from django.core.cache import caches
 
     if not settings.configured:
-        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}
+        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"{url}?max_connections={MOST}"}
         settings.configure(CACHES={"default": cache})
 
     def lock(name: str) -> AbstractContextManager[Any]:
@@ -80,7 +85,7 @@ def redis_floor(url: str) -> Lock:
     """Two commands, each awaited, on a bare connection: SET NX PX, and a script that deletes what is ours."""
     import redis
 
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url, max_connections=MOST)
     delete = client.script_load(
         "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
     )
@@ -122,6 +127,23 @@ def kazoo_floor(url: str) -> Lock:
     return lock
 
 
+def flock(url: str) -> Lock:
+    """No fence, no time-out, no order, and a child that lives on keeps it."""
+    directory = Path(f"{url.removeprefix('file://')}-flock")
+    directory.mkdir(exist_ok=True)
+
+    @contextmanager
+    def lock(name: str) -> Iterator[None]:
+        descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    return lock
+
+
 def started(url: str) -> Any:
     from kazoo.client import KazooClient
 
@@ -141,5 +163,6 @@ LOCKS: dict[str, Callable[[str], Lock]] = {
     "django-redis": django_redis,
     "two bare commands": redis_floor,
     "kazoo": kazoo,
+    "flock": flock,
     "bare create + delete": kazoo_floor,
 }

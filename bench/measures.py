@@ -29,12 +29,14 @@ MEASURES = {
     "pair": Measure("µs a pair", 1e6, 1),
     "p50": Measure("median wait, ms", 1e3, 2),
     "p99": Measure("p99 wait, ms", 1e3, 1),
+    "hand_over": Measure("median hand-over, ms", 1e3, 2),
     "longest": Measure("longest wait, ms", 1e3),
     "makespan": Measure("until all had it, ms", 1e3, 1),
     "served": Measure("served of what was offered, %", 1e2),
     "changes": Measure("owner changes, threads, %", 1e2),
     "process_changes": Measure("processes, %", 1e2),
     "jain": Measure("Jain index", 1.0, 3),
+    "wakes": Measure("wake-ups", 1.0, 1),
     "cpu": Measure("CPU here, s/1,000", 1e3, 3),
     "server_cpu": Measure("CPU of the server, s/1,000", 1e3, 3),
     "requests": Measure("requests", 1.0, 2),
@@ -51,6 +53,7 @@ def jain(counts: Sequence[int]) -> float:
 def of_contest(parts: Sequence[Part], begin: float, work: Work) -> Figures:
     """The figures of a contest that began at the moment *begin*, and in which the server did *work*."""
     waits = sorted(wait for part in parts for wait in part.waits)
+    gaps = sorted(gap for part in parts for gap in part.hand_overs)
     counts = [count for part in parts for count in part.entered]
     acquired, seconds = len(waits), max(part.ended for part in parts) - begin
     return {
@@ -59,9 +62,11 @@ def of_contest(parts: Sequence[Part], begin: float, work: Work) -> Figures:
         "p50": at(waits, 0.5),
         "p99": at(waits, 0.99),
         "longest": waits[-1],
+        **({"hand_over": at(gaps, 0.5) / 1e9} if gaps else {}),
         "changes": sum(part.changes for part in parts) / max(1, acquired - 1),
         "process_changes": sum(part.process_changes for part in parts) / max(1, acquired - 1),
         "jain": jain(counts),
+        "wakes": sum(part.wakes for part in parts) / acquired,
         "cpu": sum(part.cpu for part in parts) / acquired,
         **of_work(work, acquired),
     }

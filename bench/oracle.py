@@ -5,14 +5,16 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from array import array
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: The numbers in the memory: who is inside, how often it was entered, the last fence, thread and process.
-INSIDE, ENTERED, FENCE, THREAD, PROCESS = range(5)
-SIZE = 5 * 8
+#: The numbers in the memory: the thread that is inside, how often it was entered, the last fence, the last
+#: thread and process, and when that left, in nanoseconds.
+INSIDE, ENTERED, FENCE, THREAD, PROCESS, LEFT = range(6)
+SIZE = 6 * 8
 
 
 class Oracle:
@@ -52,13 +54,15 @@ class Witness:
     #: How often the last one inside was another thread; another process.
     changes: int = 0
     process_changes: int = 0
+    #: Nanoseconds from where another thread left to where this one, which waited already, was inside.
+    hand_overs: array[float] = field(default_factory=lambda: array("d"))
 
     def pass_through(self, lock: AbstractContextManager[Any], body: float) -> float:
         """Take *lock* and do *body*, which takes so many seconds. Returns the seconds of the wait."""
         cells, me, process = self.cells, self.thread, os.getpid()
-        asked = time.monotonic()
+        asked = time.monotonic_ns()
         with lock as got:
-            wait = time.monotonic() - asked
+            now = time.monotonic_ns()
             if cells[INSIDE]:
                 self.violations += 1
             cells[INSIDE] = me
@@ -70,12 +74,14 @@ class Witness:
             if entered and cells[THREAD] != me:
                 self.changes += 1
                 self.process_changes += cells[PROCESS] != process
+                if asked < cells[LEFT] < now:
+                    self.hand_overs.append(now - cells[LEFT])
             cells[THREAD], cells[PROCESS] = me, process
             if body:
                 time.sleep(body)
             if cells[INSIDE] != me:
                 self.violations += 1
             cells[ENTERED] = entered + 1
-            cells[INSIDE] = 0
+            cells[INSIDE], cells[LEFT] = 0, time.monotonic_ns()
         self.entered += 1
-        return wait
+        return (now - asked) / 1e9

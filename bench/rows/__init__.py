@@ -5,11 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bench.bench import Bench
-from bench.rows import between, uncontended
+from bench.rows import (
+    between,
+    between_zookeeper,
+    burners,
+    burst,
+    contended,
+    contended_zookeeper,
+    files,
+    open_load,
+    processes,
+    uncontended,
+    uncontended_zookeeper,
+    waiters,
+)
 from bench.table import Table
 
 #: In the order of the report.
 ROWS: dict[str, Callable[[Bench], Iterator[Table]]] = {
     "uncontended": uncontended.measure,
     "between": between.measure,
+    "contended": contended.measure,
+    "burst": burst.measure,
+    "open": open_load.measure,
+    "burners": burners.measure,
+    "waiters": waiters.measure,
+    "processes": processes.measure,
+    "uncontended-zookeeper": uncontended_zookeeper.measure,
+    "between-zookeeper": between_zookeeper.measure,
+    "contended-zookeeper": contended_zookeeper.measure,
+    "file": files.measure,
 }

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.bench import Bench
+from bench.bench import Bench, Entry
 from bench.contest import Plan
 from bench.table import Table, Target
 
 KINDS = ("distlock", "python-redis-lock", "redis-py")
 PROCESSES = 8
-TARGETS = (
+NEAR = (
     Target("rate", 1.8, peer="python-redis-lock", least=True),
     Target("p99", 0.1, peer="redis-py"),
     Target("commands", 10.0),
 )
+FAR = (Target("rate", 1.8, peer="redis-py", least=True),)
 
 
 def measure(bench: Bench) -> Iterator[Table]:
-    with bench.crews(KINDS, PROCESSES, "redis") as crews:
-        for body in bench.thorough([0.0], [0.001, 0.005]):
-            title = f"Redis, {PROCESSES} processes of 1 thread on one name, a body of {body * 1000:g} ms"
-            targets = () if body else TARGETS
-            plan = Plan(seconds=bench.seconds, body=body)
-            yield bench.contest("between", title, crews, "redis", plan, targets)
+    for distance, words in ((0.0, "near"), (0.001, "1 ms farther away")):
+        with bench.crews(KINDS, PROCESSES, "redis", distance) as crews:
+            for body in bench.thorough([0.0], [] if distance else [0.001, 0.005]):
+                title = f"Redis {words}, {PROCESSES} processes of 1 thread, a body of {body * 1000:g} ms"
+                entries = [Entry(crew, Plan(seconds=bench.seconds, body=body)) for crew in crews]
+                targets = FAR if distance else () if body else NEAR
+                yield bench.contest("between", title, entries, "redis", targets)

@@ -1,0 +1,21 @@
+"""ZooKeeper, processes with one thread each, as sync workers: each hand-over is one between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.bench import Bench, Entry
+from bench.contest import Plan
+from bench.table import Table, Target
+
+KINDS = ("distlock", "kazoo")
+PROCESSES = 8
+
+
+def measure(bench: Bench) -> Iterator[Table]:
+    with bench.crews(KINDS, PROCESSES, "zookeeper") as crews:
+        for body in bench.thorough([0.0], [0.001]):
+            title = f"ZooKeeper, {PROCESSES} processes of 1 thread on one name, a body of {body * 1000:g} ms"
+            entries = [Entry(crew, Plan(seconds=bench.seconds, body=body)) for crew in crews]
+            targets = () if body else (Target("rate", 1.5, peer="kazoo", least=True),)
+            yield bench.contest("between-zookeeper", title, entries, "zookeeper", targets)

@@ -1,0 +1,28 @@
+"""Redis, ever more processes of one thread: what a hand-over between them costs, and how many it wakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.bench import Bench, Entry
+from bench.contest import Plan
+from bench.table import Table, Target
+
+KINDS = ("distlock", "redis-py", "python-redis-lock")
+COUNTS = (1, 2, 4, 8)
+#: One process is woken per release, so that with eight a hand-over costs what it costs with four.
+TARGETS = tuple(
+    Target(measure, bound, ours="distlock, 8", peer="distlock, 4")
+    for measure, bound in (("commands", 1.1), ("wakes", 1.25))
+)
+
+
+def measure(bench: Bench) -> Iterator[Table]:
+    with bench.crews(KINDS, max(COUNTS), "redis") as crews:
+        entries = [
+            Entry(crew, Plan(seconds=bench.seconds), processes, f", {processes}")
+            for crew in crews
+            for processes in COUNTS
+        ]
+        title = "Redis, so many processes of 1 thread on one name, a body of 0 ms"
+        yield bench.contest("processes", title, entries, "redis", TARGETS)

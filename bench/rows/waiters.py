@@ -1,0 +1,30 @@
+"""Redis, ever more threads of one process, and of two: what an acquisition costs does not grow with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.bench import Bench, Entry
+from bench.contest import Plan
+from bench.table import Table, Target
+
+KINDS = ("distlock", "redis-py", "python-redis-lock")
+#: In all processes together.
+FEW, MANY = 10, 200
+MORE = (2, 50)
+TARGETS = (Target("cpu", 1.25, ours=f"distlock, {MANY}", peer=f"distlock, {FEW}"),)
+
+
+def measure(bench: Bench) -> Iterator[Table]:
+    counts = sorted((FEW, MANY) if bench.quick else (FEW, MANY, *MORE))
+    for processes in (1, 2):
+        with bench.crews(KINDS, processes, "redis") as crews:
+            title = (
+                f"Redis, so many threads of {'one process' if processes == 1 else f'{processes} processes'}"
+            )
+            entries = [
+                Entry(crew, Plan(waiters // processes, bench.seconds), suffix=f", {waiters}")
+                for crew in crews
+                for waiters in counts
+            ]
+            yield bench.contest("waiters", title, entries, "redis", TARGETS)
