@@ -28,6 +28,12 @@ class Choice:
     why: str
     #: Whether the guard passes the fence; None: as the shop's settings say.
     fence: bool | None = None
+    #: The same where one process stood still.
+    late: str = ""
+
+    @property
+    def why_late(self) -> str:
+        return self.late or self.why
 
     def furnish(self, shop: Configuration) -> Configuration:
         """*shop* with this guard."""
@@ -41,16 +47,21 @@ def plainly(guard: str, title: str, fence: bool | None = None) -> Choice:
 
 
 NONE, PROCESS = plainly("none", "No lock"), plainly("process", "Process lock")
-LOCKED = plainly(DISTRIBUTED, "distlock", fence=False)
+LOCKED = replace(
+    plainly(DISTRIBUTED, "distlock", fence=False),
+    late="A process that stands still renews no lock, and when it goes on it does not know yet that its lock "
+    "is over. No lock service can tell it in time. The database can: that is what the fence is for.",
+)
 WITH_FENCE = Choice(
     FENCED,
     "distlock with fence",
     '@distributed_lock("product_<id>", fence=True)',
     DISTRIBUTED,
     "The distributed lock, and a row of the database besides, which keeps out a holder that stood still and "
-    "was overtaken. Nobody stood still in this sale, so it made no difference: "
-    "scripts/demo --story transactions shows one where it does.",
+    "was overtaken. Nobody stood still in this sale, so it made no difference.",
     fence=True,
+    late="The purchase's transaction begins with the fence's row in the database. The next holder waited "
+    "there, until the late purchase had found its lock gone and was rolled back.",
 )
 
 

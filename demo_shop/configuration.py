@@ -58,6 +58,7 @@ class Configuration:
     #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.moments`.
     journal: str = ""
     #: ``instance:moment:port``: the first purchase of that instance stays there until the port hangs up.
+    #: ``instance:moment:port:purchase``: each that its buyer calls so.
     stall: str = ""
     #: Whether ``/sale`` leads to somebody who sends buyers: see `loadtest.sale_server`.
     sales: bool = False

@@ -1,6 +1,6 @@
 """The moments of a purchase, written down as they are reached: the report's timelines are drawn from them.
 
-Nothing happens unless ``SHOP_JOURNAL`` names a file. ``SHOP_STALL`` lets the load test stop an instance in
+Nothing is written unless ``SHOP_JOURNAL`` names a file. ``SHOP_STALL`` lets the load test stop an instance in
 one of them, so that nobody has to hope for the right millisecond.
 """
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: What the buyer calls this purchase.
 HEADER = "X-Purchase"
+#: How long a purchase stays where nobody stops it, seconds.
+PATIENCE = 30.0
 _purchase: ContextVar[str] = ContextVar("purchase", default="")
 _first = threading.Lock()
 
@@ -30,16 +32,20 @@ def begin(purchase: str) -> None:
 
 
 def reach(shop: Configuration, what: str, **details: object) -> None:
-    if not shop.journal:
+    if shop.journal:
+        moment = {"at": time.time(), "instance": shop.instance, "purchase": _purchase.get(), "what": what}
+        # One write for each line: those of two instances don't mix.
+        os.write(_journal(shop.journal), f"{json.dumps(moment | details)}\n".encode())
+    if shop.stall:
+        _stall_if_told(shop, what)
+
+
+def _stall_if_told(shop: Configuration, what: str) -> None:
+    instance, point, port, *called = shop.stall.split(":")
+    if (instance, point) != (shop.instance, what):
         return
-    moment = {"at": time.time(), "instance": shop.instance, "purchase": _purchase.get(), "what": what}
-    # One write for each line: those of two instances don't mix.
-    os.write(_journal(shop.journal), f"{json.dumps(moment | details)}\n".encode())
-    instance, _, rest = shop.stall.partition(":")
-    if instance == shop.instance:
-        point, _, port = rest.partition(":")
-        if point == what and _first.acquire(blocking=False):
-            _stall(int(port))
+    if _purchase.get() in called if called else _first.acquire(blocking=False):
+        _stall(int(port))
 
 
 @functools.cache
@@ -49,7 +55,7 @@ def _journal(file: str) -> int:
 
 def _stall(port: int) -> None:
     """Say which purchase it is, and stay until the listener there has hung up."""
-    with socket.create_connection(("127.0.0.1", port)) as harness:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as harness:
         harness.sendall(_purchase.get().encode())
         harness.shutdown(socket.SHUT_WR)
         harness.recv(1)

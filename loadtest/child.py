@@ -14,6 +14,8 @@ from pathlib import Path
 
 PATIENCE = 30.0
 GRACE = 5.0
+#: Nothing that `Child.freeze` stops stands still for longer, seconds, also when we are killed meanwhile.
+LONGEST = 60
 
 
 class StackError(Exception):
@@ -40,6 +42,7 @@ class Child:
         stop_with: signal.Signals = signal.SIGTERM,
     ) -> None:
         self.name, self.log, self.stop_with = name, log, stop_with
+        self._waker: subprocess.Popen[bytes] | None = None
         # If we are killed the kernel tells our servers, so that nothing outlives us.
         guardian = shutil.which("setpriv")
         tied = [guardian, "--pdeathsig", stop_with.name, *command] if guardian else list(command)
@@ -79,6 +82,8 @@ class Child:
         """End it and whatever it started: politely, and if need be not."""
         if self.process.poll() is None:
             self.process.send_signal(self.stop_with)
+            # What stands still hears of it only when it goes on.
+            self.thaw()
             try:
                 self.process.wait(GRACE)
             except subprocess.TimeoutExpired:
@@ -90,11 +95,21 @@ class Child:
 
         Returns when every thread of it stands still: the signal alone leaves time for a query or two.
         """
-        os.killpg(self.process.pid, signal.SIGSTOP)
-        self.wait_until(lambda: all(state in "TZX" for state in thread_states(self.process.pid)))
+        group = self.process.pid
+        again = f"sleep {LONGEST}; kill -CONT -- -{group}"
+        self._waker = subprocess.Popen(["sh", "-c", again], start_new_session=True, stderr=subprocess.DEVNULL)
+        os.killpg(group, signal.SIGSTOP)
+        self.wait_until(lambda: all(state in "TZX" for state in thread_states(group)))
 
     def thaw(self) -> None:
-        os.killpg(self.process.pid, signal.SIGCONT)
+        """Nothing, where it doesn't stand still or is gone."""
+        for group, what in ((self.process, signal.SIGCONT), (self._waker, signal.SIGKILL)):
+            if group is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group.pid, what)
+        if self._waker is not None:
+            self._waker.wait()
+            self._waker = None
 
     def kill(self) -> None:
         """SIGKILL to the whole session that this child leads, and to nobody else."""

@@ -6,6 +6,7 @@ from collections import Counter
 
 from demo_shop.orders import CATALOGUE, PRODUCT_ID, Ledger
 from loadtest.live_sale import BUYERS, FAILED, MISSED, REFUSED, LiveSale, Sale, Tally, count
+from loadtest.standstill_words import offer, told_meanwhile, told_of_standstill, why
 
 #: Orders in the page's table.
 RECENT = 8
@@ -16,11 +17,12 @@ def state(live: LiveSale) -> dict[str, object]:
     sale, ledger = live.sale, live.ledger()
     tally = count(ledger, live.stack.shop.stock)
     return {
+        "standstill": offer(live),
         "number": sale.number if sale else 0,
         "runs": bool(sale and sale.runs),
         "answered": sale.answers.total() if sale else 0,
         "said": told(sale, tally),
-        "why": sale.choice.why if sale and not sale.runs else "",
+        "why": why(sale) if sale else "",
         "good": not tally.excess,
         "initial_stock": tally.initial,
         "stock": tally.left,
@@ -28,7 +30,7 @@ def state(live: LiveSale) -> dict[str, object]:
         "repeated": tally.repeated,
         "excess": tally.excess,
         "instances": [one_instance(name, ledger, tally) for name in live.stack.front.names],
-        "last": {slug: in_short(last) for slug, last in live.last.items()},
+        "last": {slug: in_short(*last) for slug, last in live.last.items()},
         "shelf": [{"id": product, "stock": left} for product, left in ledger.left.items()],
         "recent_orders": recent(ledger, tally),
     }
@@ -37,6 +39,8 @@ def state(live: LiveSale) -> dict[str, object]:
 def told(sale: Sale | None, tally: Tally) -> str:
     """One sentence, or two, of what just happened."""
     if sale and sale.runs:
+        if sale.standing and sale.standing.lasted is None:
+            return told_meanwhile(sale.standing)
         return f"{BUYERS} buyers have come. {sale.choice.title} …"
     if not tally.sold:
         return "Nobody has bought anything yet."
@@ -48,7 +52,8 @@ def told(sale: Sale | None, tally: Tally) -> str:
         said.append(f"{units} sold more than once: {what} that somebody else had already.")
     else:
         said.append("No unit was sold twice.")
-    return " ".join([*said, *told_of_answers(sale)])
+    stood = [told_of_standstill(sale.standing)] if sale and sale.standing else []
+    return " ".join([*stood, *said, *told_of_answers(sale)])
 
 
 def told_of_answers(sale: Sale | None) -> list[str]:
@@ -77,9 +82,10 @@ def one_instance(name: str, ledger: Ledger, tally: Tally) -> dict[str, object]:
     return {"name": name, "sold": mine.total(), "units": units}
 
 
-def in_short(tally: Tally) -> str:
+def in_short(sale: Sale, tally: Tally) -> str:
     """What came of a sale, beside its guard."""
-    said = f"{tally.sold} orders for {tally.initial} units"
+    stood = "One process stood still: " if sale.standing else ""
+    said = f"{stood}{tally.sold} orders for {tally.initial} units"
     return f"{said}, {tally.excess} for units already sold" if tally.excess else f"{said}, none twice"
 
 

@@ -21,6 +21,8 @@ CROWD = Crowd()
 UP = "up"
 #: Fewer units than the page sends buyers, and a shop that thinks long enough to be watched.
 UP_STOCK, UP_PAUSE = 20, 0.05
+#: Its locks have a lease: the page can show what happens to a holder that stands still.
+UP_BACKEND = "redis"
 INSTANCES, TRANSACTIONS = "instances", "transactions"
 EPILOG = (
     "Exit status: 0 every scenario went as expected, 1 a locked shop oversold, "
@@ -54,7 +56,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         options.pause = UP_PAUSE if options.pause is None else options.pause
     if not options.matrix:
         options.visit = VISITS[options.visit or BUY]
-        options.backend = options.backend or "file"
+        options.backend = options.backend or (UP_BACKEND if options.up else "file")
         options.framework = options.framework or "django"
         options.database = options.database or "sqlite"
     return options
@@ -88,7 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="the proof for each backend, database and framework; those options then choose some of it",
     )
-    add("--backend", choices=BACKENDS, help="the lock service (default: file)")
+    add("--backend", choices=BACKENDS, help="the lock service (default: file; redis with up)")
     add("--database", help=f"{', '.join(DATABASES)}, or the URL of a server of yours (default: sqlite)")
     add(
         "--framework",

@@ -15,12 +15,15 @@ from loadtest.live_sale import LiveSale
 from loadtest.live_words import state
 from loadtest.stack import Stack
 
-PATH = "/sale"
+PATH, STANDS_STILL = "/sale", "stands-still"
 
 
 @contextmanager
 def serve_sales(stack: Stack) -> Iterator[int]:
-    """The port at which `PATH` answers. ``GET`` tells; ``POST /sale/<choice>`` begins a sale."""
+    """The port at which `PATH` answers. ``GET`` tells; ``POST /sale/<choice>`` begins a sale.
+
+    ``POST /sale/<choice>?stands-still``: one process stands still in it.
+    """
     live = LiveSale(stack)
 
     class Handler(BaseHTTPRequestHandler):
@@ -31,10 +34,13 @@ def serve_sales(stack: Stack) -> Iterator[int]:
                 self.answer(404, {"title": f"There is only {PATH}"})
 
         def do_POST(self) -> None:
-            slug = self.path.removeprefix(f"{PATH}/")
+            path, _, wish = self.path.partition("?")
+            slug, stands_still = path.removeprefix(f"{PATH}/"), wish == STANDS_STILL
             if slug not in live.choices:
                 self.answer(404, {"title": f"There is no such guard. There are: {', '.join(live.choices)}"})
-            elif live.begin(slug):
+            elif stands_still and not live.standstill.offered:
+                self.answer(404, {"title": "Nothing can stand still here: scripts/demo up --backend redis"})
+            elif live.begin(slug, stands_still):
                 self.answer(202, state(live))
             else:
                 self.answer(409, {"title": "A sale is under way. Wait for its end"})

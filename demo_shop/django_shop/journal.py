@@ -21,10 +21,11 @@ class Journal:
         lock_released.connect(self.released)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if HEADER not in request.headers:
-            return self.get_response(request)
-        begin(request.headers[HEADER])
+        # Also where it has no name: a thread would go on with that of its last one.
+        begin(request.headers.get(HEADER, ""))
         response = self.get_response(request)
+        if HEADER not in request.headers:
+            return response
         code = json.loads(response.content).get("code")
         reach(settings.SHOP, "answered", status=response.status_code, code=code)
         return response

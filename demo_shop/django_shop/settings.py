@@ -21,7 +21,7 @@ MIDDLEWARE = [
     "demo_shop.django_shop.middleware.NameInstance",
     "demo_shop.django_shop.middleware.Connect",
 ]
-if SHOP.journal:
+if SHOP.journal or SHOP.stall:
     MIDDLEWARE.append("demo_shop.django_shop.journal.Journal")
 # Without debug mode Django mails its errors and writes none; here they belong in the instance's log.
 LOGGING = {

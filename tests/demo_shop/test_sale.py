@@ -18,7 +18,7 @@ from loadtest.live_sale import BUYERS
 from loadtest.sale_server import serve_sales
 from loadtest.stack import Stack
 from tests.demo_shop.accessibility import grave_faults
-from tests.demo_shop.browser import Page, open_browser
+from tests.demo_shop.browser import Page
 
 UNITS = 20
 READY = "document.querySelector('#sale button').ariaDisabled === 'false'"
@@ -29,12 +29,6 @@ def stack() -> Iterator[Stack]:
     shop = Configuration(guard="none", stock=UNITS, pause=0.05)
     with Stack(("django", "flask"), shop, sales=serve_sales) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Page]:
-    with open_browser() as page:
-        yield page
 
 
 @pytest.fixture
@@ -154,6 +148,13 @@ def test_there_is_one_sale_at_a_time_and_none_with_an_unknown_guard(stack: Stack
     status, said = ask(stack, "POST", "/sale/hope")
     assert status == 404
     assert "none, process, distributed, fenced" in said["title"]
+
+
+def test_where_a_holder_keeps_its_lock_there_is_no_box_to_tick(page: Page, stack: Stack) -> None:
+    """Files have no lease."""
+    assert page.evaluate("document.querySelector('#standstill').hidden")
+    status, said = ask(stack, "POST", "/sale/distributed?stands-still")
+    assert (status, said["title"]) == (404, "Nothing can stand still here: scripts/demo up --backend redis")
 
 
 def test_where_a_row_is_the_lock_there_is_no_fence_to_choose() -> None:

@@ -19,12 +19,6 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Page]:
-    with open_browser() as page:
-        yield page
-
-
 @pytest.fixture
 def page(stack: Stack, browser: Page) -> Page:
     stack.restock()

@@ -88,7 +88,8 @@ def test_a_machine_without_python_hears_two_announcements_of_their_own(clone: Pa
     ("asked", "packages"),
     [
         ("", ""),
-        ("up", ""),
+        ("up", "redis-server"),
+        ("up --backend file", ""),
         ("--back redis", "redis-server"),
         ("--visit=kill", "redis-server"),
         ("--backend zookeeper --database mariadb", "zookeeper mariadb"),
