@@ -11,6 +11,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import distlock
 from distlock import metrics
+from distlock.backends.redis import RedisBackend
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.testing.fixtures import engine_of, wait_for_waiters
 from tests.metrics.telemetry import points
@@ -58,6 +59,13 @@ def test_requests_to_redis(own_server: RedisServer, kind: str, count: Count) -> 
     assert count() == 0
     own_server.client.client_kill_filter(_type="normal", skipme=True)
     assert served(locks)
+    assert count() == 1
+    # One that is made because the other is busy takes nobody's place.
+    backend = engine_of(locks).backend
+    assert isinstance(backend, RedisBackend)
+    busy = backend._pool._idle.pop()
+    assert served(locks)
+    backend._pool._idle.append(busy)
     assert count() == 1
     own_server.kill()
     assert [served(locks) for _ in range(3)] == [False] * 3
