@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import urllib.parse
@@ -36,15 +37,16 @@ class PrometheusServer:
         with urllib.request.urlopen(address, timeout=30) as answer:
             return json.load(answer)["data"]
 
-    def value(self, query: str) -> float | None:
-        """The one value of *query*; None while there is none."""
-        result = self.ask("query", query=query)["result"]
-        return float(result[0]["value"][1]) if result else None
+    def values(self, query: str) -> list[float]:
+        """Those of *query*, without those that are no number."""
+        found = [float(one["value"][1]) for one in self.ask("query", query=query)["result"]]
+        return [value for value in found if not math.isnan(value)]
 
-    def firing(self) -> dict[str, dict[str, str]]:
-        """The labels of the alerts that fire, by name."""
+    def firing(self, alias: str) -> set[str]:
+        """The names of the alerts that fire for *alias*."""
         alerts = self.ask("alerts")["alerts"]
-        return {one["labels"]["alertname"]: one["labels"] for one in alerts if one["state"] == "firing"}
+        ours = [one for one in alerts if one["labels"]["alias"] == alias and one["state"] == "firing"]
+        return {one["labels"]["alertname"] for one in ours}
 
 
 @contextmanager
@@ -64,7 +66,7 @@ def scraping(port: int, rules: Path, folder: Path) -> Iterator[PrometheusServer]
         if process.poll() is not None:
             raise RuntimeError((folder / "prometheus.log").read_text())
         try:
-            return server.value("up") == 1
+            return server.values("up") == [1.0]
         except OSError:
             return False
 

@@ -1,16 +1,13 @@
-"""Metrics by prometheus_client: what they count; and a real Prometheus scrapes them and fires its alert."""
+"""Metrics by prometheus_client: what they count."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import prometheus_client
 import pytest
@@ -18,13 +15,10 @@ import pytest
 import distlock
 from distlock import metrics
 from distlock.testing.fixtures import engine_of
-from distlock.testing.losing import lose_grant
 from distlock.web import guard
-from tests.metrics.prometheus_server import scraping
 from tests.redis_server import eventually
 
 PATIENCE = 60
-RULES = Path(metrics.__file__).with_name("alerts.yml")
 
 
 def value(name: str, **labels: str) -> float:
@@ -35,25 +29,6 @@ def value(name: str, **labels: str) -> float:
         for sample in metric.samples
         if sample.name == name and labels.items() <= sample.labels.items()
     )
-
-
-def expressions() -> list[str]:
-    """What the dashboard asks, with its variables filled in."""
-    panels = json.loads(RULES.with_name("dashboard.json").read_text("utf-8"))["panels"]
-    asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    return [one.replace("$alias", ".*").replace("$__rate_interval", "1m") for one in asked]
-
-
-def test_the_dashboard_shows_what_there_is(alias: str) -> None:
-    connected(alias)
-    names = {name for one in expressions() for name in re.findall(r"distlock_\w+", one)}
-    shown = {
-        f"{metric.name}{suffix}"
-        for metric in prometheus_client.REGISTRY.collect()
-        for suffix in ("", "_total", "_bucket")
-    }
-    assert names
-    assert names <= shown
 
 
 @pytest.fixture
@@ -148,30 +123,6 @@ def test_a_listener_that_fails_changes_nothing_for_the_lock(
         assert locks.lock("a").acquire(timeout=0) is None
     assert not locks.lock("a").locked()
     assert "A listener failed" in caplog.text
-
-
-def test_prometheus_scrapes_and_the_alert_for_losses_fires(alias: str, tmp_path: Path) -> None:
-    exporter, thread = prometheus_client.start_http_server(0, addr="127.0.0.1")
-    try:
-        locks = connected(alias)
-        with scraping(exporter.server_port, RULES, tmp_path) as prometheus:
-            lock = locks.lock("product_1")
-            grant = lock.acquire()
-            assert grant is not None
-            assert prometheus.firing() == {}
-            lose_grant(engine_of(locks).grants()[0], "the test took it away")
-            grant.release()
-            eventually(lambda: "DistlockLockLost" in prometheus.firing(), "the alert fires", pause=0.1)
-            assert prometheus.firing()["DistlockLockLost"]["alias"] == alias
-            for expression in expressions():
-                # Prometheus reads each of them, and has nothing to say against it.
-                prometheus.ask("query", query=expression)
-            held = f'distlock_held_seconds_count{{alias="{alias}"}}'
-            eventually(lambda: prometheus.value(held) == 1, "what was held is scraped", pause=0.1)
-    finally:
-        exporter.shutdown()
-        exporter.server_close()
-        thread.join(PATIENCE)
 
 
 class Committing:
