@@ -39,8 +39,18 @@ def test_links_lead_somewhere(page: Path) -> None:
         linked = (page.parent / target).resolve() if target else page
         assert linked.exists(), target
         if anchor:
-            titles = (re.sub(r"[^\w -]", "", heading.lower()) for heading in headings(linked))
+            every = re.findall(r"^##+ (.*)$", linked.read_text("utf-8"), re.MULTILINE)
+            titles = (re.sub(r"[^\w -]", "", heading.lower()) for heading in every)
             assert anchor in {title.replace(" ", "-") for title in titles}, anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_others_are_well_formed(page: Path) -> None:
+    """No network is asked: whether they lead somewhere today is not ours to test."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\((\w+:[^)]*)\)", text):
+        if not target.startswith("inv:"):
+            assert re.fullmatch(r"https://[a-z0-9-]+(\.[a-z0-9-]+)+(/[\w./~%#?=&-]*)?", target), target
 
 
 def test_the_lines_of_the_readme_are_those_of_the_pages_that_are_run() -> None:

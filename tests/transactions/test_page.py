@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/transactions.md say what the matrix shows."""
+"""The tables of docs/reference/arrangements.md say what the matrix shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.transactions.arrangement import OVERSELLS, SELLS, Arrangement
 from tests.transactions.cells import TABLES
 from tests.transactions.till import REQUESTS, STOCK, THREADS
 
-PAGE = (Path(__file__).parents[2] / "docs/explanation/transactions.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/arrangements.md").read_text("utf-8")
 WORDS = {SELLS: "right", OVERSELLS: "oversells", None: "not run"}
 
 
