@@ -5,6 +5,7 @@ from __future__ import annotations
 from distlock.current_grants import current_grant
 from distlock.errors import (
     BackendUnavailable,
+    BatchFailed,
     ConfigurationError,
     InvalidName,
     LockError,
@@ -12,6 +13,7 @@ from distlock.errors import (
     LockTimeout,
     LostInside,
     NotHeld,
+    OutcomeUnknown,
     Reentered,
     TooManyWaiters,
 )
@@ -25,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackendUnavailable",
+    "BatchFailed",
     "ConfigurationError",
     "Fence",
     "Grant",
@@ -36,6 +39,7 @@ __all__ = [
     "Locks",
     "LostInside",
     "NotHeld",
+    "OutcomeUnknown",
     "RLock",
     "Reentered",
     "TooManyWaiters",

@@ -19,6 +19,14 @@ class LostInside(LockLost):
     """The lock of a ``with`` block was lost while the block ran. It ran to its end: what it did may stand."""
 
 
+class BatchFailed(LockError):
+    """The transaction that several requests shared was rolled back: nothing of them is written."""
+
+
+class OutcomeUnknown(LockError):
+    """Whether a transaction was committed can't be told: its connection broke, or the site ended it."""
+
+
 class NotHeld(LockError, RuntimeError):
     """Something was released, or checked, that the caller does not hold."""
 

@@ -109,6 +109,20 @@ class Grant(ABC):
         """A fenced transaction was committed under it: what was done stands, whatever became of the lock."""
         _committed.add(self)
 
+    def _is_followed(self) -> bool:
+        """Whether the next caller in line, of this process, could be taken along just now."""
+        return False
+
+    def _take_along(self, batch: object) -> bool:
+        """Let the next caller in line share this grant, in *batch*; False: there is none that may.
+
+        See `distlock.terms.Seat`. It goes on at once, in its own thread.
+        """
+        return False
+
+    def _join(self, first: Grant) -> None:  # noqa: B027 - most know all that they share
+        """It shares the lock of *first*, which has passed the fence by now."""
+
     def _note_commit(self) -> None:  # noqa: B027 - most have nobody to tell
         """The transaction of its guard was committed."""
 

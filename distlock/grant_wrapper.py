@@ -61,6 +61,15 @@ class GrantWrapper(Grant):
     def lift(self, name: str, number: int) -> bool:
         return self._grant.lift(name, number)
 
+    def _is_followed(self) -> bool:
+        return self._grant._is_followed()
+
+    def _take_along(self, batch: object) -> bool:
+        return self._grant._take_along(batch)
+
+    def _join(self, first: Grant) -> None:
+        self._grant._join(first)
+
     def _note_commit(self) -> None:
         self._grant._note_commit()
 

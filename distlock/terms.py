@@ -7,6 +7,20 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 
 
+class Seat:
+    """Of one caller that may share a grant with the one before it, if both have the same *key*.
+
+    The holder that takes it along says which batch it is in.
+    """
+
+    __slots__ = ("batch", "key")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        #: What it was taken along in; None: it was not.
+        self.batch: object = None
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What the acquisitions of one lock, or of one guard, have in common."""
@@ -18,6 +32,8 @@ class Terms:
     #: The view or function that wants the names, for those who look at the lock. Code is turned into words
     #: only where somebody reads them: see `shown_where`.
     where: str | CodeType | None = None
+    #: Of this one acquisition, where it may share the grant of another; None: it may not.
+    seat: Seat | None = None
 
 
 def calling_code() -> CodeType | None:

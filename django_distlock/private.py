@@ -147,6 +147,39 @@ def has_commit_hooks(connection: Any) -> bool:
     return bool(connection.run_on_commit)
 
 
+def put_commit_hooks(connection: Any, hooks: list[Any]) -> list[Any]:
+    """Let *hooks* wait for the COMMIT of *connection*. Gives those that have waited before."""
+    before: list[Any] = connection.run_on_commit
+    connection.run_on_commit = hooks
+    return before
+
+
+def commit_hook(function: Callable[[], object]) -> object:
+    """*function*, as `put_commit_hooks` takes it."""
+    return set[str](), function, False
+
+
+def run_commit_hooks(connection: Any, hooks: list[Any]) -> None:
+    """Run *hooks*, which a transaction of another connection has left, as after a COMMIT of *connection*."""
+    put_commit_hooks(connection, hooks)
+    connection.run_and_clear_commit_hooks()
+
+
+def end_blocks_inside(connection: Any, block: object, error: BaseException) -> bool:
+    """End those that are open inside of *block*, as if *error* had left them. Gives whether there was one."""
+    found = False
+    while connection.atomic_blocks and connection.atomic_blocks[-1] is not block:
+        found = True
+        connection.atomic_blocks[-1].__exit__(type(error), error, None)
+    return found
+
+
+def wrappers_of(connection: Any) -> list[Any]:
+    """What is around the statements of *connection*: to be changed in place."""
+    wrappers: list[Any] = connection.execute_wrappers
+    return wrappers
+
+
 def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Callable[[], None]:
     """Let *set_autocommit* stand in the place of that of *connection*. Gives what undoes it.
 

@@ -27,6 +27,7 @@ def distributed_lock(
     max_hold: float | None = None,
     methods: Iterable[str] | None = None,
     fence: bool | str | None = None,
+    batch: int | None = None,
     on_contended: Literal["respond", "raise", "skip"] = "respond",
     **unknown: Never,
 ) -> Callable[[F], F]:
@@ -45,6 +46,8 @@ def distributed_lock(
     PUT, PATCH and DELETE of a class's.
     *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
     ``SQLALCHEMY_BINDS``; False: none; None: as the alias is set.
+    *batch*: so many requests at the most, 2 to 1000, that wait for one lock in this process share one
+    transaction, with a savepoint each, and one COMMIT; None: each has its own.
     *on_contended*: "respond": a view's client is answered 423 where the lock stays taken; "raise": the view
     raises `LockTimeout` instead; "skip": a function that is no view, such as a task, is left out, and its
     call returns None.
@@ -73,10 +76,13 @@ def distributed_lock(
         max_hold=max_hold,
         methods=methods,
         fence=fence,
+        batch=batch,
         on_contended=on_contended,
     )
 
     def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
+        if told.batch is not None:
+            raise ConfigurationError("batch= is for Django: leave it out.")
         if isinstance(target, type):
             return _decorate_class(target, told)
         remember(target)

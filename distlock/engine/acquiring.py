@@ -108,7 +108,8 @@ class Acquiring:
                 self._stalled.answered(waiter)
                 if waiter.passed_over:
                     return None
-        if waiter.grant is None or not waiter.grant.lost:
+        taken_along = terms.seat is not None and terms.seat.batch is not None
+        if waiter.grant is None or not waiter.grant.lost or taken_along:
             return waiter.grant
         # We slept (a stopped process, a long pause) until after the end of what we were granted meanwhile.
         yield from self._releasing.release(waiter.grant, until)

@@ -21,6 +21,7 @@ from distlock.engine.announcing import Announcing, row_of
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.fork import forget_in_children
 from distlock.engine.hold import Hold
+from distlock.engine.joining import Joining
 from distlock.engine.keeper import Keeper
 from distlock.engine.leading import Leading
 from distlock.engine.lifting import Lifting, OnLifted
@@ -127,6 +128,8 @@ class Engine:
         self.acquire, self.forsake = self._acquiring.acquire, self._acquiring.forsake
         self.release, self.let_go = releasing.release, releasing.let_go
         self.lift = lifting.lift
+        joining = Joining(self.section, now, self.rooms)
+        self.is_followed, self.take_along = joining.is_followed, joining.take_along
         self.why_ended = self.keeper.why_ended
         self.sink = EngineSink(self.section, self.rooms, self.keeper, self.lose, on_reconnected)
         backend.open(self.sink)

@@ -28,6 +28,8 @@ class Grantor(Protocol):
     def release(self, grant: NameGrant, until: float = math.inf) -> Steps[None]: ...
     def let_go(self, grant: NameGrant, error: BaseException) -> None: ...
     def lift(self, grant: NameGrant, number: int) -> Steps[bool]: ...
+    def is_followed(self, grant: NameGrant) -> bool: ...
+    def take_along(self, grant: NameGrant, batch: object) -> bool: ...
     def why_ended(self, hold: Hold) -> str: ...
 
 
@@ -120,6 +122,12 @@ class NameGrant(Grant):
 
     def lift(self, name: str, number: int) -> bool:
         return run(self._grantor.lift(self, number))
+
+    def _is_followed(self) -> bool:
+        return self._grantor.is_followed(self)
+
+    def _take_along(self, batch: object) -> bool:
+        return self._grantor.take_along(self, batch)
 
     def _release(self, until: float = math.inf) -> Steps[None]:
         return self._grantor.release(self, until)

@@ -119,6 +119,15 @@ class RowGrant(Grant):
         """Nothing is to be lifted: the row's number is where it comes from."""
         return False
 
+    def _is_followed(self) -> bool:
+        return self._local._is_followed()
+
+    def _take_along(self, batch: object) -> bool:
+        return self._local._take_along(batch)
+
+    def _join(self, first: Grant) -> None:
+        self._issued.update(first.fences)
+
     def _release(self, until: float = math.inf) -> Steps[None]:
         return self._local._release(until)
 

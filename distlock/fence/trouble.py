@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from distlock.errors import ConfigurationError
+from distlock.errors import ConfigurationError, LockError
 from distlock.fence.row import TABLE
 
 Trouble = Literal["busy", "again", "no table", "away"]
@@ -72,6 +72,24 @@ def trouble(error: BaseException) -> Trouble | None:
     # What PEP 249 calls so has nothing to do with the statement: no connection, none free, a full disk.
     names = {type(one).__name__ for one in _causes(error)}
     return "away" if names & {"OperationalError", "InterfaceError"} else None
+
+
+def says_not_committed(error: BaseException) -> bool:
+    """Whether *error*, of a COMMIT, is the word of the database that nothing is committed."""
+    if any(isinstance(one, LockError) or type(one).__name__ == "IntegrityError" for one in _causes(error)):
+        return True
+    return trouble(error) in {"busy", "again"} or any(
+        _is_an_answer(code) for one in _causes(error) for code in _codes(one)
+    )
+
+
+def _is_an_answer(code: str | int) -> bool:
+    """Whether *code* is that of a server which has looked at the statement, and goes on."""
+    if isinstance(code, int):
+        # Beyond are the errors of the driver. The server was ended, or has ended the connection.
+        return 1000 <= code < 2000 and code not in {1053, 1317, 1927}
+    # No connection, ended by an operator, a failing disk, a fault of the server.
+    return len(code) == 5 and code.isalnum() and code[:2] not in {"08", "57", "58", "XX"}
 
 
 def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationError:

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
 
-from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, LostInside, TooManyWaiters
+from distlock.errors import (
+    BackendUnavailable,
+    BatchFailed,
+    LockError,
+    LockLost,
+    LockTimeout,
+    LostInside,
+    OutcomeUnknown,
+    TooManyWaiters,
+)
 from distlock.fence.row import OldEra
 from distlock.web.names.converters import Malformed
 
@@ -22,7 +31,15 @@ logger = logging.getLogger("distlock")
 QUEUE_FULL = "lock_queue_full"
 
 #: The errors that are answered. The others are the site's own to mend.
-ANSWERED = (LockTimeout, TooManyWaiters, BackendUnavailable, LockLost, Malformed)
+ANSWERED = (
+    LockTimeout,
+    TooManyWaiters,
+    BackendUnavailable,
+    LockLost,
+    BatchFailed,
+    OutcomeUnknown,
+    Malformed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +133,24 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 1,
                 shown,
             )
+        case BatchFailed():
+            return Answer(
+                503,
+                "lock_batch_failed",
+                "Rolled back",
+                "The transaction of this request and others was rolled back. Nothing is written. Try again.",
+                1,
+                shown,
+            )
+        case OutcomeUnknown():
+            return Answer(
+                500,
+                "lock_outcome_unknown",
+                "Outcome unknown",
+                "Whether the request was carried out is not known. Look before you send it again.",
+                None,
+                shown,
+            )
         case Malformed():
             return Answer(
                 400,
@@ -152,7 +187,7 @@ def log_level(error: LockError) -> int:
     match error:
         case OldEra():
             return logging.CRITICAL  # It does not pass by itself.
-        case LockLost():
+        case LockLost() | BatchFailed() | OutcomeUnknown():
             return logging.ERROR
         case BackendUnavailable():
             return logging.WARNING

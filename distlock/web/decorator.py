@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 from distlock.errors import ConfigurationError
 from distlock.locks import refuse_unknown
 from distlock.numbers import LONG, check_seconds
+from distlock.web.batch_words import check_batch, refuse_async
 from distlock.web.names.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
@@ -54,6 +55,8 @@ class Words(TypedDict, total=False):
     methods: Iterable[str] | None
     #: The database that is fenced, True for the default one; None: as the alias is set.
     fence: bool | str | None
+    #: How many waiting requests of one process may share a transaction; None: each has its own.
+    batch: int | None
     #: ``"respond"``; ``"raise"``: a view raises `LockTimeout` instead of its answer; ``"skip"``: a function
     #: that is no view returns None instead of raising it.
     on_contended: str
@@ -89,6 +92,7 @@ class Told:
         if fence == "" or not isinstance(fence, bool | str | None):
             raise ConfigurationError(f"fence={fence!r} has to be True, False, or the name of a database.")
         self.fence = fence
+        self.batch = check_batch(words.get("batch"), self.names)
         if on_contended not in ON_CONTENDED:
             raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond', 'raise' or 'skip'.")
         #: Whether a view's client is answered where the lock stayed taken; else the view raises LockTimeout.
@@ -111,6 +115,8 @@ class Told:
             given.append(f"methods=[{', '.join(map(_written, sorted(self.methods)))}]")
         if self.fence is not None:
             given.append(f"fence={_written(self.fence) if isinstance(self.fence, str) else self.fence}")
+        if self.batch is not None:
+            given.append(f"batch={self.batch}")
         if not self.responds:
             given.append(f"on_contended={_written(self._on_contended)}")
         return f"distributed_lock({', '.join(given)})"
@@ -139,6 +145,7 @@ class Guarded:
         when: When | None = None,
     ) -> None:
         refuse_unguardable(function)
+        refuse_async(function, told.batch)
         self.function = function
         self.told = told
         self.when = when
@@ -260,9 +267,7 @@ def refuse_unguardable(function: Any) -> None:
     """Raise `ConfigurationError` for what would run after its lock was released, or can't be called."""
     if isinstance(function, staticmethod | classmethod):
         word, where = type(function).__name__, where_of(function.__func__)
-        raise ConfigurationError(
-            f"@distributed_lock stands above @{word} on {where}: write @{word} above it."
-        )
+        raise ConfigurationError(f"@distributed_lock is above @{word} on {where}: write @{word} above it.")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
             f"{where_of(function)} is a generator: its body would run after the lock is released. Decorate a "

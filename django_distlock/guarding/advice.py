@@ -91,7 +91,7 @@ def as_rule(told: Told, route: str | None, methods: Collection[str] = ()) -> str
         written["alias"] = told.alias
     written |= {
         word: value
-        for word in ("timeout", "ttl", "max_hold", "fence")
+        for word in ("timeout", "ttl", "max_hold", "fence", "batch")
         if (value := getattr(told, word)) is not None
     }
     line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")

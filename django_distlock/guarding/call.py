@@ -15,12 +15,13 @@ from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
 from django_distlock.conf import clients, warn_without_checks
 from django_distlock.guarding.advice import async_with_fence
+from django_distlock.guarding.batches import run_in_batch
 from django_distlock.guarding.leftovers import give_up_failed, refuse_left
 from django_distlock.guarding.observers import observer_for
 from django_distlock.guarding.placement import Standing
 from django_distlock.guarding.request import DjangoRequest
 from django_distlock.guarding.responses import answer_to, response_of
-from django_distlock.guarding.transactions import AsyncTransactions
+from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions
 from django_distlock.private import makes_content_later
 
 Arguments = tuple[Any, ...]
@@ -30,7 +31,7 @@ Keywords = Mapping[str, Any]
 @async_unsafe("A guard of sync code would block the event loop: write 'async def', or call sync_to_async().")
 def run(
     guarded: Guarded,
-    transactions: guard.Transactions,
+    transactions: SyncTransactions,
     body: Callable[[], Any],
     standing: Standing,
     args: Arguments,
@@ -56,6 +57,10 @@ def run(
             give_up_failed()
         return result
 
+    if told.batch is not None:
+        return run_in_batch(
+            guarded, terms, names, finished, transactions, request, observer_for(guarded, request)
+        )
     return guard.run(
         terms.client,
         names,

@@ -36,10 +36,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
         # durable: inside another block it would pass the fence too late.
         return transaction.atomic(using=using, durable=True)
 
-    def again(begin: Begin, left: Callable[[], float]) -> object:
-        return begin_fenced(begin, _Connection(using), grant, left, make_table(using), again=True)
-
-    later = LaterTransactions(grant, using, again)
+    later = _later(grant, using)
     with (
         later.watched(),
         begin_fenced(begin, _Connection(using), grant, left, make_table(using)),
@@ -47,6 +44,22 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
     ):
         yield
         later.watch()
+
+
+@contextmanager
+def later_transactions(grant: Grant, using: str) -> Iterator[None]:
+    """The block comes after the COMMIT of a `fenced` transaction of another connection of this database."""
+    later = _later(grant, using)
+    with later.watched():
+        later.watch()
+        yield
+
+
+def _later(grant: Grant, using: str) -> LaterTransactions:
+    def again(begin: Begin, left: Callable[[], float]) -> object:
+        return begin_fenced(begin, _Connection(using), grant, left, make_table(using), again=True)
+
+    return LaterTransactions(grant, using, again)
 
 
 @contextmanager

@@ -78,10 +78,15 @@ def _has_failed(connection: Any) -> bool:
     return bool(connection.in_atomic_block and is_failed(connection.connection))
 
 
-def roll_back() -> str | None:
-    """Roll back what is open in this thread. Gives the first database that had a transaction."""
+def roll_back(but: object = None) -> str | None:
+    """Roll back what is open in this thread. Gives the first database that had a transaction.
+
+    *but*: a connection that is left as it is.
+    """
     first: str | None = None
     for connection in connections.all(initialized_only=True):
+        if connection is but:
+            continue
         # Most often there is nothing to end.
         if (connection.in_atomic_block or not connection.autocommit) and _end(connection):
             first = first or connection.alias

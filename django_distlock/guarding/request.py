@@ -21,6 +21,21 @@ def keep_body(request: HttpRequest, names: BoundNames) -> None:
         _ = request.body
 
 
+def read_body(request: Any) -> None:
+    """Read all of the body of *request*, Django's or that of REST framework around it, but for large forms.
+
+    Those of PUT and PATCH are for parsers of REST framework, which read them as a stream.
+    """
+    inner = django_request(request)
+    if inner.content_type != "multipart/form-data":
+        try:
+            _ = inner.body
+        except RawPostDataException:
+            pass  # Something above has read it.
+    elif inner.method == "POST":
+        _ = inner.POST
+
+
 class DjangoRequest:
     """A `distlock.web.names.request.Request`. *request*: Django's, or that of REST framework around it."""
 

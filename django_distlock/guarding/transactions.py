@@ -92,6 +92,11 @@ class SyncTransactions:
         if (found := find_open()) is not None:
             raise ConfigurationError(found.message(self._where, names, nested, self._line()))
 
+    def databases(self, fenced_in: str | None) -> list[str]:
+        """Where it begins transactions."""
+        atomic = [] if self._every is None else self._every.atomic_requests()
+        return atomic if fenced_in is None or fenced_in in atomic else [*atomic, fenced_in]
+
     def begin(
         self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
     ) -> AbstractContextManager[bool]:

@@ -59,6 +59,7 @@ NAMES = (
     "needs_rollback",
     "closed_in_transaction",
     "run_on_commit",
+    "execute_wrappers",
     ".set_autocommit =",
     "run_and_clear_commit_hooks",
     "WrappedAPIView",
@@ -252,6 +253,46 @@ def test_a_connection_knows_what_waits_for_its_commit() -> None:
         assert not private.has_commit_hooks(connection)
         transaction.on_commit(lambda: None)
         assert private.has_commit_hooks(connection)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_waits_for_a_commit_may_wait_for_another() -> None:
+    done: list[str] = []
+    with leaning_on("run_on_commit", WRAPPER), transaction.atomic():
+        transaction.on_commit(lambda: done.append("hook"))
+        hooks = private.put_commit_hooks(
+            connections["default"], [private.commit_hook(lambda: done.append("own"))]
+        )
+    private.run_commit_hooks(connections["default"], hooks)
+    assert done == ["own", "hook"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_blocks_that_are_left_open_inside_of_one_are_ended_alone() -> None:
+    with leaning_on("atomic_blocks", ATOMIC), (block := transaction.atomic()):
+        Group.objects.create(name="kept")
+        assert not private.end_blocks_inside(connection, block, RuntimeError())
+        transaction.atomic().__enter__()
+        Group.objects.create(name="left")
+        assert private.end_blocks_inside(connection, block, RuntimeError())
+    assert [group.name for group in Group.objects.all()] == ["kept"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_around_the_statements_of_a_connection_is_replaced() -> None:
+    seen: list[str] = []
+
+    def note(execute: Any, sql: str, *arguments: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, *arguments)
+
+    with leaning_on("execute_wrappers", WRAPPER):
+        wrapper = connections["default"]
+        private.wrappers_of(wrapper).append(note)
+        Group.objects.exists()
+        private.wrappers_of(wrapper).clear()
+        Group.objects.exists()
+    assert len(seen) == 1
 
 
 @pytest.mark.django_db(transaction=True)

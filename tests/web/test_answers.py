@@ -7,12 +7,14 @@ import pytest
 
 from distlock import (
     BackendUnavailable,
+    BatchFailed,
     ConfigurationError,
     InvalidName,
     LockLost,
     LockTimeout,
     LostInside,
     NotHeld,
+    OutcomeUnknown,
     TooManyWaiters,
 )
 from distlock.web.answers import answer_for, log_level, prefers_html, render
@@ -28,6 +30,8 @@ CHROME = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image
         (TooManyWaiters("x"), 503, "lock_queue_full"),
         (BackendUnavailable("x"), 503, "lock_backend_unavailable"),
         (LockLost("x"), 503, "lock_lost"),
+        (BatchFailed("x"), 503, "lock_batch_failed"),
+        (OutcomeUnknown("x"), 500, "lock_outcome_unknown"),
         (LostInside("x"), 500, "lock_lost_inside"),
         (Malformed("x"), 400, "lock_name_invalid"),
     ],

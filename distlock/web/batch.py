@@ -1,0 +1,206 @@
+"""A batch: requests of this process that wait for one name, in one transaction, with one COMMIT and fence.
+
+The first has the lock, and begins the transaction, which goes round: each carries out its part of it in a
+thread of its own, and then takes along the one that is next in line. After the last part the first one
+commits, and all are told what became of it. What a part is, and what goes round, is the framework's.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from distlock.engine.steps import ThreadGate
+from distlock.errors import BatchFailed, LockLost, OutcomeUnknown
+from distlock.grant import Grant
+from distlock.terms import Seat
+
+C = TypeVar("C")
+
+#: What a part leaves to be done after COMMIT, in the framework's words.
+Hooks = list[Any]
+
+_COMMITTED = object()
+
+
+class BatchSeat(Seat):
+    """Of one request: the first of a batch, or one that was taken along."""
+
+    __slots__ = ("gate", "over")
+
+    def __init__(self, key: object) -> None:
+        super().__init__(key)
+        #: Where it sleeps until it is known what became of the transaction.
+        self.gate = ThreadGate()
+        #: Its part was carried out, or never will be.
+        self.over = False
+
+    def leave(self) -> None:
+        """Its part is over, if it was taken along: the next one's begins. A second time does nothing."""
+        if isinstance(self.batch, Batch) and not self.over:
+            self.over = True
+            self.batch.go_on()
+
+
+class Batch(Generic[C]):
+    """*grant*: of the first. *carried*: what goes round. *most*: how many parts there may be."""
+
+    def __init__(self, grant: Grant, carried: C, most: int) -> None:
+        self.grant = grant
+        self.carried = carried
+        self._places = most - 1
+        #: The first sleeps there until the last part is over.
+        self._over = ThreadGate()
+        self._mutex = threading.Lock()
+        self._waiting: list[ThreadGate] = []
+        #: `_COMMITTED`, or why it was not; None: that is not known yet.
+        self._outcome: object = None
+        self._committing = False
+        #: Why no further part can be carried out, and nothing is committed.
+        self.broken: Exception | None = None
+        #: How many go on after COMMIT with what needs the lock still.
+        self._after = 0
+        self._nobody_after = ThreadGate()
+
+    # -- the parts, one after the other ----------------------------------------------------------
+
+    def go_on(self) -> None:
+        """A part is over: the next one in line is taken along, or the first goes on."""
+        if self.broken is None and self._outcome is None and self._places > 0:
+            self._places -= 1
+            if self.grant._take_along(self):
+                return
+        self._over.wake()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a part has said `stay`."""
+        return self._after > 0
+
+    def break_off(self, why: Exception) -> None:
+        """A part has left nothing that could be gone on with, or committed."""
+        self.broken = self.broken or why
+
+    def stay(self) -> None:
+        """The running part goes on after COMMIT, under the lock: see `stayed`."""
+        self._after += 1
+
+    # -- the first -------------------------------------------------------------------------------
+
+    def finish_parts(self) -> None:
+        """Of the first, after its part: the others', and then the last look before COMMIT.
+
+        Raises what keeps them from it: `LockLost`, `BatchFailed`, `OutcomeUnknown`.
+        """
+        self.go_on()
+        try:
+            self._over.wait(math.inf)
+        except BaseException:
+            # What goes round is another thread's just now.
+            self.break_off(BatchFailed(f"The batch for the lock {_names(self.grant)} was interrupted."))
+            self._over.wait(math.inf)
+            raise
+        if self.broken is not None:
+            raise self.broken
+        # The last moment at which nothing has happened yet.
+        self.grant.check()
+        with self._mutex:
+            if self._outcome is not None:
+                self._raise_outcome()
+            self._committing = True
+
+    def committed(self) -> None:
+        """COMMIT is over. A second time does nothing."""
+        self._tell(_COMMITTED)
+
+    def failed(self, error: BaseException, is_known: Callable[[BaseException], bool]) -> BaseException:
+        """*error* came of the transaction. What to raise in its place, here and by all others.
+
+        *is_known*: whether *error* of a COMMIT says that nothing was committed.
+        """
+        if self._outcome is _COMMITTED:
+            return error
+        if self._committing and not is_known(error):
+            error = unknown(self.grant, error)
+        self._tell(error)
+        return self._seen_by_others(error) if isinstance(error, Exception) else error
+
+    def wait_for_others(self) -> None:
+        """Wait for those that have said `stay`: they need the lock."""
+        while True:
+            with self._mutex:
+                if not self._after:
+                    return
+            self._nobody_after.wait(math.inf)
+
+    # -- the others ------------------------------------------------------------------------------
+
+    def wait(self, seat: BatchSeat) -> None:
+        """Of one that was taken along: wait for COMMIT. Raises what kept the batch from it.
+
+        A part that hangs keeps nobody: when the lock is lost it can't be committed any more.
+        """
+        with self._mutex:
+            self._waiting.append(seat.gate)
+        while True:
+            with self._mutex:
+                if self._outcome is None and not self._committing and self.grant.lost:
+                    self._outcome = LockLost(
+                        f"The lock {_names(self.grant)} was lost before the COMMIT of the batch: "
+                        f"{self.grant.why_lost}. Nothing was done."
+                    )
+                if self._outcome is not None:
+                    break
+                # When the lease is over, a look is worth while.
+                left = math.inf if self._committing else max(0.1, self.grant.remaining())
+            seat.gate.wait(left)
+        self._raise_outcome()
+
+    def stayed(self) -> None:
+        """What was to be done after COMMIT, under the lock, is done."""
+        with self._mutex:
+            self._after -= 1
+        self._nobody_after.wake()
+
+    # --------------------------------------------------------------------------------------------
+
+    def _tell(self, outcome: object) -> None:
+        with self._mutex:
+            if self._outcome is None:
+                self._outcome = outcome
+            waiting, self._waiting = self._waiting, []
+        for gate in waiting:
+            gate.wake()
+
+    def _raise_outcome(self) -> None:
+        if isinstance(self._outcome, BaseException):
+            raise self._seen_by_others(self._outcome)
+
+    def _seen_by_others(self, error: BaseException) -> Exception:
+        kinds = LockLost, BatchFailed, OutcomeUnknown
+        kind: Any = next((one for one in kinds if isinstance(error, one)), BatchFailed)
+        if kind is BatchFailed and type(error) is not BatchFailed:
+            shown = _names(self.grant)
+            text = f"The transaction that requests for the lock {shown} shared was rolled back: {error}"
+        else:
+            text = str(error)
+        # Of its own: threads that raise one exception write into one traceback.
+        mine: Exception = kind(text)
+        mine.__cause__ = error
+        return mine
+
+
+def unknown(grant: Grant, error: BaseException | None) -> OutcomeUnknown:
+    """For a transaction of which nobody knows how it has ended."""
+    found = OutcomeUnknown(
+        f"What became of the transaction that requests for the lock {_names(grant)} shared is not known: it "
+        f"may have been committed. {error or 'It had ended before its COMMIT.'}"
+    )
+    found.__cause__ = error
+    return found
+
+
+def _names(grant: Grant) -> str:
+    return ", ".join(map(repr, grant.names))

@@ -1,0 +1,116 @@
+"""The part of one request in the transaction of a batch: its thread has the connection, and a savepoint.
+
+What fails is rolled back to the savepoint, alone. What leaves no transaction to go on with breaks the batch
+off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connections, transaction
+
+from distlock.errors import BatchFailed, ConfigurationError
+from distlock.fence.trouble import ends_transaction
+from distlock.web.batch import Batch, Hooks, unknown
+from django_distlock import private
+from django_distlock.guarding.leftovers import left_open, refuse_closed, refuse_failed, refuse_left, roll_back
+
+#: What MySQL and MariaDB commit before they do it: https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/
+_COMMITS = re.compile(
+    r"\s*(?:(?:CREATE|DROP)\s+(?!TEMPORARY\b)|ALTER\s|TRUNCATE\s|RENAME\s|LOCK\s+TABLE|ANALYZE\s+TABLE"
+    r"|OPTIMIZE\s|REPAIR\s|GRANT\s|REVOKE\s|START\s+TRANSACTION|BEGIN\b)",
+    re.IGNORECASE,
+)
+
+
+@contextmanager
+def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]:
+    """The block is one request's part of *batch*. Gives the ``on_commit`` hooks that it leaves."""
+    connection = batch.carried
+    own = connections[using]
+    hooks: Hooks = []
+    watch = _Watch(connection)
+    before = private.put_commit_hooks(connection, [])
+    wrappers = private.wrappers_of(connection)
+    shared = wrappers[:]
+    # What the site has put around the statements of this thread is around these, too.
+    wrappers += [*watch.wrappers, *([] if own is connection else private.wrappers_of(own))]
+    connections[using] = connection
+    block = transaction.atomic(using=using)
+    problem: BaseException | None = None
+    try:
+        with block:
+            try:
+                yield hooks
+                if private.end_blocks_inside(connection, block, ConfigurationError()):
+                    raise left_open(names, using)
+                refuse_left(names, roll_back(but=connection))
+                refuse_closed([using])
+                refuse_failed([using])
+                _check_deferred(connection)
+            except BaseException as error:
+                private.end_blocks_inside(connection, block, error)
+                raise
+            hooks += private.put_commit_hooks(connection, [])
+    except BaseException as error:
+        problem = error
+        hooks.clear()
+        raise
+    finally:
+        wrappers[:] = shared
+        private.put_commit_hooks(connection, before)
+        connections[using] = own
+        if private.is_marked(connection):
+            batch.break_off(_why_broken(batch, problem, watch))
+
+
+def _check_deferred(connection: Any) -> None:
+    """What is checked at COMMIT is checked now: it fails this request, and not all of them.
+
+    MariaDB defers nothing, and SQLite can't be asked without a look at whole tables.
+    """
+    if connection.vendor == "postgresql" and not private.is_marked(connection):
+        with connection.cursor() as cursor:
+            # Back, as Django's own check_constraints() does.
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+
+
+class _Watch:
+    """Sees in *connection*, of MySQL or MariaDB, what ends the transaction."""
+
+    def __init__(self, connection: Any) -> None:
+        self.wrappers = [self._execute] if connection.vendor == "mysql" else []
+        self.ended: Exception | None = None
+
+    def _execute(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
+        if _COMMITS.match(sql):
+            raise ConfigurationError(
+                f"A view with batch= would execute {sql.split(None, 1)[0].upper()}, before which MySQL and "
+                "MariaDB commit what others have not finished. Leave batch= out, or execute it elsewhere."
+            )
+        try:
+            return execute(sql, *arguments)
+        except Exception as error:
+            if ends_transaction(error):
+                self.ended = error
+            raise
+
+
+def _why_broken(batch: Batch[Any], problem: BaseException | None, watch: _Watch) -> Exception:
+    connection = batch.carried
+    shown = ", ".join(map(repr, batch.grant.names))
+    if private.was_closed_inside(connection):
+        return BatchFailed(
+            f"A request that shared a transaction under the lock {shown} has closed its connection."
+        )
+    if watch.ended is not None:
+        return BatchFailed(
+            f"The database has rolled back what requests for the lock {shown} shared: {watch.ended}"
+        )
+    if not connection.is_usable():
+        return BatchFailed(f"The connection that requests for the lock {shown} shared is broken: {problem}")
+    return unknown(batch.grant, problem)

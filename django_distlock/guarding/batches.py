@@ -1,0 +1,156 @@
+"""Batches in Django: the connection goes round the threads of the requests, with a savepoint for each.
+
+The views stay in their threads: language, time zone and thread-locals are theirs, and so are their
+``on_commit`` hooks, which run after the shared COMMIT. See `distlock.web.batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from django.db import connections
+
+from distlock.fence.trouble import says_not_committed
+from distlock.grant import Grant
+from distlock.web import guard
+from distlock.web.batch import Batch, BatchSeat, Hooks
+from distlock.web.batch_words import no_stream, one_database, one_name
+from distlock.web.decorator import Guarded
+from distlock.web.observer import Observer
+from distlock.web.terms import GuardTerms
+from django_distlock import private
+from django_distlock.guarding.batch_part import part
+from django_distlock.guarding.fence import later_transactions
+from django_distlock.guarding.leftovers import refuse_left, roll_back
+from django_distlock.guarding.request import read_body
+from django_distlock.guarding.transactions import SyncTransactions
+from django_distlock.private import makes_content_later
+
+
+def run_in_batch(
+    guarded: Guarded,
+    terms: GuardTerms,
+    names: Sequence[str],
+    body: Callable[[], Any],
+    transactions: SyncTransactions,
+    request: Any,
+    observer: Observer | None,
+) -> Any:
+    """As `distlock.web.guard.run`, for a call that may share its transaction with others."""
+    told = guarded.told
+    assert told.batch is not None
+    if len(set(names)) != 1:
+        raise one_name(guarded.where, names)
+    databases = transactions.databases(terms.fenced_in)
+    if len(databases) != 1:
+        raise one_database(guarded.where, databases)
+    if request is not None:
+        # The others would wait for a client that is slow to send it.
+        read_body(request)
+    seat = BatchSeat((guarded.where, databases[0]))
+
+    def whole() -> Any:
+        result = body()
+        if makes_content_later(result):
+            raise no_stream(guarded.where)
+        return result
+
+    try:
+        return guard.run(
+            terms.client,
+            names,
+            whole,
+            BatchTransactions(transactions, databases[0], seat, told.batch),
+            timeout=told.timeout,
+            terms=replace(terms.lock, seat=seat),
+            fenced_in=terms.fenced_in,
+            standby=terms.standby,
+            observer=observer,
+        )
+    finally:
+        # Also of one that was interrupted before its part.
+        seat.leave()
+
+
+class BatchTransactions:
+    """The transactions of one call that may be part of a batch, in *seat*, of *most* calls at the most.
+
+    *inner*: those that it has by itself, in the one database *using*.
+    """
+
+    def __init__(self, inner: SyncTransactions, using: str, seat: BatchSeat, most: int) -> None:
+        self._inner = inner
+        self._using = using
+        self._seat = seat
+        self._most = most
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
+        self._inner.refuse_open(names, nested)
+
+    @contextmanager
+    def begin(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
+        taken_along = self._seat.batch
+        if isinstance(taken_along, Batch):
+            yield from self._take_part(taken_along, grant, fenced_in)
+        else:
+            yield from self._lead(grant, fenced_in, left)
+
+    def _lead(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
+        batch: Batch[Any] | None = None
+        mine: Exception | None = None
+        try:
+            with self._inner.begin(grant, fenced_in, left) as commits:
+                if not grant._is_followed():
+                    # By itself it needs no savepoint.
+                    yield commits
+                    return
+                connection = connections[self._using]
+                batch = Batch(grant, connection, self._most)
+                hooks: Hooks = []
+                connection.inc_thread_sharing()
+                try:
+                    try:
+                        with part(batch, self._using, grant.names) as hooks:
+                            yield True
+                    except Exception as error:
+                        mine = error
+                    batch.finish_parts()
+                finally:
+                    connection.dec_thread_sharing()
+                if hooks or batch.goes_on:
+                    # The others' wait for nothing but COMMIT.
+                    private.put_commit_hooks(connection, [private.commit_hook(batch.committed), *hooks])
+        except BaseException as error:
+            if batch is None:
+                raise
+            found = batch.failed(error, says_not_committed)
+            batch.wait_for_others()
+            raise (mine or found) from None
+        batch.committed()
+        batch.wait_for_others()
+        if mine is not None:
+            raise mine
+
+    def _take_part(self, batch: Batch[Any], grant: Grant, fenced_in: str | None) -> Iterator[bool]:
+        hooks: Hooks = []
+        try:
+            grant._join(batch.grant)
+            with part(batch, self._using, grant.names) as hooks:
+                yield True
+            if hooks:
+                batch.stay()
+        finally:
+            self._seat.leave()
+        try:
+            batch.wait(self._seat)
+            if hooks:
+                with later_transactions(batch.grant, fenced_in) if fenced_in else nullcontext():
+                    private.run_commit_hooks(connections[self._using], hooks)
+                refuse_left(grant.names, roll_back())
+        finally:
+            if hooks:
+                roll_back()
+                batch.stayed()
