@@ -112,7 +112,7 @@ class Admission:
             raise _full(room.name, waiting, f"max_waiters_total={self.max_waiters_total}")
         if ahead and timeout != math.inf and (expected := expected_wait(room, now)) > SHARE * timeout:
             raise TooManyWaiters(
-                f"The lock {room.name!r} would be waited for about {_seconds(expected)}, behind {ahead} "
+                f"Waiting for the lock {room.name!r} would take about {_seconds(expected)}, behind {ahead} "
                 f"{'other' if ahead == 1 else 'others'} of this process: more than {SHARE} of what is left "
                 f"of the time-out, {_seconds(timeout)}. Try again later. If that lasts, look at what holds "
                 "the lock for so long, or raise the time-out.",

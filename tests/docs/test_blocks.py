@@ -33,6 +33,7 @@ OF_SPHINX = re.compile(r"\{(toctree|eval-rst|include)\}")
 #: What is typed, and what is written then; and output alone. By page: the test that holds it to real output.
 HELD_BY = {
     "start/script.md": "tests/docs/test_script.py",
+    "explanation/admission.md": "tests/engine/test_refusals.py",
     "tutorial/django.md": "tests/docs/shop_folder.py",
     "tutorial/flask.md": "tests/docs/shop_folder.py",
     "how-to/stuck.md": "tests/cli/test_page.py",

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 import distlock
-from distlock.engine.refusals import NAMES, PERIOD, Refusals
+from distlock.engine.refusals import NAMES, PERIOD, Refusals, log
 from distlock.testing.fixtures import engine_of
+from tests.engine.scene import Scene
 from tests.redis_server import eventually
+from tests.web.quickstart import DOCS, code_blocks
 
 
 def refusal(name: str) -> distlock.TooManyWaiters:
@@ -78,3 +80,16 @@ def test_a_client_that_is_closed_tells_the_rest(caplog: pytest.LogCaptureFixture
         with full("memory://closed") as locks:
             refuse(locks, 7)
         assert sum(counts(caplog)) == 7
+
+
+def test_the_log_has_the_line_of_the_page(caplog: pytest.LogCaptureFixture) -> None:
+    (shown,) = code_blocks((DOCS / "explanation/admission.md").read_text("utf-8"), "text")
+    scene = Scene()
+    scene.slow(1.0)
+    for _ in range(5):
+        scene.come()
+    with pytest.raises(distlock.TooManyWaiters) as refusal:
+        scene.come()
+    log([(231, str(refusal.value))])
+    alike = re.compile(r"[\d.]+|'\w+'")
+    assert alike.sub("N", caplog.messages[0]).startswith(alike.sub("N", shown).removesuffix(" …\n"))
