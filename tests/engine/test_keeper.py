@@ -176,7 +176,7 @@ def test_each_lock_has_a_max_hold_of_its_own(kept: Kept) -> None:
 
 
 def test_a_hold_is_not_passed_on_to_a_lock_of_another_ttl(kept: Kept) -> None:
-    """Its lease is what a crash costs. Who asks for a shorter one has it from the lock service."""
+    """Its lease is what a crash costs. A caller that asks for a shorter one gets it from the lock service."""
     first = kept.acquire("a", ttl=600.0)
     waiting = kept.engine.acquire("a", "a", ThreadGate(), math.inf, Terms(9.0, 30.0))
     next(waiting)
