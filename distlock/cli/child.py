@@ -13,6 +13,7 @@ from types import FrameType
 import click
 
 from distlock.cli.exits import NOT_FOUND, NOT_RUN, SIGNAL, Failed
+from distlock.cli.watchdog import watchdog
 
 #: Passed on to the command.
 PASSED_ON = (
@@ -30,7 +31,11 @@ _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 class Child:
     """One command. Until it runs, a signal ends this process as it would without us."""
 
-    def __init__(self) -> None:
+    def __init__(self, when_killed: signal.Signals | None = None) -> None:
+        """*when_killed*: what the command is sent if this process is killed; None: nothing."""
+        self._when_killed = when_killed
+        # On a terminal a group of its own could not read from it, nor be stopped with us by Ctrl-Z.
+        self._is_group = not _has_terminal()
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = False
         #: Those that it is still to be sent. To append and to pop are atomic: they come from other threads,
@@ -52,16 +57,25 @@ class Child:
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Run it to its end. Returns its exit code, or `SIGNAL` and the signal that ended it."""
         self._starting = True
+        with watchdog(self._when_killed) as watch:
+            process = self._started(command, environment)
+            watch(-process.pid if self._is_group else process.pid)
+            self._process = process
+            self._pass_on(process)
+            code = process.wait()
+        return code if code >= 0 else SIGNAL - code
+
+    def _started(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        group = 0 if self._is_group else None
         try:
-            process = subprocess.Popen(command, env={**os.environ, **environment})  # noqa: S603 - the user's
+            # What is run is the user's.
+            return subprocess.Popen(  # noqa: S603
+                command, env={**os.environ, **environment}, process_group=group
+            )
         except FileNotFoundError as error:
             raise Failed(f"There is no command {command[0]!r}.", NOT_FOUND) from error
         except OSError as error:
             raise Failed(f"The command {command[0]!r} can't be run: {error.strerror}.", NOT_RUN) from error
-        self._process = process
-        self._pass_on(process)
-        code = process.wait()
-        return code if code >= 0 else SIGNAL - code
 
     def tell(self, number: int) -> None:
         """Send it a signal, as soon as it runs. From any thread."""
@@ -75,10 +89,18 @@ class Child:
             while True:
                 number = self._untold.popleft()
                 try:
-                    process.send_signal(number)
+                    self._send(process, number)
+                except ProcessLookupError:
+                    pass
                 except PermissionError:
                     # It runs as another user. To end for that would free the lock under it.
                     click.echo(f"The command may not be sent signal {number}: it runs on.", err=True)
+
+    def _send(self, process: subprocess.Popen[bytes], number: int) -> None:
+        if not self._is_group:
+            process.send_signal(number)
+        elif process.poll() is None:
+            os.killpg(process.pid, number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._starting:
@@ -88,17 +110,29 @@ class Child:
             self.tell(number)
 
 
-def _is_in_foreground() -> bool:
+@contextmanager
+def _terminal() -> Iterator[int | None]:
+    """Our terminal, opened; None: we have none, as in a crontab or a container."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        return False
+        yield None
+        return
     try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
+        yield terminal
     finally:
         os.close(terminal)
+
+
+def _has_terminal() -> bool:
+    with _terminal() as terminal:
+        return terminal is not None
+
+
+def _is_in_foreground() -> bool:
+    with _terminal() as terminal, suppress(OSError):
+        return terminal is not None and os.tcgetpgrp(terminal) == os.getpgrp()
+    return False
 
 
 def signal_of(context: click.Context, option: click.Parameter, word: str) -> signal.Signals | None:

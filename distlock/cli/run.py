@@ -40,7 +40,7 @@ _SECONDS = click.FloatRange(0, LONG)
     metavar="SIGNAL",
     default="TERM",
     show_default=True,
-    help="What the command is sent when the lock is lost; none: nothing.",
+    help="What the command is sent when the lock is lost, or this process is killed; none: nothing.",
 )
 @with_options
 @click.pass_context
@@ -57,13 +57,14 @@ def run(
 ) -> None:
     """Run COMMAND while holding the lock NAME, and exit with its code.
 
-    Signals are passed on to it. It finds DISTLOCK_NAME and DISTLOCK_FENCE, as 1:42, in its environment.
-    Exits with 75 if the lock stays taken, with 69 if the lock service does not answer, with 76 if the lock
-    was lost while the command ran, and with 128 and its number if a signal ended it.
+    Signals are passed on to it; without a terminal to its children, too. It finds DISTLOCK_NAME and
+    DISTLOCK_FENCE, as 1:42, in its environment. Exits with 75 if the lock stays taken, with 69 if the lock
+    service does not answer, with 76 if the lock was lost while the command ran, and with 128 and its number
+    if a signal ended it.
     """
     if nonblock + no_timeout + (timeout is not None) > 1:
         raise click.UsageError("Say one of --timeout, --nonblock and --no-timeout.")
-    child = Child()
+    child = Child(when_killed=on_lost)
 
     def lost(grant: Grant, why: str) -> None:
         click.echo(f"The lock {name!r} was lost: {why}.", err=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +38,7 @@ class Running:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "distlock", "run", *words],
             env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -153,17 +156,116 @@ def test_a_command_that_may_not_be_sent_a_signal_keeps_its_lock(
 
     child = Child()
     child.tell(signal.SIGTERM)
-    monkeypatch.setattr(os, "kill", refuse)
+    for name in ("kill", "killpg"):
+        monkeypatch.setattr(os, name, refuse)
     assert child.run(["sleep", "0.2"], {}) == 0, "it was awaited"
     assert "may not be sent" in capsys.readouterr().err
 
 
-def test_the_list_has_the_command_and_not_its_arguments(start: Start, client: distlock.Locks) -> None:
-    running = start("import", "--", *TRAPPED, "--password=secret")
+#: A shell with a child: both have the pipe that the test reads to its end.
+FAMILY = ("sh", "-c", 'sleep 1000 & echo runs; wait; echo "the shell went on"')
+
+
+def test_signals_are_passed_on_to_the_children_of_a_shell(start: Start) -> None:
+    running = start("import", "--", *FAMILY)
     running.until_it_runs()
-    until(lambda: bool(list(client.list())))
-    (listed,) = client.list()
-    assert listed.party.where == f"{Path(sys.executable).name} (distlock run)"
-    assert listed.party.pid == running.process.pid
-    running.process.terminate()
-    running.end()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.end()[:2] == (128 + signal.SIGTERM, "")
+
+
+def test_a_lost_lock_ends_the_children_of_a_shell(start: Start, client: distlock.Locks) -> None:
+    running = start("import", "--", *FAMILY)
+    running.until_it_runs()
+    assert break_lock(client.namespace, client.inspect("import"), by="ann")
+    assert running.end()[:2] == (76, "")
+
+
+def test_a_killed_run_leaves_no_command_behind(start: Start) -> None:
+    running = start("import", "--", *FAMILY)
+    running.until_it_runs()
+    running.process.kill()
+    assert running.end()[:2] == (-signal.SIGKILL, "")
+
+
+def test_a_command_that_is_to_be_told_nothing_outlives_a_killed_run(start: Start) -> None:
+    running = start("--on-lost", "none", "import", "--", "sh", "-c", "echo runs; read word; echo went on")
+    running.until_it_runs()
+    running.process.kill()
+    running.process.wait()
+    assert running.process.stdout is not None
+    assert running.process.stdin is not None
+    running.process.stdin.write("\n")
+    running.process.stdin.flush()
+    assert running.process.stdout.readline() == "went on\n"
+
+
+def test_nothing_of_the_run_is_left_when_the_command_has_ended(start: Start) -> None:
+    # The one that looks is in the session of the run, and not in the group of its command.
+    running = start("import", "--", "sh", "-c", "ps -o pid= --ppid $PPID")
+    _, children, _ = running.end()
+    assert len(children.split()) == 2, "the command, and what watches over it"
+    for child in children.split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(child), 0)
+
+
+class Terminal:
+    """A command in the foreground of a terminal, as a person types it."""
+
+    def __init__(self, environment: dict[str, str], *words: str) -> None:
+        self._ours, theirs = os.openpty()
+        self.process = subprocess.Popen(
+            words,
+            env={**os.environ, **environment},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def until(self, line: str) -> None:
+        while line not in self.shown:
+            assert select.select([self._ours], [], [], PATIENCE)[0], self.shown
+            self.shown += os.read(self._ours, 1000).decode()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+def test_on_a_terminal_the_command_reads_what_is_typed_and_ctrl_c_ends_it(
+    environment: dict[str, str], client: distlock.Locks
+) -> None:
+    script = 'trap "echo interrupted; exit 7" INT; read word; echo "read $word"; while :; do sleep 0.1; done'
+    run = [sys.executable, "-m", "distlock", "run"]
+    terminal = Terminal(environment, *run, "import", "--", "sh", "-c", script)
+    try:
+        terminal.type("hello\n")
+        terminal.until("read hello")
+        terminal.type("\x03")
+        terminal.until("interrupted")
+        assert terminal.process.wait(PATIENCE) == 7
+        assert terminal.shown.count("interrupted") == 1
+        assert client.inspect("import").holder is None
+    finally:
+        terminal.close()
+
+
+def test_on_a_terminal_a_killed_run_leaves_no_command_behind(environment: dict[str, str]) -> None:
+    # The terminal tells its processes of the end of the first one only, which is a shell.
+    run = f"{sys.executable} -m distlock run import -- sh -c 'echo runs $PPID $$; exec sleep 1000'"
+    terminal = Terminal(environment, "sh", "-c", f"{run}; read word")
+    try:
+        terminal.until("\n")
+        parent, command = map(int, terminal.shown.split()[1:])
+        os.kill(parent, signal.SIGKILL)
+        until(lambda: not Path(f"/proc/{command}").exists())
+    finally:
+        terminal.close()
