@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.fence.row import TABLE
@@ -40,6 +40,11 @@ def is_failed(driver: object) -> bool:
     """
     # Both versions of psycopg have it. The value is PQTRANS_INERROR of libpq.
     return bool(getattr(getattr(driver, "info", None), "transaction_status", None) == 3)
+
+
+def is_broken(driver: Any) -> bool:
+    """Whether *driver*, a driver's connection, has found that there is nothing behind it any more."""
+    return driver is None or bool(getattr(driver, "closed", False)) or not getattr(driver, "open", True)
 
 
 def ends_transaction(error: BaseException) -> bool:

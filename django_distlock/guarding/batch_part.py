@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connections, transaction
 
 from distlock.errors import BatchFailed, ConfigurationError
-from distlock.fence.trouble import ends_transaction
+from distlock.fence.trouble import ends_transaction, is_broken
 from distlock.web.batch import Batch, Hooks, unknown
 from django_distlock import private
 from django_distlock.guarding.leftovers import left_open, refuse_closed, refuse_failed, refuse_left, roll_back
@@ -111,6 +111,6 @@ def _why_broken(batch: Batch[Any], problem: BaseException | None, watch: _Watch)
         return BatchFailed(
             f"The database has rolled back what requests for the lock {shown} shared: {watch.ended}"
         )
-    if not connection.is_usable():
+    if is_broken(connection.connection):
         return BatchFailed(f"The connection that requests for the lock {shown} shared is broken: {problem}")
     return unknown(batch.grant, problem)

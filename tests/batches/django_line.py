@@ -1,0 +1,116 @@
+"""Requests that stand in line for one product of a shop in Django: those that are there are one batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import path
+from sqlalchemy import Engine, text
+
+from django_distlock import distributed_lock, locks
+from django_distlock.conf import clients
+from tests.fence.shops import DjangoShop
+from tests.redis_server import eventually
+
+#: A view does what stands in the request's query.
+Acts = dict[str, Callable[[], object]]
+
+
+class Answer(NamedTuple):
+    status: int
+    code: str = ""
+
+
+class DjangoLine:
+    def __init__(self, shop: DjangoShop, engine: Engine) -> None:
+        self.shop = shop
+        self.engine = engine
+        self.using = shop.using
+        #: What was done, in order, by whichever thread.
+        self.done: list[str] = []
+
+    def serve(self, acts: Acts, **guard: Any) -> None:
+        """A view that sells one piece, and then does what *acts* has for the query of its request."""
+
+        def sell(request: HttpRequest, id: int) -> HttpResponse:
+            stock = self.shop.read()
+            self.shop.write(stock - 1)
+            name = request.META["QUERY_STRING"]
+            self.done.append(name)
+            result = acts.get(name, lambda: None)()
+            return result if isinstance(result, HttpResponse) else HttpResponse("sold")
+
+        words = {"fence": self.using, "batch": 32, **guard}
+        self.shop.urls.urlpatterns.append(
+            path("product/<int:id>", distributed_lock("product_<id>", **words)(sell))
+        )
+
+    def ask(self, name: str) -> Answer:
+        """One request, in the running thread."""
+        try:
+            response = Client(raise_request_exception=False).post(f"/product/1?{name}")
+        finally:
+            connections.close_all()
+        problem = response.headers["Content-Type"] == "application/problem+json"
+        return Answer(response.status_code, response.json()["code"] if problem else "")
+
+    def waiting(self) -> int:
+        """How many stand in line."""
+        rooms = clients["default"].namespace.engine.rooms.by_key  # type: ignore[attr-defined]
+        return sum(len(room.queue) for room in rooms.values())
+
+    @contextmanager
+    def standing(self, *names: str) -> Iterator[dict[str, Answer]]:
+        """In the block they stand in line, in this order. At its end they are served."""
+        answers: dict[str, Answer] = {}
+
+        def ask(name: str) -> None:
+            answers[name] = self.ask(name)
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+        with locks.lock("product_1", in_transaction=True):
+            for there, thread in enumerate(threads, 1):
+                thread.start()
+                eventually(lambda there=there: self.waiting() == there, f"{there} stand in line")  # type: ignore[misc]
+            yield answers
+        for thread in threads:
+            thread.join()
+
+    def answers(self, *names: str) -> dict[str, Answer]:
+        with self.standing(*names) as answers:
+            pass
+        return answers
+
+    def left(self) -> int:
+        """The stock, as another connection sees it."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(text("SELECT qty FROM stock")).scalar_one())
+
+    def execute(self, *statements: str) -> None:
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+
+
+@contextmanager
+def counted_commits() -> Iterator[list[str]]:
+    """Gives the database alias of each COMMIT of Django in the block."""
+    commits: list[str] = []
+    commit = BaseDatabaseWrapper._commit
+
+    def counting(self: Any) -> None:
+        commits.append(self.alias)
+        commit(self)
+
+    BaseDatabaseWrapper._commit = counting  # type: ignore[method-assign]
+    try:
+        yield commits
+    finally:
+        BaseDatabaseWrapper._commit = commit  # type: ignore[method-assign]
