@@ -15,7 +15,7 @@ from tests.web.quickstart import own_environment, snippets
 
 __all__ = ["redis_server"]
 
-TASK, ONCE, CELERY, RQ, COMMAND, SCRIPT = snippets("how-to/tasks.md")
+TASK, ONCE, CELERY, RQ, DJANGO, COMMAND, SCRIPT = snippets("how-to/tasks.md")
 WRITTEN = "the report of day 7 is written\n"
 SETTINGS = """
 INSTALLED_APPS = ["django_distlock", "shop"]
@@ -45,6 +45,11 @@ from shop.tasks import write_report
 
 result = write_report.delay(7)
 assert result.successful(), result
+"""
+RUN_DJANGO = """
+result = tasks.write_report.enqueue(7)
+assert result.status == "SUCCESSFUL", result
+assert result.return_value is None
 """
 RUN_RQ = """
 import redis
@@ -104,17 +109,20 @@ def others(redis_server: RedisServer) -> Iterator[distlock.Locks]:
     locks.close()
 
 
-@pytest.mark.parametrize("runner", ["celery", "rq", "command"])
+@pytest.mark.parametrize("runner", ["celery", "rq", "django", "command"])
 def test_a_task_runs_while_its_lock_is_free_and_is_left_out_while_it_is_not(
     project: Path, redis_server: RedisServer, others: distlock.Locks, runner: str
 ) -> None:
-    if runner == "celery":
-        (project / "shop/tasks.py").write_text(f"{TASK.splitlines()[1]}\n{CELERY}")
+    if runner in {"celery", "django"}:
+        task = {"celery": CELERY, "django": DJANGO}[runner]
+        (project / "shop/tasks.py").write_text(f"{TASK.splitlines()[1]}\n{task}")
 
     def report() -> str:
         match runner:
             case "celery":
                 return run_lines(project, RUN_CELERY)
+            case "django":
+                return run_lines(project, RUN_DJANGO)
             case "rq":
                 return run_lines(project, RUN_RQ.format(url=redis_server.url))
             case _:
