@@ -7,13 +7,21 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from sqlalchemy import MetaData
+
 import distlock
 import django_distlock.signals
 import flask_distlock.signals
+from distlock import Fence
+from distlock.backends.findings import Finding
+from distlock.cli.output import listed_json, state_json
+from distlock.cli.site import PREFIX, URL
 from distlock.errors import LockError
+from distlock.operate import Listed, LockState, Party
 from distlock.web.answers import answer_for
 from distlock.web.decorator import ON_CONTENDED, WORDS
 from distlock.web.settings.aliases import AliasSettings
+from flask_distlock.fence import fence_table
 from tests.web.quickstart import code_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,3 +81,22 @@ def test_each_check_has_a_row() -> None:
 def test_each_signal_has_a_row() -> None:
     for module in (django_distlock.signals, flask_distlock.signals):
         assert rows("signals.md") == {name for name in vars(module) if re.match("(lock|fence)_", name)}
+
+
+def table(page: str, heading: str) -> set[str]:
+    """What stands as code in the first column of the one table whose head begins with *heading*."""
+    text = (REFERENCE / page).read_text("utf-8")
+    (body,) = re.findall(rf"^\| {re.escape(heading)} \|.*\n\|---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    return set(re.findall(r"`([^`]+)`", "".join(line.split("|")[1] for line in body.splitlines())))
+
+
+def test_what_is_written_has_its_rows() -> None:
+    party = Party("1")
+    state = LockState("product_1", party, Fence(1, 2), 3.0, (party,), 1)
+    assert table("stored.md", "`list`") == listed_json(Listed("product_1", party, held=True)).keys()
+    assert table("stored.md", "`show`") == state_json(state).keys()
+    assert table("stored.md", "`doctor`") == {field.name for field in fields(Finding)}
+    assert table("stored.md", "column") == set(fence_table(MetaData()).columns.keys())
+    told = set(re.findall(r'"(DISTLOCK_(?:NAME|FENCE))"', source("distlock/cli")))
+    assert table("stored.md", "variable") == {URL, PREFIX, *told}
+    assert len(told) == 2
