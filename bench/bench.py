@@ -69,13 +69,9 @@ class Bench:
     #: The peers that are measured; None: all.
     beside: Collection[str] | None = None
 
-    def contestants(self, kinds: Sequence[str]) -> list[str]:
-        """Those of *kinds* that were asked for; ours always is."""
-        return [
-            kind
-            for kind in kinds
-            if kind.startswith("distlock") or self.beside is None or kind in self.beside
-        ]
+    def is_asked_for(self, kind: str) -> bool:
+        """Whether *kind* is measured; ours always is."""
+        return kind.startswith("distlock") or self.beside is None or kind in self.beside
 
     def thorough(self, usual: Sequence[float], more: Sequence[float]) -> Sequence[float]:
         """*usual*, and *more* where there is time."""
@@ -89,7 +85,7 @@ class Bench:
         url = self.services.url(service, distance)
         with ExitStack() as stack:
             crews = []
-            for kind in self.contestants(kinds):
+            for kind in filter(self.is_asked_for, kinds):
                 crews.append(Crew(size, kind, url))
                 stack.callback(crews[-1].end)
             yield crews

@@ -26,7 +26,12 @@ class Measure:
 
 MEASURES = {
     "rate": Measure("acquisitions/s"),
+    "sales": Measure("sales/s"),
+    "answer": Measure("median answer, ms", 1e3),
+    "late_answer": Measure("p99 answer, ms", 1e3),
+    "longest_answer": Measure("longest answer, ms", 1e3),
     "pair": Measure("µs a pair", 1e6, 1),
+    "pass": Measure("CPU of a pair, µs", 1e6, 1),
     "p50": Measure("median wait, ms", 1e3, 2),
     "p99": Measure("p99 wait, ms", 1e3, 1),
     "hand_over": Measure("median hand-over, ms", 1e3, 2),
@@ -35,6 +40,10 @@ MEASURES = {
     "served": Measure("served of what was offered, %", 1e2),
     "changes": Measure("owner changes, threads, %", 1e2),
     "process_changes": Measure("processes, %", 1e2),
+    "refused": Measure("refused"),
+    "poll": Measure("server time of a poll, µs", 1e6),
+    "poll_again": Measure("s until the next one"),
+    "core": Measure("all polls, % of a core", 1e2, 1),
     "jain": Measure("Jain index", 1.0, 3),
     "wakes": Measure("wake-ups", 1.0, 1),
     "cpu": Measure("CPU here, s/1,000", 1e3, 3),

@@ -39,10 +39,12 @@ class Result:
     def __str__(self) -> str:
         target, measure = self.target, MEASURES[self.target.measure]
         unit = f" x {target.peer}" if target.peer else ""
+        digits = 2 if target.peer else max(1, measure.digits)
+        median, low, high = (f"{figure:,.{digits}f}" for figure in (self.median, self.low, self.high))
         sign = ">=" if target.least else "<="
         return (
-            f"{target.ours}, {measure.heading}: {self.median:.2f}{unit} ({self.low:.2f} to {self.high:.2f}), "
-            f"target {sign} {target.bound:g}: {'met' if self.met else 'MISSED'}"
+            f"{target.ours}, {measure.heading}: {median}{unit} ({low} to {high}), "
+            f"target {sign} {target.bound:.3g}: {'met' if self.met else 'MISSED'}"
         )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loadtest.child import Child, StackError, run_once
@@ -35,15 +35,15 @@ def find_binaries() -> Path:
 
 
 @contextlib.contextmanager
-def running_postgresql() -> Iterator[str]:
+def running_postgresql(options: Mapping[str, str] = OPTIONS) -> Iterator[str]:
     """The URL of a database ``shop`` that belongs to the superuser ``shop``."""
     binaries, account = find_binaries(), find_account()
     with home_of(account) as home:
         data, log, port = home / "data", home / "log", free_port()
         initdb = [str(binaries / "initdb"), "-D", str(data), "-U", "shop", "-A", "trust", "-E", "UTF8", "-N"]
         run_once("PostgreSQL's initdb", initdb, log, account)
-        options = [f"-c{name}={value}" for name, value in OPTIONS.items()]
-        command = [str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
+        given = [f"-c{name}={value}" for name, value in options.items()]
+        command = [str(binaries / "postgres"), "-D", str(data), "-p", str(port), *given]
         # SIGINT: don't wait until every client has gone.
         server = Child("PostgreSQL", command, log, account=account, stop_with=signal.SIGINT)
         try:

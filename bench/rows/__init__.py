@@ -12,12 +12,16 @@ from bench.rows import (
     burst,
     contended,
     contended_zookeeper,
+    crowd,
+    engine,
     files,
     open_load,
     processes,
+    tasks,
     uncontended,
     uncontended_zookeeper,
     waiters,
+    web,
 )
 from bench.table import Table
 
@@ -31,8 +35,12 @@ ROWS: dict[str, Callable[[Bench], Iterator[Table]]] = {
     "burners": burners.measure,
     "waiters": waiters.measure,
     "processes": processes.measure,
+    "crowd": crowd.measure,
+    "asyncio": tasks.measure,
+    "engine": engine.measure,
     "uncontended-zookeeper": uncontended_zookeeper.measure,
     "between-zookeeper": between_zookeeper.measure,
     "contended-zookeeper": contended_zookeeper.measure,
+    "web": web.measure,
     "file": files.measure,
 }

@@ -1,0 +1,15 @@
+"""A shop with one route for each way to sell a unit: the same rows, and the same transaction around them."""
+
+from __future__ import annotations
+
+#: As the routes and the tables have them. All read the stock, write it, and write an order.
+WAYS = {
+    "distlock": "distlock",
+    "distlock-fence": "distlock, fence",
+    "redis-py": "redis-py",
+    "for-update": "FOR UPDATE",
+    "advisory": "advisory lock",
+    "conditional": "conditional UPDATE",
+}
+#: Of a lock, seconds. Nobody is refused: all are measured at the same load.
+TIMEOUT = 60.0

@@ -1,0 +1,96 @@
+"""One view for each way to sell a unit: the same rows are read and written in each."""
+
+from __future__ import annotations
+
+import uuid
+
+import redis
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from django.utils import timezone
+
+from bench.locks import MOST, PATIENCE, TTL
+from demo_shop.configuration import Configuration
+from demo_shop.django_shop.models import Product, Purchase
+from django_distlock import distributed_lock
+
+SHOP: Configuration = settings.SHOP
+REDIS = redis.Redis.from_url(SHOP.lock, max_connections=MOST)
+
+
+def answer(text: bytes, status: int = 200) -> HttpResponse:
+    return HttpResponse(text, status=status, headers={"Content-Length": str(len(text))})
+
+
+def order(sku: int, seen: int) -> HttpResponse:
+    Purchase.objects.create(
+        product_id=sku,
+        order_number=str(uuid.uuid4()),
+        instance=SHOP.instance,
+        stock_seen=seen,
+        created_at=timezone.now(),
+    )
+    return answer(b"sold")
+
+
+def sell(sku: int, for_update: bool = False) -> HttpResponse:
+    """Read, check, write."""
+    with transaction.atomic():
+        found = Product.objects.select_for_update() if for_update else Product.objects.all()
+        product = found.get(pk=sku)
+        if product.stock < 1:
+            return answer(b"sold out", 409)
+        Product.objects.filter(pk=sku).update(stock=product.stock - 1)
+        return order(sku, product.stock)
+
+
+@distributed_lock("product_<sku>")
+def locked(request: HttpRequest, sku: int) -> HttpResponse:
+    return sell(sku)
+
+
+@distributed_lock("product_<sku>", fence=True)
+def fenced(request: HttpRequest, sku: int) -> HttpResponse:
+    return sell(sku)
+
+
+def with_redis_py(request: HttpRequest, sku: int) -> HttpResponse:
+    with REDIS.lock(f"redis-py:product_{sku}", timeout=TTL, blocking_timeout=PATIENCE):
+        return sell(sku)
+
+
+def for_update(request: HttpRequest, sku: int) -> HttpResponse:
+    return sell(sku, for_update=True)
+
+
+def advisory(request: HttpRequest, sku: int) -> HttpResponse:
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [sku])
+        return sell(sku)
+
+
+def conditional(request: HttpRequest, sku: int) -> HttpResponse:
+    """One statement checks and writes."""
+    with transaction.atomic():
+        if not Product.objects.filter(pk=sku, stock__gte=1).update(stock=F("stock") - 1):
+            return answer(b"sold out", 409)
+        return order(sku, 0)
+
+
+def show(request: HttpRequest, sku: int) -> HttpResponse:
+    return answer(str(Product.objects.get(pk=sku).stock).encode())
+
+
+urlpatterns = [
+    path("products/<int:sku>", show),
+    path("distlock/<int:sku>", locked),
+    path("distlock-fence/<int:sku>", fenced),
+    path("redis-py/<int:sku>", with_redis_py),
+    path("for-update/<int:sku>", for_update),
+    path("advisory/<int:sku>", advisory),
+    path("conditional/<int:sku>", conditional),
+]
