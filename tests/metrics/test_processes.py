@@ -10,6 +10,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from loadtest.ports import free_port, listens
 from tests.redis_server import eventually
 from tests.web.quickstart import code_blocks
@@ -22,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 )
 
 
-def test_workers_add_up_and_one_that_is_killed_holds_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["", "--preload"], ids=["each its own app", "preloaded"])
+def test_workers_add_up_and_one_that_is_killed_holds_nothing(tmp_path: Path, how: str) -> None:
     port = free_port()
     numbers = tmp_path / "numbers"
     numbers.mkdir()
@@ -32,6 +35,7 @@ def test_workers_add_up_and_one_that_is_killed_holds_nothing(tmp_path: Path) -> 
         "--config",
         str(tmp_path / "gunicorn.conf.py"),
         "--no-control-socket",
+        *how.split(),
         "tests.metrics.site:app",
     ]
     about = {"PROMETHEUS_MULTIPROC_DIR": str(numbers), "LOCATION": (tmp_path / "locks").as_uri()}
