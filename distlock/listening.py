@@ -18,6 +18,7 @@ from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.name_grant import NameGrant
 from distlock.engine.steps import Gate, Steps
+from distlock.errors import ConfigurationError
 from distlock.grant import Fence, Grant
 from distlock.grant_wrapper import GrantWrapper
 from distlock.terms import Terms
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from distlock.namespace import Namespace
 
 logger = logging.getLogger("distlock")
+
+#: Seconds between two lines of the log about one method of a listener that fails.
+PAUSE = 10.0
 
 #: What wants a lock: see `distlock.terms.shown_where`.
 Where = str | CodeType | None
@@ -50,7 +54,7 @@ class Attempt(Protocol):
 class Listener(Protocol):
     """Told by one client, mostly in the thread that acquires or releases. It should return at once.
 
-    What it raises is logged, and changes nothing for the lock.
+    What it raises is logged, once in ten seconds for each method, and changes nothing for the lock.
     """
 
     def asked(self, names: tuple[str, ...], where: Where) -> Attempt:
@@ -64,6 +68,21 @@ class Listener(Protocol):
 
     def reconnected(self) -> None:
         """A connection to the lock service was made in the place of one that broke: in any thread."""
+
+
+#: The methods of a `Listener`.
+_METHODS = ("asked", "lost", "lifted", "reconnected")
+
+
+def check_listener(listener: object) -> None:
+    """Raise `ConfigurationError` unless *listener* has the methods of a `Listener`."""
+    missing = [f"{name}()" for name in _METHODS if not callable(getattr(listener, name, None))]
+    if missing:
+        raise ConfigurationError(
+            f"A {type(listener).__name__} is no listener: it has no {', '.join(missing)}. Pass what "
+            'distlock.metrics.listener("prometheus") returns, or an object with the methods of '
+            "distlock.listening.Listener."
+        )
 
 
 class Listened:
@@ -81,19 +100,19 @@ class Listened:
         self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
     ) -> Steps[Grant | None]:
         asked = now()
-        attempt = _told(self._listener.asked, names, terms.where)
+        attempt = _told(self._listener, "asked", names, terms.where)
         if attempt is None:
             return (yield from self._inner.acquire(names, gate, seconds, terms))
         try:
             grant = yield from self._inner.acquire(names, gate, seconds, terms)
         except BaseException as error:
-            _told(attempt.refused, error, now() - asked)
+            _told(attempt, "refused", error, now() - asked)
             raise
         granted = now()
         if grant is None:
-            _told(attempt.refused, None, granted - asked)
+            _told(attempt, "refused", None, granted - asked)
             return None
-        _told(attempt.acquired, grant, granted - asked)
+        _told(attempt, "acquired", grant, granted - asked)
         return _ListenedGrant(grant, attempt, granted)
 
 
@@ -123,14 +142,14 @@ class _ListenedGrant(GrantWrapper):
 
     def _note_commit(self) -> None:
         if self._attempt is not None:
-            _told(self._attempt.committed, now() - self._granted)
+            _told(self._attempt, "committed", now() - self._granted)
 
     def _look(self) -> None:
         """Tell of its end, if this was it."""
         attempt = self._attempt
         if attempt is not None and self._grant.released:
             self._attempt = None
-            _told(attempt.released, now() - self._granted)
+            _told(attempt, "released", now() - self._granted)
 
 
 class _Part(GrantWrapper):
@@ -155,7 +174,7 @@ def on_lost_of(listener: Listener, on_lost: OnLost | None) -> OnLost:
     """What tells *listener*, and then *on_lost*, of a loss."""
 
     def lost(grant: Grant, why: str) -> None:
-        _told(listener.lost, grant, why, _where(grant))
+        _told(listener, "lost", grant, why, _where(grant))
         if on_lost is not None:
             on_lost(grant, why)
 
@@ -166,7 +185,7 @@ def on_lifted_of(listener: Listener, on_lifted: OnLifted | None) -> OnLifted:
     """What tells *listener*, and then *on_lifted*, of a lifted fence."""
 
     def lifted(grant: Grant, was: Fence) -> None:
-        _told(listener.lifted, grant, was, _where(grant))
+        _told(listener, "lifted", grant, was, _where(grant))
         if on_lifted is not None:
             on_lifted(grant, was)
 
@@ -179,7 +198,7 @@ def on_reconnected_of(listener: Listener | None) -> Callable[[], None]:
         return lambda: None
 
     def reconnected() -> None:
-        _told(listener.reconnected)
+        _told(listener, "reconnected")
 
     return reconnected
 
@@ -194,17 +213,22 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+#: What of a listener has failed -> when that is worth the next line of the log.
+_complained: dict[str, float] = {}
 
 
-def _told(tell: Callable[..., Any], *about: Any) -> Any:
-    """What *tell* returns; None where it failed, or was not called."""
+def _told(listening: Listener | Attempt, what: str, *about: Any) -> Any:
+    """What the method *what* of *listening* returns; None where it failed, or was not called."""
     telling = _thread.telling
     if telling.locked():
         # A signal handler or a finaliser interrupts this thread in a listener, which may have a mutex.
         return None
     with telling:
         try:
-            return tell(*about)
+            return getattr(listening, what)(*about)
         except Exception:
-            logger.exception("A listener failed; the lock is as it would be without it.")
+            if now() >= _complained.get(what, 0.0):
+                # A disk that is full has each acquisition fail so.
+                _complained[what] = now() + PAUSE
+                logger.exception("A listener failed in %s(); the lock is as it would be without it.", what)
             return None

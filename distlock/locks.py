@@ -11,7 +11,7 @@ from distlock.backends.location import Location, located
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.machine import Engine
-from distlock.listening import Listened, Listener, on_lifted_of, on_lost_of, on_reconnected_of
+from distlock.listening import Listened, Listener, check_listener, on_lifted_of, on_lost_of, on_reconnected_of
 from distlock.lock import Lock
 from distlock.names import check_name, check_prefix
 from distlock.namespace import EngineNamespace, identity
@@ -217,6 +217,7 @@ def connect(
     for word in options.keys() & TRANSLATIONS.keys():
         refuse_unknown("connect", [word])
     if listener is not None:
+        check_listener(listener)
         on_lost, on_lifted = on_lost_of(listener, on_lost), on_lifted_of(listener, on_lifted)
     url, found = located(url, backend)
     options = {**found, **options}

@@ -50,8 +50,9 @@ def calling_code() -> CodeType | None:
 def shown_where(where: str | CodeType | None) -> str:
     """*where*, in words for a person; "" where nothing is known."""
     if isinstance(where, CodeType):
-        return f"{where.co_qualname} ({where.co_filename.rpartition('/')[2]}:{where.co_firstlineno})"
-    return where or ""
+        where = f"{where.co_qualname} ({where.co_filename.rpartition('/')[2]}:{where.co_firstlineno})"
+    # The name of a file may be bytes that are no text, and to encode it would fail.
+    return where.encode("utf-8", "replace").decode() if where else ""
 
 
 _OURS = frozenset({"distlock", "django_distlock", "flask_distlock"})

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from distlock.errors import ConfigurationError
 from distlock.extras import remedy
 from distlock.listening import Listener
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
 KINDS = ("prometheus", "opentelemetry")
 
 
-def listener(kind: str, alias: str = "default") -> Listener:
+def listener(kind: str, alias: str = "default", registry: CollectorRegistry | None = None) -> Listener:
     """Metrics for ``connect(listener=...)``. In a site the setting ``METRICS`` does this for each alias.
 
-    *kind*: ``"prometheus"``, by prometheus_client, in its default registry; or ``"opentelemetry"``, by the
-    API of OpenTelemetry, to what the process has set up for it. *alias*: the label that tells this client
-    from others.
+    *kind*: ``"prometheus"``, by prometheus_client; or ``"opentelemetry"``, by the API of OpenTelemetry, to
+    what the process has set up for it. *alias*: the label that tells this client from others. *registry*:
+    that of a site with a registry of its own; None: the default one of prometheus_client.
 
-    Raises `ConfigurationError` for another word, and where the extra ``metrics`` is not installed.
+    Raises `ConfigurationError` for another word, for a *registry* with OpenTelemetry, and where the extra
+    ``metrics`` is not installed.
 
     Example::
 
@@ -24,11 +30,13 @@ def listener(kind: str, alias: str = "default") -> Listener:
     """
     if kind not in KINDS:
         raise ConfigurationError(f"{kind!r} is no kind of metrics. Write 'prometheus' or 'opentelemetry'.")
+    if registry is not None and kind != "prometheus":
+        raise ConfigurationError("OpenTelemetry has no registry. Leave it out: a process sets up a provider.")
     try:
         if kind == "prometheus":
             from distlock.metrics.prometheus import PrometheusMetrics
 
-            return PrometheusMetrics(alias)
+            return PrometheusMetrics(alias, *([] if registry is None else [registry]))
         from distlock.metrics.opentelemetry import OpenTelemetryMetrics
 
         return OpenTelemetryMetrics(alias)

@@ -1,34 +1,64 @@
-"""Metrics by prometheus_client, in its default registry; over several processes in the way that it has."""
+"""Metrics by prometheus_client; over several processes in the way that it has."""
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+import threading
+from weakref import WeakKeyDictionary
 
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+from distlock.errors import ConfigurationError
 from distlock.grant import Fence, Grant
 from distlock.listening import Where
 from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of
 from distlock.terms import shown_where
 
 _LABELS = ("alias", "where")
+#: More places than any site has. Code that is made anew again and again is a new place each time.
+_MOST_PLACES = 10_000
 
-_WAIT = Histogram(
-    "distlock_wait_seconds", "How long those waited who were granted their lock", _LABELS, buckets=BUCKETS
-)
-_HELD = Histogram("distlock_held_seconds", "How long locks were held", _LABELS, buckets=BUCKETS)
-_COMMIT = Histogram(
-    "distlock_commit_seconds", "From the grant of a guard to its COMMIT", _LABELS, buckets=BUCKETS
-)
-_ACQUISITIONS = Counter(
-    "distlock_acquisitions", "Acquisitions by result: " + ", ".join(RESULTS), (*_LABELS, "result")
-)
-_LOSSES = Counter("distlock_losses", "Locks that were lost before they were released", _LABELS)
-_LIFTS = Counter("distlock_lifts", "Fences that were lifted above what a database had seen", _LABELS)
-_RECONNECTS = Counter(
-    "distlock_reconnects", "Connections to the lock service in the place of one that broke", _LABELS[:1]
-)
-# The gauges of processes that have ended count no more.
-_WAITING = Gauge("distlock_waiting", "Callers that wait just now", _LABELS, multiprocess_mode="livesum")
-_HOLDING = Gauge("distlock_holding", "Locks that are held just now", _LABELS, multiprocess_mode="livesum")
+
+class _Metrics:
+    """All of ours in *registry*."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def histogram(name: str, text: str) -> Histogram:
+            return Histogram(name, text, _LABELS, buckets=BUCKETS, registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            # Those of processes that have ended count no more.
+            return Gauge(name, text, _LABELS, registry=registry, multiprocess_mode="livesum")
+
+        results = "Acquisitions by result: " + ", ".join(RESULTS)
+        self.wait = histogram("distlock_wait_seconds", "How long those waited who were granted their lock")
+        self.held = histogram("distlock_held_seconds", "How long locks were held")
+        self.commit = histogram("distlock_commit_seconds", "From the grant of a guard to its COMMIT")
+        self.acquisitions = counter("distlock_acquisitions", results, *_LABELS, "result")
+        self.losses = counter("distlock_losses", "Locks that were lost before they were released", *_LABELS)
+        self.lifts = counter(
+            "distlock_lifts", "Fences that were lifted above what a database had seen", *_LABELS
+        )
+        self.reconnects = counter(
+            "distlock_reconnects", "Connections to the lock service in the place of one that broke", "alias"
+        )
+        self.waiting = gauge("distlock_waiting", "Callers that wait just now")
+        self.holding = gauge("distlock_holding", "Locks that were granted and are not released yet")
+
+
+#: A registry takes each name once.
+_known: WeakKeyDictionary[CollectorRegistry, _Metrics] = WeakKeyDictionary()
+_mutex = threading.Lock()
+
+
+def _metrics_in(registry: CollectorRegistry) -> _Metrics:
+    with _mutex:
+        found = _known.get(registry)
+        if found is None:
+            found = _known[registry] = _Metrics(registry)
+        return found
 
 
 class _Place:
@@ -46,16 +76,16 @@ class _Place:
         "results",
     )
 
-    def __init__(self, *labels: str) -> None:
-        self._wait = _WAIT.labels(*labels)
-        self._held = _HELD.labels(*labels)
-        self._commit = _COMMIT.labels(*labels)
-        self._waiting = _WAITING.labels(*labels)
-        self._holding = _HOLDING.labels(*labels)
+    def __init__(self, metrics: _Metrics, *labels: str) -> None:
+        self._wait = metrics.wait.labels(*labels)
+        self._held = metrics.held.labels(*labels)
+        self._commit = metrics.commit.labels(*labels)
+        self._waiting = metrics.waiting.labels(*labels)
+        self._holding = metrics.holding.labels(*labels)
         # All begin at 0: a rate can't see the first of a counter that was not there before.
-        self.losses = _LOSSES.labels(*labels)
-        self.lifts = _LIFTS.labels(*labels)
-        self.results = {result: _ACQUISITIONS.labels(*labels, result) for result in RESULTS}
+        self.losses = metrics.losses.labels(*labels)
+        self.lifts = metrics.lifts.labels(*labels)
+        self.results = {result: metrics.acquisitions.labels(*labels, result) for result in RESULTS}
         self._granted = self.results[GRANTED]
 
     def asked(self) -> None:
@@ -80,11 +110,16 @@ class _Place:
 
 
 class PrometheusMetrics:
-    """The listener of the client that *alias* tells from others."""
+    """The listener of the client that *alias* tells from others, in *registry*."""
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, registry: CollectorRegistry = REGISTRY) -> None:
+        if not isinstance(registry, CollectorRegistry):
+            raise ConfigurationError(
+                f"A {type(registry).__name__} is no registry. Pass a CollectorRegistry of prometheus_client."
+            )
         self._alias = alias
-        self._reconnects = _RECONNECTS.labels(alias)
+        self._metrics = _metrics_in(registry)
+        self._reconnects = self._metrics.reconnects.labels(alias)
         #: With what has that id, which keeps it from being another's.
         self._places: dict[int | str, tuple[Where, _Place]] = {}
 
@@ -107,6 +142,8 @@ class PrometheusMetrics:
         key = where if isinstance(where, str) else id(where)
         known = self._places.get(key)
         if known is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
             # Two threads may both make one: the metrics in it are the same.
-            known = self._places[key] = where, _Place(self._alias, shown_where(where))
+            known = self._places[key] = where, _Place(self._metrics, self._alias, shown_where(where))
         return known[1]

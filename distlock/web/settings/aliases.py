@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from distlock.backends import capabilities_of, scheme_of
 from distlock.backends.base import Capabilities
 from distlock.errors import ConfigurationError
+from distlock.listening import Listener
 from distlock.web.settings.locations import RedisOf, looked_up
 from distlock.web.settings.problems import by_alias, find_problems
 from distlock.web.settings.values import WITHOUT_SERVICE
@@ -49,7 +50,7 @@ class AliasSettings:
     on_backend_down: str = "refuse"
     fence: bool | str = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    metrics: str | None = None
+    metrics: str | Callable[[str], Listener] | None = None
 
     @property
     def scheme(self) -> str:

@@ -15,7 +15,7 @@ from distlock.backends.base import LooksAhead, refuse_lacking
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError, LockError
-from distlock.listening import Listened, Listener
+from distlock.listening import Listened, Listener, check_listener
 from distlock.locks import Locks, connect
 from distlock.namespace import identity
 from distlock.operate.typed import Typed
@@ -160,6 +160,7 @@ def make_client(
         return DummyLocks(settings.prefix, ttl=settings.ttl, timeout=settings.timeout, era=settings.era)
     if settings.row_is_lock:
         return make_rows(settings, look)
+    listener = _listener(settings)
     try:
         client = connect(
             settings.location,
@@ -173,7 +174,7 @@ def make_client(
             era=settings.era,
             on_lost=on_lost,
             on_lifted=on_lifted,
-            listener=_listener(settings),
+            listener=listener,
             **settings.options,
         )
         if settings.fence:
@@ -192,6 +193,10 @@ def make_rows(settings: AliasSettings, look: Look | None = None) -> Locks:
 
 def _listener(settings: AliasSettings) -> Listener | None:
     try:
+        if callable(settings.metrics):
+            listener = settings.metrics(settings.alias)
+            check_listener(listener)
+            return listener
         return None if settings.metrics is None else metrics.listener(settings.metrics, settings.alias)
     except ConfigurationError as error:
         raise ConfigurationError(f"DISTLOCK[{settings.alias!r}]['METRICS']: {error}") from error

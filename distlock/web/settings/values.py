@@ -99,7 +99,9 @@ def _fence(value: Any) -> str | None:
 
 
 def _metrics(value: Any) -> str | None:
-    return None if value is None or value in KINDS else "It has to be 'prometheus', 'opentelemetry', or None."
+    if value is None or value in KINDS or callable(value):
+        return None
+    return "It has to be 'prometheus', 'opentelemetry', None, or a function that gives a listener."
 
 
 def _options(value: Any) -> str | None:
