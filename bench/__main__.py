@@ -15,6 +15,7 @@ from pathlib import Path
 from bench import machine
 from bench.bench import Bench
 from bench.crew import BenchError
+from bench.plots import svg
 from bench.report import as_json, markdown
 from bench.rows import ROWS
 from bench.services import Services
@@ -75,10 +76,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     written = as_json(tables, about)
     if words.json:
         print(written)
-    words.to.mkdir(parents=True, exist_ok=True)
-    (words.to / "bench.json").write_text(written, encoding="utf-8")
-    (words.to / "bench.md").write_text("\n".join(map(markdown, tables)), encoding="utf-8")
+    keep(words.to, tables, written, about)
     return BROKEN if broken else MISSED if any(table.failed for table in tables) else 0
+
+
+def keep(folder: Path, tables: Sequence[Table], written: str, about: dict[str, str]) -> None:
+    """The whole of a run, where the last one was."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    pages = [
+        "# distlock beside other locks",
+        "\n".join(f"- {what}: {which}" for what, which in about.items()),
+    ]
+    for number, table in enumerate(tables, 1):
+        picture = f"{number:02}-{table.row}.svg"
+        (folder / picture).write_text(svg(table), encoding="utf-8")
+        pages += [markdown(table).rstrip(), f"![{table.title}]({picture})"]
+    (folder / "bench.json").write_text(written, encoding="utf-8")
+    (folder / "bench.md").write_text("\n\n".join(pages) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

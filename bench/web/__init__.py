@@ -6,6 +6,7 @@ from __future__ import annotations
 WAYS = {
     "distlock": "distlock",
     "distlock-fence": "distlock, fence",
+    "distlock-batch": "distlock, batch=32",
     "redis-py": "redis-py",
     "for-update": "FOR UPDATE",
     "advisory": "advisory lock",

@@ -57,6 +57,11 @@ def fenced(request: HttpRequest, sku: int) -> HttpResponse:
     return sell(sku)
 
 
+@distributed_lock("product_<sku>", fence=True, batch=32)
+def in_batches(request: HttpRequest, sku: int) -> HttpResponse:
+    return sell(sku)
+
+
 def with_redis_py(request: HttpRequest, sku: int) -> HttpResponse:
     with REDIS.lock(f"redis-py:product_{sku}", timeout=TTL, blocking_timeout=PATIENCE):
         return sell(sku)
@@ -89,6 +94,7 @@ urlpatterns = [
     path("products/<int:sku>", show),
     path("distlock/<int:sku>", locked),
     path("distlock-fence/<int:sku>", fenced),
+    path("distlock-batch/<int:sku>", in_batches),
     path("redis-py/<int:sku>", with_redis_py),
     path("for-update/<int:sku>", for_update),
     path("advisory/<int:sku>", advisory),

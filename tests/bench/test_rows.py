@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
@@ -35,7 +36,11 @@ def test_a_run_says_what_was_measured_beside_what(capsys: pytest.CaptureFixture[
     assert 0.5 < figures["jain"] <= 1
     assert [target["measure"] for target in table["targets"]] == ["served"]
     assert told == json.loads((tmp_path / "bench.json").read_text("utf-8"))
-    assert (tmp_path / "bench.md").read_text("utf-8").startswith("## Redis, 2 processes")
+    page = (tmp_path / "bench.md").read_text("utf-8")
+    assert "\n## Redis, 2 processes" in page
+    assert "(01-open.svg)" in page
+    texts = [text.text for text in ElementTree.parse(tmp_path / "01-open.svg").iter() if text.text]
+    assert {"distlock", "redis-py"} < set(texts)
     assert code == (0 if all(target["met"] for target in table["targets"]) else 1)
 
 
