@@ -4,9 +4,10 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+from tests.browsing import browser, chromium
 from tests.databases import databases
 
-__all__ = ["databases"]
+__all__ = ["browser", "chromium", "databases"]
 
 # A background job of a shell ignores SIGINT, and so would all that it starts: a test that ends a program with
 # Ctrl-C would wait for ever.

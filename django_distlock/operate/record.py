@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,8 @@ class Statement:
     #: The names that were held.
     under: tuple[str, ...]
     in_transaction: bool
+    #: "" for the thread that began the request.
+    thread: str = ""
 
 
 @dataclass(eq=False)
@@ -70,6 +73,9 @@ class Record:
     statements: list[Statement] = field(default_factory=list)
     #: How many statements are not kept.
     left_out: int = 0
+    #: How many were sent meanwhile from threads of which nobody knows the request.
+    strangers: int = 0
+    thread: threading.Thread = field(default_factory=threading.current_thread)
 
     def take(self, alias: str, where: str) -> Taken:
         """A lock is asked for."""
@@ -90,7 +96,7 @@ class Record:
             return execute(sql, params, many, context)
         finally:
             if len(self.statements) < MOST:
-                took = now() - before
+                took, thread = now() - before, threading.current_thread()
                 statement = Statement(
                     before - self.began,
                     took,
@@ -98,6 +104,7 @@ class Record:
                     str(sql)[:LONGEST],
                     under,
                     connection.in_atomic_block,
+                    "" if thread is self.thread else thread.name,
                 )
                 self.statements.append(statement)
             else:
@@ -126,10 +133,13 @@ class Record:
                     "sql": one.sql,
                     "under": list(one.under),
                     "in_transaction": one.in_transaction,
+                    "thread": one.thread,
                 }
                 for one in self.statements
             ],
             "left_out": self.left_out,
+            "strangers": self.strangers,
+            "elsewhere": sum(bool(one.thread) for one in self.statements),
             "waited": _milliseconds(sum(one.waited for one in self.locks)),
             "outside": sum(not one.under for one in self.statements),
         }

@@ -5,17 +5,17 @@ Its dotted path goes into ``DEBUG_TOOLBAR_PANELS``. Nothing is recorded without 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from contextvars import ContextVar
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
-
-from django.db import connections
 
 from distlock.grant import Grant
 from distlock.namespace import Namespace
 from distlock.terms import Terms, shown_where
 from django_distlock.clients.observed import watching
 from django_distlock.conf import clients
+from django_distlock.operate import statements
 from django_distlock.operate.record import Record, Taken
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 
@@ -25,8 +25,6 @@ except ImportError as error:
     raise ImportError(
         "The panel of locks needs django-debug-toolbar. Run: pip install django-debug-toolbar"
     ) from error
-
-_recording: ContextVar[Record | None] = ContextVar("distlock_record", default=None)
 
 
 class LocksPanel(Panel):  # type: ignore[misc]
@@ -39,7 +37,6 @@ class LocksPanel(Panel):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.record = Record()
-        self._instruments = ExitStack()
 
     @property
     def nav_subtitle(self) -> str:
@@ -51,14 +48,11 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
     def enable_instrumentation(self) -> None:
         self.record = Record()
-        _recording.set(self.record)
+        statements.begin(self.record)
         watching.set(self._watch)
-        for connection in connections.all():
-            self._instruments.enter_context(connection.execute_wrapper(self.record.execute))
 
     def disable_instrumentation(self) -> None:
-        self._instruments.close()
-        _recording.set(None)
+        statements.end(self.record)
         watching.set(None)
 
     def generate_stats(self, request: Any, response: Any) -> None:
@@ -66,21 +60,31 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
     def _watch(self, namespace: Namespace, terms: Terms) -> Taken:
         alias = next((one for one in clients.aliases() if clients[one].namespace is namespace), "")
-        return self.record.take(alias, shown_where(terms.where))
+        return self.record.take(alias, line_of(terms.where))
+
+
+def line_of(where: str | CodeType | None) -> str:
+    """*where*, and the very line of it where it is code that runs now; elsewhere its first line is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and isinstance(where, CodeType):
+        if frame.f_code is where:
+            return f"{where.co_qualname} ({Path(where.co_filename).name}:{frame.f_lineno})"
+        frame = frame.f_back
+    return shown_where(where)
 
 
 def _acquired(*, alias: str, where: str, grant: Grant, waited: float, **_: Any) -> None:
-    if (record := _recording.get()) is not None:
+    if (record := statements.recording.get()) is not None:
         record.take(alias, where).acquired(grant, waited)
 
 
 def _refused(*, alias: str, where: str, names: Any, error: Any, waited: float, **_: Any) -> None:
-    if (record := _recording.get()) is not None:
+    if (record := statements.recording.get()) is not None:
         record.take(alias, where).refused(names, error, waited)
 
 
 def _released(*, grant: Grant, held: float, **_: Any) -> None:
-    if (record := _recording.get()) is not None and (taken := record.find(grant)) is not None:
+    if (record := statements.recording.get()) is not None and (taken := record.find(grant)) is not None:
         taken.released(grant, held)
 
 

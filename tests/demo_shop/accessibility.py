@@ -13,10 +13,10 @@ AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
 GRAVE = ("serious", "critical")
 
 
-def grave_faults(page: Page) -> list[str]:
-    """The serious and critical ones: the rule, and where."""
+def grave_faults(page: Page, inside: str = "document") -> list[str]:
+    """The serious and critical ones: the rule, and where. *inside*: JavaScript that gives an element."""
     page.evaluate(f"{AXE.read_text('utf-8')}; 0")
-    page.evaluate("axe.run().then(result => window.axed = result); 0")
+    page.evaluate(f"axe.run({inside}).then(result => window.axed = result); 0")
     page.wait_for("!!window.axed")
     found = json.loads(page.evaluate("JSON.stringify(window.axed)"))
     page.evaluate("delete window.axed")

@@ -18,10 +18,11 @@ import pytest
 import websocket
 
 PATIENCE = 20.0
+WIDTH = 900
 
 
 class Page:
-    """The one tab of the browser."""
+    """A tab of the browser."""
 
     def __init__(self, address: str) -> None:
         self.socket = websocket.create_connection(address, timeout=PATIENCE, suppress_origin=True)
@@ -89,13 +90,40 @@ class Page:
             mobile=width < 500,
         )
 
+    def prefer(self, scheme: str) -> None:
+        """What the page is told of the person's choice: ``light`` or ``dark``; "": nothing."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.tell("Emulation.setEmulatedMedia", features=features)
+
     def photograph(self, file: Path) -> None:
         shot = self.tell("Page.captureScreenshot", captureBeyondViewport=True)
         file.write_bytes(base64.b64decode(shot["data"]))
 
 
+class Browser:
+    """Chromium, whose tabs know nothing of each other."""
+
+    def __init__(self, address: str, path: str) -> None:
+        """*address*: of its DevTools. *path*: there, of the browser itself."""
+        self.address, self.path = address, path
+
+    @contextlib.contextmanager
+    def tab(self, width: int = WIDTH) -> Iterator[Page]:
+        """A tab with cookies and connections of its own, which end with it."""
+        with contextlib.closing(Page(f"{self.address}{self.path}")) as control:
+            context = control.tell("Target.createBrowserContext")["browserContextId"]
+            target = control.tell("Target.createTarget", url="about:blank", browserContextId=context)
+            try:
+                address = f"{self.address}/devtools/page/{target['targetId']}"
+                with contextlib.closing(Page(address)) as page:
+                    page.resize(width)
+                    yield page
+            finally:
+                control.tell("Target.disposeBrowserContext", browserContextId=context)
+
+
 @contextlib.contextmanager
-def open_browser(width: int = 900, height: int = 1100) -> Iterator[Page]:
+def running_chromium() -> Iterator[Browser]:
     command = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not command:
         pytest.fail("Chromium is not installed: apt-get install chromium")
@@ -103,27 +131,31 @@ def open_browser(width: int = 900, height: int = 1100) -> Iterator[Page]:
         # Its sandbox refuses to run as root, and the only page that it opens is ours.
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         options += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-        options += [f"--user-data-dir={home}", "--remote-debugging-port=0", f"--window-size={width},{height}"]
+        options += [f"--user-data-dir={home}", "--remote-debugging-port=0"]
         with subprocess.Popen(
             [command, *options, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             try:
-                with contextlib.closing(find_page(Path(home), process)) as page:
-                    yield page
+                yield find_browser(Path(home), process)
             finally:
                 # Asked to end, it ends its helpers first; killed, they would go on writing into its home.
                 process.terminate()
                 process.wait(PATIENCE)
 
 
-def find_page(home: Path, process: subprocess.Popen[bytes]) -> Page:
-    """The tab, at the port that the browser has chosen and written down."""
+def find_browser(home: Path, process: subprocess.Popen[bytes]) -> Browser:
+    """At the port that it has chosen and written down."""
     written, deadline, pause = home / "DevToolsActivePort", time.monotonic() + PATIENCE, threading.Event()
     while not written.exists() or len(written.read_text().split()) < 2:
         assert process.poll() is None, "Chromium did not start."
         assert time.monotonic() < deadline, f"Chromium is not ready after {PATIENCE:.0f} s."
         pause.wait(0.02)
     port, path = written.read_text().split()
-    with contextlib.closing(Page(f"ws://127.0.0.1:{port}{path}")) as browser:
-        target = browser.tell("Target.createTarget", url="about:blank")["targetId"]
-    return Page(f"ws://127.0.0.1:{port}/devtools/page/{target}")
+    return Browser(f"ws://127.0.0.1:{port}", path)
+
+
+@contextlib.contextmanager
+def open_browser(width: int = WIDTH) -> Iterator[Page]:
+    """One tab of a browser of its own."""
+    with running_chromium() as chromium, chromium.tab(width) as page:
+        yield page

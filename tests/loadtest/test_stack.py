@@ -41,7 +41,7 @@ def test_an_opened_shop_is_closed_however_the_command_ends(end: signal.Signals) 
             line = opened.stdout.readline()
             assert line, said
             said += line
-        assert said.startswith("Lock service: file, a directory of this host. Database: sqlite.\n")
+        assert said.startswith("Lock service: redis. Database: sqlite.\n")
         assert "two-unlocked: two instances, no lock" in said
         started = psutil.Process(opened.pid).children(recursive=True)
         assert len(started) >= 3

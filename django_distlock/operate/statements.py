@@ -1,0 +1,54 @@
+"""Which request sent a statement of SQL, whatever thread it sent it from: for the debug toolbar.
+
+A thread of `sync_to_async` or `asyncio.to_thread` runs in the context of its request, and so is known. One
+that the view starts by itself is not: what it sends is counted with the requests that run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakSet
+
+from django.db import connections
+from django.db.backends.signals import connection_created
+
+from django_distlock.operate.record import Record
+from django_distlock.private import wrappers_of
+
+#: Of the running request.
+recording: ContextVar[Record | None] = ContextVar("distlock_record", default=None)
+_running: WeakSet[Record] = WeakSet()
+
+
+def begin(record: Record) -> None:
+    """The running request is recorded in *record*."""
+    recording.set(record)
+    _running.add(record)
+    for connection in connections.all(initialized_only=True):
+        _watch(connection)
+
+
+def end(record: Record) -> None:
+    """It is recorded no more."""
+    recording.set(None)
+    _running.discard(record)
+
+
+def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+    if (record := recording.get()) is not None:
+        return record.execute(execute, sql, params, many, context)
+    for other in list(_running):
+        other.strangers += 1
+    return execute(sql, params, many, context)
+
+
+def _watch(connection: Any, **_: Any) -> None:
+    wrappers = wrappers_of(connection)
+    if _execute not in wrappers:
+        # In front, and for good: who has one for a while takes away the last one.
+        wrappers.insert(0, _execute)
+
+
+connection_created.connect(_watch, dispatch_uid="distlock.toolbar")
