@@ -1,7 +1,7 @@
 """The lock encloses COMMIT, and the fence commits nothing that was overtaken, in every arrangement.
 
-Every cell is 32 requests of eight threads, or tasks, through the real handler on a real database: 20 pieces
-are sold, 12 requests learn that there are no more. `-s` shows the table.
+Every cell is 16 requests of eight threads, or tasks, through the real handler on a real database: 10 pieces
+are sold, 6 requests learn that there are no more. `-s` shows the table.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ def test_each_arrangement_has_its_row(framework: str) -> None:
 
 
 def test_the_numbers_of_the_page_are_those_of_the_runs() -> None:
-    assert (STOCK, REQUESTS, THREADS) == (20, 32, 8)
-    assert "eight threads send four requests each" in PAGE
-    assert "*Right* means 20 sold, 12 told that there are no more" in PAGE
+    assert (STOCK, REQUESTS, THREADS) == (10, 16, 8)
+    assert "eight threads send two requests each" in PAGE
+    assert "*Right* means 10 sold, 6 told that there are no more" in PAGE
 
 
 def test_a_holder_stalls_at_as_many_points_as_the_page_has() -> None:

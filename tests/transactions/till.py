@@ -18,8 +18,8 @@ from distlock.current_grants import current_grants
 from distlock.testing.history import Record, check_history
 
 THREADS = 8
-POSTS = 4
-STOCK = 20
+POSTS = 2
+STOCK = 10
 REQUESTS = THREADS * POSTS
 
 #: A COMMIT takes a while where disks and replicas are real. Here it does in every run, whatever the guard.
@@ -158,7 +158,7 @@ async def ask_asgi(application: Any, query: str = "", gone: asyncio.Event | None
 
 
 def sell_by_threads(post: Callable[[], Answer], leave: Callable[[], None]) -> dict[str, int]:
-    """Eight threads post four times each, and again where a lock was lost. *leave*: called by each."""
+    """Eight threads post twice each, and again where a lock was lost. *leave*: called by each."""
     answers: Counter[str] = Counter()
     start = threading.Barrier(THREADS)
 

@@ -1,4 +1,4 @@
-"""A sale of 40 pieces to 64 requests of eight threads, on a real database. What commits is to be said."""
+"""A sale to eight threads, who ask for more than there is, on a real database. What commits is to be said."""
 
 from __future__ import annotations
 
