@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, insert, text
 
 from demo_shop.ledger import database_url
 from flask_distlock.fence import fence_table
+from tests.databases import Databases
 from tests.fence.instance import Order
+from tests.forked import Forked
 from tests.redis_server import eventually
-
-ROOT = Path(__file__).parents[2]
 
 #: Seconds after which an instance that says nothing is a failure.
 PATIENCE = 60.0
@@ -32,46 +28,22 @@ WAITING = {
 }
 
 
-class Instance:
+class Instance(Forked):
     """A process with the real handler."""
 
     def __init__(self, order: Order) -> None:
-        command = [sys.executable, "-m", "tests.fence.instance", order.dump()]
-        self._popen = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        super().__init__(order.framework, "tests.fence.instance", order.dump())
         assert self.says() == "ready"
-
-    def tell(self, line: str) -> None:
-        assert self._popen.stdin is not None
-        self._popen.stdin.write(f"{line}\n")
-        self._popen.stdin.flush()
 
     def says(self) -> str:
         """The next line, when it comes."""
-        assert self._popen.stdout is not None
         # One that stands still after a test that failed would keep the next one waiting for ever.
-        late = threading.Timer(PATIENCE, self._popen.kill)
+        late = threading.Timer(PATIENCE, self.kill)
         late.start()
-        line = self._popen.stdout.readline()
+        line = self.stdout.readline()
         late.cancel()
-        assert line, f"the instance ended with {self._popen.wait()}"
+        assert line, "the instance has ended"
         return line.strip()
-
-    def stop(self) -> None:
-        """Returns when every thread of it stands still."""
-        os.kill(self._popen.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self._popen.pid, os.WSTOPPED)
-
-    def go_on(self) -> None:
-        os.kill(self._popen.pid, signal.SIGCONT)
-
-    def close(self) -> None:
-        self._popen.kill()
-        self._popen.wait()
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            assert pipe is not None
-            pipe.close()
 
 
 @contextmanager
@@ -138,3 +110,15 @@ class Stock:
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+@pytest.fixture
+def database(databases: Databases) -> str:
+    return databases("postgresql", "instances")
+
+
+@pytest.fixture
+def stock(database: str) -> Iterator[Stock]:
+    stock = Stock(database)
+    yield stock
+    stock.close()

@@ -9,29 +9,15 @@ import pytest
 
 import distlock
 from distlock.operate import break_lock
-from loadtest.postgresql import running_postgresql
 from tests.fence.instance import SHOPPERS, Order
-from tests.fence.instances import Stock, started
+from tests.fence.instances import Stock, database, started, stock
 from tests.redis_server import RedisServer, redis_server
 
-__all__ = ["redis_server"]
+__all__ = ["database", "redis_server", "stock"]
 
-STOCK = 600
+STOCK = 200
 #: Fewer broken holds tell nothing.
 ENOUGH = 20
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    with running_postgresql() as url:
-        yield url
-
-
-@pytest.fixture
-def stock(database: str) -> Iterator[Stock]:
-    stock = Stock(database)
-    yield stock
-    stock.close()
 
 
 @pytest.fixture

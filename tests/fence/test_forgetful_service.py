@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from loadtest.postgresql import running_postgresql
 from tests.fence.instance import SHOPPERS, Order
-from tests.fence.instances import Instance, Stock, started
-from tests.redis_server import RedisServer, running
+from tests.fence.instances import Instance, Stock, database, started
+from tests.fence.instances import stock as empty_stock
+from tests.redis_server import RedisServer, own_server
+
+__all__ = ["database", "empty_stock", "own_server"]
 
 #: More than one instance sells before the other one has connected.
 STOCK = 600
 ENOUGH = 20
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    with running_postgresql() as url:
-        yield url
-
-
 @pytest.fixture
-def stock(database: str) -> Iterator[Stock]:
-    stock = Stock(database)
-    stock.put(STOCK)
-    yield stock
-    stock.close()
-
-
-@pytest.fixture
-def own_server() -> Iterator[RedisServer]:
-    yield from running()
+def stock(empty_stock: Stock) -> Stock:
+    empty_stock.put(STOCK)
+    return empty_stock
 
 
 def until_all_is_sold(instance: Instance) -> list[str]:

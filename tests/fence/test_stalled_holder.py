@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from loadtest.databases import SERVERS
+from tests.databases import Databases
 from tests.fence.instance import POINTS, Order
 from tests.fence.instances import Instance, Stock, started
 from tests.redis_server import RedisServer
@@ -61,11 +61,12 @@ class Pair:
     params=[("postgresql", "django", "flask"), ("mariadb", "flask", "django")],
     ids="{0[0]}: {0[1]} is stopped, {0[2]} goes on".format,
 )
-def site(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[tuple[str, str, str, str]]:
+def site(
+    request: pytest.FixtureRequest, databases: Databases, redis_server: RedisServer
+) -> tuple[str, str, str, str]:
     """The database, the lock service, and the frameworks of the two instances."""
     database, *frameworks = request.param
-    with SERVERS[database]() as url:
-        yield url, redis_server.url, *frameworks
+    return databases(database, "stalled"), redis_server.url, *frameworks
 
 
 def pair(site: tuple[str, str, str, str], fence: bool, atomic: bool = True) -> Iterator[Pair]:

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,36 +13,22 @@ from sqlalchemy import create_engine, text
 from demo_shop.ledger import database_url
 from loadtest.ports import free_port
 from tests.databases import Databases, on
-from tests.redis_server import stand_still
+from tests.forked import Forked
 
 STOCK = 100
 
 
-class Instance:
-    def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, "-m", "tests.backends.database.instance", *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
-        )
+class Instance(Forked):
+    def __init__(self, framework: str, *arguments: object) -> None:
+        super().__init__(framework, "tests.backends.database.instance", framework, *map(str, arguments))
         assert self.answer() == "ready"
 
-    def tell(self, word: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{word}\n")
-        self.process.stdin.flush()
-
     def answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        return json.loads(self.stdout.readline())
 
     def do(self, word: str) -> Any:
         self.tell(word)
         return self.answer()
-
-    def end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
@@ -90,7 +70,7 @@ def start(
 
     yield begin
     for instance in instances:
-        instance.end()
+        instance.close()
 
 
 def sell_out(*instances: Instance) -> list[dict[str, int]]:
@@ -164,7 +144,7 @@ def test_a_killed_holder_costs_the_others_nothing(
     holder, waiter = start(), start()
     holder.do("hold")
     waiter.tell("buy")
-    os.kill(holder.process.pid, signal.SIGKILL)
+    holder.kill()
     began = time.monotonic()
     assert waiter.answer() == 200
     assert time.monotonic() - began < 10
@@ -176,11 +156,11 @@ def test_a_stopped_holder_keeps_the_others_waiting_until_their_timeout(
 ) -> None:
     holder, waiter = start(), start(timeout=1)
     holder.do("hold")
-    stand_still(holder.process)
+    holder.stop()
     began = time.monotonic()
     assert waiter.do("buy") == 423
     assert 1 <= time.monotonic() - began < 4
-    os.kill(holder.process.pid, signal.SIGCONT)
+    holder.go_on()
     assert holder.do("finish") == 200
     assert waiter.do("buy") == 200
     assert query("SELECT count(*) FROM sale") == 2
@@ -195,7 +175,7 @@ def test_without_its_database_no_view_runs_and_503_says_so(framework: str, schem
     try:
         assert instance.do("buy") == 503
     finally:
-        instance.end()
+        instance.close()
 
 
 #: SQLite has no such limit.
@@ -283,7 +263,7 @@ def test_a_transaction_that_comes_after_what_was_seen_is_not_broken_whatever_its
     assert second.do("buy") == 200
     first.do("hold")
     fence = look.do("look")["fence"]
-    first.end()
+    first.close()
     second.do("hold")
     unseen = start()
     assert unseen.do("look")["fence"] == fence, "what was rolled back has left no trace"
