@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from itertools import product as each_of
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ import pytest
 from demo_shop.configuration import Configuration
 from demo_shop.once import lock_names, read_asked
 from demo_shop.sale import Refusal
-from loadtest.databases import open_database
+from loadtest.databases import DATABASES
 from loadtest.stack import Stack
+from tests.databases import Databases
 from tests.demo_shop.test_shop import Answer
 
 #: The guard, and where its lock is: with none it is the key's row alone that makes one order.
@@ -47,17 +49,17 @@ def new_key() -> str:
     return str(uuid.uuid4())
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with open_database(request.param, tmp_path_factory.mktemp("once")) as url:
-        yield url
-
-
-@pytest.fixture(scope="module", params=GUARDS)
-def stack(request: pytest.FixtureRequest, database: str) -> Iterator[Stack]:
-    guard, backend = GUARDS[request.param]
+#: The row of the key depends on the database, and the lock that is elsewhere does not.
+@pytest.fixture(
+    scope="module",
+    params=[*each_of(DATABASES, ["no lock"]), ("postgresql", "database"), ("sqlite", "file")],
+    ids=" and ".join,
+)
+def stack(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Stack]:
+    database, kind = request.param
+    guard, backend = GUARDS[kind]
     shop = Configuration(guard=guard, stock=3, products=3)
-    with Stack(("django", "flask"), shop, backend, database) as running:
+    with Stack(("django", "flask"), shop, backend, databases(database, "once")) as running:
         yield running
 
 
@@ -134,10 +136,15 @@ STALLING = {
 }
 
 
-@pytest.fixture(scope="module", params=[("django", "flask"), ("flask", "django")], ids="{0[0]}".format)
-def doomed(request: pytest.FixtureRequest, database: str) -> Iterator[Stack]:
+@pytest.fixture(
+    scope="module",
+    params=[("sqlite", "django", "flask"), ("postgresql", "flask", "django"), ("mariadb", "django", "flask")],
+    ids=" and ".join,
+)
+def doomed(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Stack]:
     """Two instances to kill, and one that survives them."""
-    killed, survivor = request.param
+    kind, killed, survivor = request.param
+    database = databases(kind, "once")
     shop = Configuration(guard="distributed", pause=1)
     with Stack((killed, killed, survivor), shop, "file", database, applications=STALLING) as stack:
         yield stack

@@ -44,6 +44,9 @@ class TestCarts(conformance.CartConformance):
 
 
 class TestTroubles(conformance.TroubleConformance):
+    #: Each makes files and removes them. The engine has forgotten all 100,000 with memory.
+    names = 20_000
+
     @pytest.fixture(autouse=True)
     def _queue(self, queue: Path) -> None:
         self.queue = queue
