@@ -128,12 +128,12 @@ class Batch(Generic[C]):
         return self._seen_by_others(error) if isinstance(error, Exception) else error
 
     def wait_for_others(self) -> None:
-        """Wait for those that have said `stay`: they need the lock."""
+        """Wait for those that have said `stay`, for as long as there is a lock that they need."""
         while True:
             with self._mutex:
-                if not self._after:
+                if not self._after or self.grant.lost:
                     return
-            self._nobody_after.wait(math.inf)
+            self._nobody_after.wait(self._lease())
 
     # -- the others ------------------------------------------------------------------------------
 
@@ -153,8 +153,7 @@ class Batch(Generic[C]):
                     )
                 if self._outcome is not None:
                     break
-                # When the lease is over, a look is worth while.
-                left = math.inf if self._committing else max(0.1, self.grant.remaining())
+                left = math.inf if self._committing else self._lease()
             seat.gate.wait(left)
         self._raise_outcome()
 
@@ -165,6 +164,10 @@ class Batch(Generic[C]):
         self._nobody_after.wake()
 
     # --------------------------------------------------------------------------------------------
+
+    def _lease(self) -> float:
+        """Seconds until the lock may be lost."""
+        return max(0.1, self.grant.remaining())
 
     def _tell(self, outcome: object) -> None:
         with self._mutex:

@@ -136,21 +136,22 @@ class BatchTransactions:
 
     def _take_part(self, batch: Batch[Any], grant: Grant, fenced_in: str | None) -> Iterator[bool]:
         hooks: Hooks = []
+        stays = False
         try:
             grant._join(batch.grant)
             with part(batch, self._using, grant.names) as hooks:
                 yield True
-            if hooks:
+            if stays := bool(hooks):
                 batch.stay()
         finally:
             self._seat.leave()
         try:
             batch.wait(self._seat)
-            if hooks:
+            if stays:
                 with later_transactions(batch.grant, fenced_in) if fenced_in else nullcontext():
                     private.run_commit_hooks(connections[self._using], hooks)
                 refuse_left(grant.names, roll_back())
         finally:
-            if hooks:
+            if stays:
                 roll_back()
                 batch.stayed()

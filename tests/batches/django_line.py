@@ -35,6 +35,9 @@ class DjangoLine:
         self.using = shop.using
         #: What was done, in order, by whichever thread.
         self.done: list[str] = []
+        #: Views wait for it after their sale.
+        self.goes_on = threading.Event()
+        self.goes_on.set()
 
     def serve(self, acts: Acts, **guard: Any) -> None:
         """A view that sells one piece, and then does what *acts* has for the query of its request."""
@@ -44,6 +47,7 @@ class DjangoLine:
             self.shop.write(stock - 1)
             name = request.META["QUERY_STRING"]
             self.done.append(name)
+            self.goes_on.wait(60)
             result = acts.get(name, lambda: None)()
             return result if isinstance(result, HttpResponse) else HttpResponse("sold")
 
@@ -61,10 +65,13 @@ class DjangoLine:
         problem = response.headers["Content-Type"] == "application/problem+json"
         return Answer(response.status_code, response.json()["code"] if problem else "")
 
-    def waiting(self) -> int:
-        """How many stand in line."""
-        rooms = clients["default"].namespace.engine.rooms.by_key  # type: ignore[attr-defined]
-        return sum(len(room.queue) for room in rooms.values())
+    def wait_for(self, many: int) -> None:
+        """Until so *many* stand in line."""
+        rooms = clients["default"].namespace.engine.rooms  # type: ignore[attr-defined]
+        eventually(
+            lambda: sum(len(room.queue) for room in list(rooms.by_key.values())) == many,
+            f"{many} stand in line",
+        )
 
     @contextmanager
     def standing(self, *names: str) -> Iterator[dict[str, Answer]]:
@@ -78,7 +85,7 @@ class DjangoLine:
         with locks.lock("product_1", in_transaction=True):
             for there, thread in enumerate(threads, 1):
                 thread.start()
-                eventually(lambda there=there: self.waiting() == there, f"{there} stand in line")  # type: ignore[misc]
+                self.wait_for(there)
             yield answers
         for thread in threads:
             thread.join()
@@ -86,6 +93,24 @@ class DjangoLine:
     def answers(self, *names: str) -> dict[str, Answer]:
         with self.standing(*names) as answers:
             pass
+        return answers
+
+    def standing_in_view(self, *names: str) -> dict[str, Answer]:
+        """As `answers`, where the lock can't be held but by the view of the first request."""
+        self.goes_on.clear()
+        answers: dict[str, Answer] = {}
+
+        def ask(name: str) -> None:
+            answers[name] = self.ask(name)
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+        for there, thread in enumerate(threads):
+            thread.start()
+            eventually(lambda: self.done, "the first one is in its view")
+            self.wait_for(there)
+        self.goes_on.set()
+        for thread in threads:
+            thread.join()
         return answers
 
     def left(self) -> int:

@@ -1,0 +1,139 @@
+"""How a batch in Django ends: hooks after the COMMIT, a lost reply, a lost lock, a part that hangs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_distlock.conf import clients
+from tests.backends.redis.proxy import Proxy
+from tests.batches.django_line import Answer, DjangoLine
+from tests.databases import on
+from tests.fence.conftest import STOCK
+
+SOLD = Answer(200)
+FAILED = Answer(500)
+LOST = Answer(503, "lock_lost")
+UNKNOWN = Answer(500, "lock_outcome_unknown")
+
+
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+def test_hooks_run_after_the_commit_in_their_threads_and_under_the_lock(line: DjangoLine) -> None:
+    seen: dict[str, object] = {}
+
+    def put_hook(name: str) -> None:
+        view = threading.get_ident()
+
+        def hook() -> None:
+            seen[name] = (
+                threading.get_ident() == view,
+                line.left(),
+                clients["default"].namespace.locked("product_1"),
+            )
+
+        transaction.on_commit(hook, using=line.using)
+
+    line.serve({name: lambda name=name: put_hook(name) for name in "ac"})  # type: ignore[misc]
+    assert line.answers("a", "b", "c") == dict.fromkeys("abc", SOLD)
+    assert seen == dict.fromkeys("ac", (True, STOCK - 3, True))
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@on("postgresql")
+def test_a_hook_that_fails_fails_its_own_request(line: DjangoLine, name: str) -> None:
+    def put_hook() -> None:
+        transaction.on_commit(fail, using=line.using)
+
+    line.serve({name: put_hook})
+    assert line.answers("a", "b", "c") == dict.fromkeys("abc", SOLD) | {name: FAILED}
+    assert line.left() == STOCK - 3
+
+
+@on("postgresql")
+def test_hooks_of_what_is_rolled_back_do_not_run(line: DjangoLine) -> None:
+    def put_hook() -> None:
+        transaction.on_commit(lambda: line.done.append("hook"), using=line.using)
+        fail()
+
+    line.serve({"a": put_hook, "b": put_hook})
+    line.answers("a", "b", "c")
+    assert line.done == ["a", "b", "c"]
+
+
+def test_a_hook_writes_in_a_transaction_that_passes_the_fence(line: DjangoLine) -> None:
+    def write() -> None:
+        with transaction.atomic(using=line.using):
+            line.shop.write(line.shop.read() - 1)
+
+    def put_hook() -> None:
+        transaction.on_commit(write, using=line.using)
+
+    line.serve({"a": put_hook, "b": put_hook})
+    assert line.answers("a", "b", "c") == dict.fromkeys("abc", SOLD)
+    assert line.left() == STOCK - 5
+
+
+@on("postgresql")
+def test_a_lock_that_is_lost_fails_all(line: DjangoLine) -> None:
+    line.serve({"b": line.shop.lost})
+    assert line.answers("a", "b", "c") | {"c": LOST} == dict.fromkeys("abc", LOST)
+    assert line.left() >= STOCK - 1
+
+
+@on("postgresql")
+def test_where_the_reply_to_commit_is_lost_the_outcome_is_unknown(
+    line: DjangoLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Proxy(connections.settings[line.using]["PORT"])
+    commit = BaseDatabaseWrapper._commit
+
+    def losing(self: Any) -> None:
+        proxy.lose_reply()
+        commit(self)
+
+    monkeypatch.setitem(connections.settings[line.using], "PORT", proxy.port)
+    monkeypatch.setattr(BaseDatabaseWrapper, "_commit", losing)
+    line.serve({})
+    assert line.answers("a", "b", "c") == dict.fromkeys("abc", UNKNOWN)
+    # Here it was committed.
+    assert line.left() == STOCK - 3
+    proxy.close()
+
+
+@on("postgresql")
+def test_a_part_that_hangs_keeps_the_others_no_longer_than_the_lock(line: DjangoLine) -> None:
+    goes_on = threading.Event()
+    hangs = threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        goes_on.wait(60)
+
+    line.serve({"c": hang}, max_hold=0.2, ttl=0.6)
+    answered: dict[str, Answer] = {}
+    told = threading.Event()
+
+    def ask(name: str) -> None:
+        answered[name] = line.ask(name)
+        if name == "b":
+            told.set()
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in "bc"]
+    with line.standing("a") as first:
+        for there, thread in enumerate(threads, 2):
+            thread.start()
+            line.wait_for(there)
+        threading.Thread(target=lambda: (told.wait(60), goes_on.set())).start()
+    # It was answered while the other one hung.
+    assert hangs.is_set()
+    for thread in threads:
+        thread.join()
+    assert first | answered == dict.fromkeys("abc", LOST)
+    assert line.left() == STOCK
