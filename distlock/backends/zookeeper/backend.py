@@ -195,6 +195,7 @@ class ZooKeeperBackend:
             if found is not None and again:
                 del self._lines[ttl]
                 # It may take a while, and nobody has to wait for it.
+                found[0].session.replaced = True
                 found[1].leave_alone()
                 found = None
             if found is None:

@@ -47,6 +47,8 @@ class Session:
         self.io_timeout = io_timeout
         self._sink = sink
         self._again = again
+        #: Another one has taken its place. It may come back before it is closed.
+        self.replaced = False
         self.wire = Wire(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
         self.wire.add_listener(self._heard)
         #: How often it has connected. Watches end with a connection.
@@ -191,7 +193,7 @@ class Session:
         if state == KazooState.CONNECTED:
             self._away_since = math.inf
             self.connections += 1
-            if self._again:
+            if self._again and not self.replaced:
                 self._sink.reconnected()
             self._again = True
             if self.connections == 1:
