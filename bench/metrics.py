@@ -14,6 +14,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 
+import opentelemetry.metrics
+import opentelemetry.trace
+
 import distlock
 from distlock import metrics
 
@@ -33,6 +36,20 @@ def pair(locks: distlock.Locks, pairs: int) -> float:
     return (time.process_time() - began) / pairs
 
 
+def set_up_sdk(spans: bool) -> bool:
+    """Have OpenTelemetry collect what it is told, as a site does. False: there is none to collect it."""
+    try:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        from opentelemetry.sdk.trace import TracerProvider
+    except ModuleNotFoundError:
+        return False
+    opentelemetry.metrics.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
+    if spans:
+        opentelemetry.trace.set_tracer_provider(TracerProvider())
+    return True
+
+
 def client(kind: str) -> distlock.Locks:
     listener = None if kind == PLAIN else metrics.listener(kind.partition(",")[0], kind)
     return distlock.connect(f"memory://{kind}", listener=listener)
@@ -43,13 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=30, help="of each (default: %(default)s)")
     parser.add_argument("--pairs", type=int, default=2000, help="in a round (default: %(default)s)")
     parser.add_argument("--processes", action="store_true", help="Prometheus with PROMETHEUS_MULTIPROC_DIR")
+    parser.add_argument("--spans", action="store_true", help="OpenTelemetry with its SDK's spans, too")
     words = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="distlock-bench-") as folder:
         if words.processes:
             # prometheus_client looks when it is imported first.
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         prometheus = SEVERAL if words.processes else "prometheus"
-        clients = {kind: client(kind) for kind in (PLAIN, prometheus, "opentelemetry")}
+        there = set_up_sdk(words.spans)
+        telemetry = "opentelemetry" + ("" if there else ", no SDK") + (", spans" if words.spans else "")
+        clients = {kind: client(kind) for kind in (PLAIN, prometheus, telemetry)}
         measured: dict[str, list[float]] = {kind: [] for kind in clients}
         for locks in clients.values():
             pair(locks, words.pairs)
@@ -58,8 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 measured[kind].append(pair(clients[kind], words.pairs))
         for kind, times in measured.items():
             price = statistics.median(one - plain for one, plain in zip(times, measured[PLAIN], strict=True))
-            target = "" if kind == PLAIN else f"{price * 1e6:>8.1f} us more (target: {TARGET:g})"
-            print(f"{kind:<24}{statistics.median(times) * 1e6:>8.1f} us{target}", flush=True)
+            # What an SDK of OpenTelemetry takes is its own.
+            target = f" (target: {TARGET:g})" if kind == prometheus else ""
+            more = "" if kind == PLAIN else f"{price * 1e6:>8.1f} us more{target}"
+            print(f"{kind:<24}{statistics.median(times) * 1e6:>8.1f} us{more}", flush=True)
     return 0
 
 

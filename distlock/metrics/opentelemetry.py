@@ -2,13 +2,93 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
+from functools import cache, partial
+
 from opentelemetry import metrics, trace
+from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Span, Status, StatusCode
 
 from distlock.grant import Fence, Grant
 from distlock.listening import Where
-from distlock.metrics.result import BUCKETS, GRANTED, result_of
-from distlock.terms import shown_where
+from distlock.metrics.places import Places
+from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of
+
+
+class _Place:
+    """What is counted at one place in the code.
+
+    It is only added up here, and read when somebody collects: an SDK takes ten times as long for an addition.
+    """
+
+    __slots__ = ("_mutex", "about", "holding", "results", "waiting")
+
+    def __init__(self, alias: str, where: str) -> None:
+        self._mutex = threading.Lock()
+        self.about = {"distlock.alias": alias, "distlock.where": where}
+        self.waiting = 0
+        self.holding = 0
+        self.results = dict.fromkeys(RESULTS, 0)
+
+    def asked(self) -> None:
+        with self._mutex:
+            self.waiting += 1
+
+    def ended(self, result: str) -> None:
+        with self._mutex:
+            self.waiting -= 1
+            self.holding += result == GRANTED
+            self.results[result] += 1
+
+    def released(self) -> None:
+        with self._mutex:
+            self.holding -= 1
+
+
+class _Instruments:
+    """Those of this process, which has one of each name."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, str], _Place] = {}
+        self.tracer = trace.get_tracer("distlock")
+        meter = metrics.get_meter("distlock")
+        histogram = partial(
+            meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=list(BUCKETS)
+        )
+        self.wait = histogram("distlock.wait", description="Until the grant")
+        self.held = histogram("distlock.held", description="How long locks were held")
+        self.commit = histogram("distlock.commit", description="From the grant to COMMIT")
+        self.losses = meter.create_counter("distlock.losses", "1", "Locks that were lost")
+        self.lifts = meter.create_counter("distlock.lifts", "1", "Fences that were lifted")
+        self.reconnects = meter.create_counter(
+            "distlock.reconnects", "1", "Connections to the lock service in the place of one that broke"
+        )
+        meter.create_observable_counter(
+            "distlock.acquisitions", [self._results], "1", "Acquisitions by result"
+        )
+        gauge = meter.create_observable_up_down_counter
+        gauge("distlock.waiting", [self._waiting], "1", "Callers that wait just now")
+        gauge("distlock.holding", [self._holding], "1", "Locks that were granted and are not released yet")
+
+    def place(self, alias: str, where: str) -> _Place:
+        return self._places.setdefault((alias, where), _Place(alias, where))
+
+    def _results(self, options: CallbackOptions) -> Iterable[Observation]:
+        for place in list(self._places.values()):
+            for result, count in place.results.items():
+                yield Observation(count, {**place.about, "distlock.result": result})
+
+    def _waiting(self, options: CallbackOptions) -> Iterable[Observation]:
+        for place in list(self._places.values()):
+            yield Observation(place.waiting, place.about)
+
+    def _holding(self, options: CallbackOptions) -> Iterable[Observation]:
+        for place in list(self._places.values()):
+            yield Observation(place.holding, place.about)
+
+
+_instruments = cache(_Instruments)
 
 
 class OpenTelemetryMetrics:
@@ -16,59 +96,37 @@ class OpenTelemetryMetrics:
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
-        self.tracer = trace.get_tracer("distlock")
-        meter = metrics.get_meter("distlock")
-        buckets = list(BUCKETS)
-        self.wait = meter.create_histogram(
-            "distlock.wait", "s", "Until the grant", explicit_bucket_boundaries_advisory=buckets
-        )
-        self.held = meter.create_histogram(
-            "distlock.held", "s", "How long locks were held", explicit_bucket_boundaries_advisory=buckets
-        )
-        self.commit = meter.create_histogram(
-            "distlock.commit", "s", "From the grant to COMMIT", explicit_bucket_boundaries_advisory=buckets
-        )
-        self.acquisitions = meter.create_counter("distlock.acquisitions", "1", "Acquisitions by result")
-        self.losses = meter.create_counter("distlock.losses", "1", "Locks that were lost")
-        self.lifts = meter.create_counter("distlock.lifts", "1", "Fences that were lifted")
-        self.reconnects = meter.create_counter(
-            "distlock.reconnects", "1", "Connections to the lock service in the place of one that broke"
-        )
-        self.waiting = meter.create_up_down_counter("distlock.waiting", "1", "Callers that wait just now")
-        self.holding = meter.create_up_down_counter("distlock.holding", "1", "Locks that are held just now")
+        self._of = _instruments()
+        self.places = Places(partial(self._of.place, alias))
 
     def asked(self, names: tuple[str, ...], where: Where) -> _Spanned:
-        return _Spanned(self, self._about(where))
+        return _Spanned(self._of, self.places.at(where))
 
     def lost(self, grant: Grant, why: str, where: Where) -> None:
-        self.losses.add(1, self._about(where))
+        self._of.losses.add(1, self.places.at(where).about)
 
     def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
-        self.lifts.add(1, self._about(where))
+        self._of.lifts.add(1, self.places.at(where).about)
 
     def reconnected(self) -> None:
-        self.reconnects.add(1, {"distlock.alias": self._alias})
-
-    def _about(self, where: Where) -> dict[str, str]:
-        return {"distlock.alias": self._alias, "distlock.where": shown_where(where)}
+        self._of.reconnects.add(1, {"distlock.alias": self._alias})
 
 
 class _Spanned:
     """One acquisition: a span while it waits, and a span while the lock is held."""
 
-    __slots__ = ("_about", "_of", "_span")
+    __slots__ = ("_of", "_place", "_span")
 
-    def __init__(self, of: OpenTelemetryMetrics, about: dict[str, str]) -> None:
+    def __init__(self, of: _Instruments, place: _Place) -> None:
         self._of = of
-        self._about = about
-        of.waiting.add(1, about)
-        self._span: Span = of.tracer.start_span("lock wait", attributes=about)
+        self._place = place
+        place.asked()
+        self._span: Span = of.tracer.start_span("lock wait", attributes=place.about)
 
     def acquired(self, grant: Grant, waited: float) -> None:
         self._ended(GRANTED)
-        self._of.wait.record(waited, self._about)
-        self._of.holding.add(1, self._about)
-        self._span = self._of.tracer.start_span("lock held", attributes=self._about)
+        self._of.wait.record(waited, self._place.about)
+        self._span = self._of.tracer.start_span("lock held", attributes=self._place.about)
 
     def refused(self, error: BaseException | None, waited: float) -> None:
         # The text of an error has the name in it.
@@ -76,16 +134,15 @@ class _Spanned:
         self._ended(result_of(error))
 
     def committed(self, held: float) -> None:
-        self._of.commit.record(held, self._about)
+        self._of.commit.record(held, self._place.about)
         self._span.add_event("committed")
 
     def released(self, held: float) -> None:
         self._span.end()
-        self._of.holding.add(-1, self._about)
-        self._of.held.record(held, self._about)
+        self._place.released()
+        self._of.held.record(held, self._place.about)
 
     def _ended(self, result: str) -> None:
+        self._place.ended(result)
         self._span.set_attribute("distlock.result", result)
         self._span.end()
-        self._of.waiting.add(-1, self._about)
-        self._of.acquisitions.add(1, {**self._about, "distlock.result": result})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -10,12 +11,10 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from distlock.errors import ConfigurationError
 from distlock.grant import Fence, Grant
 from distlock.listening import Where
+from distlock.metrics.places import Places
 from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of
-from distlock.terms import shown_where
 
 _LABELS = ("alias", "where")
-#: More places than any site has. Code that is made anew again and again is a new place each time.
-_MOST_PLACES = 10_000
 
 
 class _Metrics:
@@ -117,33 +116,20 @@ class PrometheusMetrics:
             raise ConfigurationError(
                 f"A {type(registry).__name__} is no registry. Pass a CollectorRegistry of prometheus_client."
             )
-        self._alias = alias
-        self._metrics = _metrics_in(registry)
-        self._reconnects = self._metrics.reconnects.labels(alias)
-        #: With what has that id, which keeps it from being another's.
-        self._places: dict[int | str, tuple[Where, _Place]] = {}
+        metrics = _metrics_in(registry)
+        self._reconnects = metrics.reconnects.labels(alias)
+        self.places = Places(partial(_Place, metrics, alias))
 
     def asked(self, names: tuple[str, ...], where: Where) -> _Place:
-        place = self._place(where)
+        place = self.places.at(where)
         place.asked()
         return place
 
     def lost(self, grant: Grant, why: str, where: Where) -> None:
-        self._place(where).losses.inc()
+        self.places.at(where).losses.inc()
 
     def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
-        self._place(where).lifts.inc()
+        self.places.at(where).lifts.inc()
 
     def reconnected(self) -> None:
         self._reconnects.inc()
-
-    def _place(self, where: Where) -> _Place:
-        # The hash of code is that of all its names and constants.
-        key = where if isinstance(where, str) else id(where)
-        known = self._places.get(key)
-        if known is None:
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
-            # Two threads may both make one: the metrics in it are the same.
-            known = self._places[key] = where, _Place(self._metrics, self._alias, shown_where(where))
-        return known[1]

@@ -17,7 +17,7 @@ def test_metrics_and_spans(reader: InMemoryMetricReader, spans: InMemorySpanExpo
         assert locks.lock("secret").acquire(timeout=0) is None
     found = points(reader, "otel")
     results = {point.attributes["distlock.result"]: point.value for point in found["distlock.acquisitions"]}
-    assert results == {"granted": 1, "timed_out": 1}
+    assert {result: count for result, count in results.items() if count} == {"granted": 1, "timed_out": 1}
     assert [point.count for point in found["distlock.wait"]] == [1]
     assert [point.count for point in found["distlock.held"]] == [1]
     assert [point.value for name in ("waiting", "holding") for point in found[f"distlock.{name}"]] == [0, 0]
@@ -29,3 +29,21 @@ def test_metrics_and_spans(reader: InMemoryMetricReader, spans: InMemorySpanExpo
         assert one.attributes is not None
         assert one.attributes["distlock.alias"] == "otel"
     assert not any("secret" in one.to_json() for one in ended)
+
+
+def test_each_client_of_a_process_counts(reader: InMemoryMetricReader) -> None:
+    clients = [
+        distlock.connect("memory://otel", listener=metrics.listener("opentelemetry", alias))
+        for alias in ("first", "second", "second")
+    ]
+    grants = [locks.lock(f"product_{number}").acquire() for number, locks in enumerate(clients)]
+
+    def total(name: str, alias: str) -> int:
+        return sum(point.value for point in points(reader, alias)[f"distlock.{name}"])
+
+    assert [total("holding", alias) for alias in ("first", "second")] == [1, 2]
+    for grant in grants:
+        assert grant is not None
+        grant.release()
+    assert [total("holding", alias) for alias in ("first", "second")] == [0, 0]
+    assert [total("acquisitions", alias) for alias in ("first", "second")] == [1, 2]
