@@ -13,16 +13,6 @@ import click
 
 from distlock.operate.looking import Listed, LockState, Party, printable
 
-try:
-    import rich.box
-    import rich.console
-    import rich.table
-    import rich.text
-except ImportError:
-    HAS_RICH = False
-else:
-    HAS_RICH = True
-
 
 def text(name: str) -> str:
     """*name* as a terminal may be told it: names are client data."""
@@ -49,11 +39,9 @@ def echo_json(value: Any) -> None:
 
 def echo_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns under *titles*. A terminal gets a table of rich's, if that is installed."""
-    if HAS_RICH and sys.stdout.isatty():
-        rich.console.Console().print(rich_table(titles, rows))
-        return
-    for line in lines(titles, rows):
-        click.echo(line)
+    if not (sys.stdout.isatty() and draw_table(titles, rows)):
+        for line in lines(titles, rows):
+            click.echo(line)
 
 
 def lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -62,14 +50,24 @@ def lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
 
 
-def rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+def draw_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Draw it with rich. Gives whether that is installed."""
+    # Not at the top: every site that has these commands loads this module, and rich is slow to load.
+    try:
+        import rich.box
+        import rich.console
+        import rich.table
+        import rich.text
+    except ImportError:
+        return False
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
     for title in titles:
         table.add_column(title)
     for row in rows:
         # As text: what stands in brackets is no markup.
         table.add_row(*map(rich.text.Text, row))
-    return table
+    rich.console.Console().print(table)
+    return True
 
 
 # -- what is looked at -----------------------------------------------------------------------------
