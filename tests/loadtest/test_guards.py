@@ -19,7 +19,7 @@ from loadtest.verdict import Conclusion
 from loadtest.visit import CART, VISITS
 from tests.loadtest.buyers import check_out
 
-CROWD = Crowd(users=20, purchases=10)
+CROWD = Crowd(users=20, purchases=5)
 GUARDS = ("for-update", "conditional", "optimistic", "unique-row")
 Sell = Callable[[str, Scenario], Run]
 
