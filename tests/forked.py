@@ -13,7 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import types
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -34,12 +37,17 @@ class Nursery:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._mutex = threading.Lock()
         command = [sys.executable, "-m", "tests.forked", str(theirs.fileno()), *modules]
-        self._process = subprocess.Popen(command, cwd=Path(__file__).parents[1], pass_fds=[theirs.fileno()])
+        # Without what pytest-django has put there for itself.
+        environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+        self._process = subprocess.Popen(
+            command, cwd=Path(__file__).parents[1], env=environment, pass_fds=[theirs.fileno()]
+        )
         theirs.close()
 
-    def fork(self, module: str, arguments: tuple[str, ...], stdin: int, stdout: int) -> int:
+    def fork(self, arguments: tuple[str, ...], *files: int) -> int:
+        """*files*: its standard input, output and, unless it is the tests' own, standard error."""
         with self._mutex:
-            socket.send_fds(self._socket, [json.dumps([module, *arguments]).encode()], [stdin, stdout])
+            socket.send_fds(self._socket, [json.dumps(arguments).encode()], files)
             answer = self._socket.recv(LONGEST)
         assert answer, f"nothing can be forked: {self._process.wait()}"
         return int(answer)
@@ -56,7 +64,7 @@ class Forked:
     def __init__(self, framework: str, module: str, *arguments: str) -> None:
         theirs_in, ours_in = os.pipe()
         ours_out, theirs_out = os.pipe()
-        self.pid = nursery(framework).fork(module, arguments, theirs_in, theirs_out)
+        self.pid = nursery(framework).fork((module, *arguments), theirs_in, theirs_out)
         os.close(theirs_in)
         os.close(theirs_out)
         self.stdin, self.stdout = open(ours_in, "w", encoding="utf-8"), open(ours_out, encoding="utf-8")  # noqa: SIM115
@@ -79,10 +87,8 @@ class Forked:
 
     def kill(self) -> None:
         """As `subprocess.Popen.kill`: nothing happens where it has ended by itself."""
-        try:
+        with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def close(self) -> None:
         """Kill it. Returns when it has let go of what it had open."""
@@ -91,17 +97,28 @@ class Forked:
         self.kill()
         self.stdout.read()
         self.stdout.close()
-        try:
+        with suppress(BrokenPipeError):
             self.stdin.close()
-        except BrokenPipeError:
-            pass
+
+
+def errors_of(framework: str, code: str) -> str:
+    """What ``python -c CODE`` writes to standard error. AssertionError, with that, where it fails."""
+    ours, theirs = os.pipe()
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors, open(ours, encoding="utf-8") as said:
+        nursery(framework).fork(("-c", f"{code}\nprint('ended well')"), theirs, theirs, errors.fileno())
+        os.close(theirs)
+        ended_well = said.read().endswith("ended well\n")
+        errors.seek(0)
+        told = errors.read()
+    assert ended_well, told
+    return told
 
 
 def serve(requests: socket.socket) -> None:
     # Nobody waits for them: their pipes say when they have ended.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        request, files, _, _ = socket.recv_fds(requests, LONGEST, 2)
+        request, files, _, _ = socket.recv_fds(requests, LONGEST, 3)
         if not request:
             return
         if (child := os.fork()) == 0:
@@ -112,17 +129,21 @@ def serve(requests: socket.socket) -> None:
         requests.send(str(child).encode())
 
 
-def become(arguments: list[str], stdin: int, stdout: int) -> None:
-    """Run ``main()`` of a module as the process that it would be by itself."""
+def become(arguments: list[str], *files: int) -> None:
+    """Run ``main()`` of a module, or the code behind ``-c``, as the process that it would be by itself."""
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for number, file in enumerate((stdin, stdout)):
+        for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
         sys.stdin, sys.stdout = io.TextIOWrapper(io.FileIO(0)), io.TextIOWrapper(io.FileIO(1, "w"))
         sys.argv = arguments
-        importlib.import_module(arguments[0]).main()
+        if arguments[0] == "-c":
+            sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(arguments[1], vars(sys.modules["__main__"]))
+        else:
+            importlib.import_module(arguments[0]).main()
         sys.stdout.flush()
         status = 0
     except BaseException:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 import traceback
 
 import pytest
@@ -12,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock
-from tests.web.quickstart import own_environment
+from tests.forked import errors_of
 
 SITE = """
 import asyncio, sys, types
@@ -111,12 +109,9 @@ def test_a_mistake_that_requests_meet_is_one_line_of_the_log(
     given: str, view: str, told: str, is_async: bool
 ) -> None:
     site = site_of(given, view, is_async)
-    done = subprocess.run(
-        [sys.executable, "-c", site], env=own_environment(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if "can't be answered until this is mended" in line]
-    assert len(lines) == 1, done.stderr
+    said = errors_of("django", site)
+    lines = [line for line in said.splitlines() if "can't be answered until this is mended" in line]
+    assert len(lines) == 1, said
     assert told in lines[0]
 
 
@@ -128,11 +123,8 @@ ALONE = "outside of debug mode: each process has locks of its own"
 def test_memory_outside_of_debug_mode_is_told_by_the_log(view: str, debug: bool, lines: int) -> None:
     site = site_of('DISTLOCK="memory://"', view)
     site = site.replace("DEBUG=False", f"DEBUG={debug}").replace("== 500", "== 200")
-    done = subprocess.run(
-        [sys.executable, "-c", site], env=own_environment(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count(ALONE) == lines, done.stderr
+    said = errors_of("django", site)
+    assert said.count(ALONE) == lines, said
 
 
 @pytest.mark.parametrize("names", [(), ("product_{id}",), ("product_<id",)])
