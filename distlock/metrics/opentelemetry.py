@@ -10,6 +10,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Span, Status, StatusCode
 
+from distlock.engine.fork import forget_in_children
 from distlock.grant import Fence, Grant
 from distlock.listening import Where
 from distlock.metrics.places import Places
@@ -25,8 +26,12 @@ class _Place:
     __slots__ = ("_mutex", "about", "holding", "results", "waiting")
 
     def __init__(self, alias: str, where: str) -> None:
-        self._mutex = threading.Lock()
         self.about = {"distlock.alias": alias, "distlock.where": where}
+        self.begin()
+
+    def begin(self) -> None:
+        """In a forked child, too: what its parent has counted is the parent's."""
+        self._mutex = threading.Lock()
         self.waiting = 0
         self.holding = 0
         self.results = dict.fromkeys(RESULTS, 0)
@@ -51,6 +56,7 @@ class _Instruments:
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, str], _Place] = {}
+        forget_in_children(self)
         self.tracer = trace.get_tracer("distlock")
         meter = metrics.get_meter("distlock")
         histogram = partial(
@@ -70,6 +76,10 @@ class _Instruments:
         gauge = meter.create_observable_up_down_counter
         gauge("distlock.waiting", [self._waiting], "1", "Callers that wait just now")
         gauge("distlock.holding", [self._holding], "1", "Locks that were granted and are not released yet")
+
+    def after_fork(self) -> None:
+        for place in self._places.values():
+            place.begin()
 
     def place(self, alias: str, where: str) -> _Place:
         return self._places.setdefault((alias, where), _Place(alias, where))

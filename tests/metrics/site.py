@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from flask import Flask
-from prometheus_client import CollectorRegistry, generate_latest, multiprocess
 
 from flask_distlock import DistLock, distributed_lock
+from tests.metrics.page import block
 
 app = Flask(__name__)
 app.config["DISTLOCK"] = {"default": {"LOCATION": os.environ["LOCATION"], "METRICS": "prometheus"}}
@@ -28,6 +29,7 @@ def keep() -> str:
 
 @app.get("/metrics")
 def shown() -> bytes:
-    registry = CollectorRegistry()
-    multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry)
+    from_page: dict[str, Any] = {}
+    exec(block("def metrics_of_all"), from_page)
+    answer: bytes = from_page["metrics_of_all"]()
+    return answer

@@ -15,6 +15,7 @@ import distlock
 from distlock import listening, metrics
 from distlock.metrics import places, prometheus
 from flask_distlock import DistLock, distributed_lock
+from tests.metrics.page import block
 
 
 def shown(registry: CollectorRegistry) -> dict[tuple[str, str], float]:
@@ -76,15 +77,15 @@ def app_with(alias: dict[str, Any]) -> Flask:
 
 
 def test_two_apps_with_a_registry_each_and_two_that_share_one() -> None:
-    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    page: dict[str, Any] = {}
+    exec(block("def in_our_registry"), page)
+    ours, theirs = page["REGISTRY"], CollectorRegistry()
+    kinds = [
+        page["in_our_registry"],
+        *[lambda alias: metrics.listener("prometheus", alias, registry=theirs)] * 2,
+    ]
     apps = [
-        app_with(
-            {
-                "LOCATION": f"memory://app{number}",
-                "METRICS": lambda alias, registry=registry: metrics.listener("prometheus", alias, registry),
-            }
-        )
-        for number, registry in enumerate([ours, theirs, theirs])
+        app_with({"LOCATION": f"memory://app{number}", "METRICS": kind}) for number, kind in enumerate(kinds)
     ]
     for app in apps:
         assert app.test_client().post("/1").status_code == 200

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import distlock
 from distlock import metrics
+from distlock.metrics.opentelemetry import OpenTelemetryMetrics
 from tests.metrics.telemetry import points
 
 
@@ -47,3 +51,29 @@ def test_each_client_of_a_process_counts(reader: InMemoryMetricReader) -> None:
         grant.release()
     assert [total("holding", alias) for alias in ("first", "second")] == [0, 0]
     assert [total("acquisitions", alias) for alias in ("first", "second")] == [1, 2]
+
+
+def test_a_forked_child_begins_anew(reader: InMemoryMetricReader) -> None:
+    listener = OpenTelemetryMetrics("forked")
+    locks = distlock.connect("memory://forked", listener=listener)
+
+    def take(name: str) -> distlock.Grant | None:
+        return locks.lock(name).acquire()
+
+    kept = take("kept")
+    assert kept is not None
+    (place,) = (place for (alias, _), place in listener._of._places.items() if alias == "forked")
+    # Another thread may count just now.
+    with place._mutex:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                signal.alarm(20)
+                take("product_1")
+                status = (place.holding, place.results["granted"]) != (1, 1)
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (place.holding, place.results["granted"]) == (1, 1)
+    kept.release()

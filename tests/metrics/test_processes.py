@@ -13,15 +13,10 @@ from pathlib import Path
 import pytest
 
 from loadtest.ports import free_port, listens
+from tests.metrics.page import block
 from tests.redis_server import eventually
-from tests.web.quickstart import code_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-(HOOK,) = (
-    block
-    for block in code_blocks((ROOT / "docs/how-to/metrics.md").read_text("utf-8"), "python")
-    if "gunicorn.conf.py" in block
-)
 
 
 @pytest.mark.parametrize("how", ["", "--preload"], ids=["each its own app", "preloaded"])
@@ -29,7 +24,7 @@ def test_workers_add_up_and_one_that_is_killed_holds_nothing(tmp_path: Path, how
     port = free_port()
     numbers = tmp_path / "numbers"
     numbers.mkdir()
-    (tmp_path / "gunicorn.conf.py").write_text(HOOK)
+    (tmp_path / "gunicorn.conf.py").write_text(block("gunicorn.conf.py"))
     command = [sys.executable, "-m", "gunicorn", "--workers", "2", "--bind", f"127.0.0.1:{port}"]
     command += [
         "--config",
