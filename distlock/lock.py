@@ -224,7 +224,7 @@ class Lock:
             yield from entry.grant._release()
 
     def _not_held(self) -> NotHeld:
-        return NotHeld(f"The lock {self._shown()} was to be released, but this object does not hold it.")
+        return NotHeld(f"The lock {self._shown()} can't be released: this object does not hold it.")
 
     def _ending(self, frame: FrameType) -> Entry | None:
         """The ``with`` block that *frame* ends; None if nothing is left of it. It changes nothing."""

@@ -83,7 +83,7 @@ class RLock(Lock):
         mine = self._inside.get(owner, {})
         if any(name not in mine for name in self.names):
             raise NotHeld(
-                f"The lock {self._shown()} was to be released by a thread or task that does not hold it."
+                f"The lock {self._shown()} can't be released by a thread or task that does not hold it."
             )
         return Entry(self._namespace, self.names, owner, ThreadGate(), before=mine)
 
@@ -136,9 +136,9 @@ class RLock(Lock):
         if block is not None and block.owner != current_owner():
             names = self._shown()
             raise NotHeld(
-                f"The 'with' block of rlock({names}) was left in another thread or task than it was entered "
-                f"in, where its owner is: write lock({names}), which has none, or leave it where it was "
-                "entered."
+                f"The 'with' block of rlock({names}) was left in another thread or task than the one that "
+                f"entered it, which is its owner: write lock({names}), which has no owner, or leave the "
+                "block where it was entered."
             )
         super()._tell(block, exc_info)
 

@@ -61,7 +61,7 @@ def refuse_without_middleware() -> None:
     wanted = [name for name in ("DISTLOCK_RULES", "DISTLOCK_SERVER_TIMING") if getattr(settings, name, None)]
     if wanted and not _has_middleware():
         raise ConfigurationError(
-            f"{wanted[0]} is set, and the middleware that obeys it is missing: add {MIDDLEWARE!r} to "
+            f"{wanted[0]} is set, but the middleware that applies it is missing: add {MIDDLEWARE!r} to "
             "MIDDLEWARE."
         )
 

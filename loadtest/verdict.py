@@ -190,7 +190,7 @@ def doubts_of_stall(stall: Stall | None) -> Iterator[str]:
 def doubts_of_cause(run: Figures) -> Iterator[str]:
     """Whether something else than what the run is about made it oversell."""
     if run.early_releases == 0:
-        yield "No purchase let go of the lock before its COMMIT: something else was sold twice."
+        yield "No purchase released the lock before its COMMIT: something else was sold twice."
     if run.stall and not run.stall.resold:
         yield "The unit of the stopped purchase was sold to nobody else: something else was sold twice."
 
@@ -198,7 +198,7 @@ def doubts_of_cause(run: Figures) -> Iterator[str]:
 def doubts_of_guard(run: Figures) -> Iterator[str]:
     """Whether it was the guard that kept the run exact."""
     if run.early_releases:
-        yield f"{run.early_releases} purchases let go of the lock before their COMMIT was done."
+        yield f"{run.early_releases} purchases released the lock before their COMMIT was done."
     if run.stall and run.stall.status and not run.stall.refused:
         yield f"The stopped purchase was answered {run.stall.status}, and not 503 lock_lost."
 

@@ -50,11 +50,11 @@ def _returned_by(function: Callable[[], Place]) -> Place:
         returned = function()
     except Exception as error:
         raise ConfigurationError(
-            f"{name}() was to say where the lock service is, and raised {type(error).__name__}: {error}"
+            f"{name}() has to say where the lock service is, but raised {type(error).__name__}: {error}"
         ) from error
     if not isinstance(returned, str | Mapping) and not hasattr(returned, "connection_pool"):
         raise ConfigurationError(
-            f"{name}() was to say where the lock service is, and returned a {type(returned).__name__}. Let "
+            f"{name}() has to say where the lock service is, but returned a {type(returned).__name__}. Let "
             "it return a URL, a client of redis-py, or a dict of its arguments."
         )
     return returned

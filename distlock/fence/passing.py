@@ -71,7 +71,8 @@ def begin_fenced(
             elif left() <= 0:
                 names = ", ".join(map(repr, grant.names))
                 raise LockTimeout(
-                    f"The lock {names} was granted, but the database let no transaction of it in. Try again."
+                    f"The lock {names} was granted, but earlier transactions kept its row in the "
+                    "database. Try again."
                 ) from error
         except Exception as error:
             found = trouble(error)

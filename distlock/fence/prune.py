@@ -108,8 +108,8 @@ def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
                 raise
             if now() >= deadline:
                 raise LockTimeout(
-                    f"The database let nobody prune for {PATIENCE:g} seconds: another prune, or on SQLite "
-                    "another writer, is at it. Try again later."
+                    f"Nothing could be pruned for {PATIENCE:g} seconds: another prune, or on SQLite another "
+                    "writer, keeps the rows locked. Try again later."
                 ) from error
 
 

@@ -95,7 +95,7 @@ def listed(connection: Connection, domain: str, before: str) -> Iterator[Seen]:
 def _refuse_others(connection: Connection) -> None:
     if connection.kind != "postgresql":
         raise ConfigurationError(
-            f"The holder of a row is told by PostgreSQL only. On {connection.kind}: "
+            f"Only PostgreSQL tells who holds a row. On {connection.kind}: "
             f"{_ELSEWHERE.get(connection.kind, 'look into its documentation')}."
         )
 

@@ -77,5 +77,5 @@ def _rights(locks: Locks) -> Finding:
         with locks.lock(PROBE) as grant:
             grant.check()
     except LockTimeout as error:
-        return Finding("warning", "rights", str(error), "Another doctor is at it: try again.")
+        return Finding("warning", "rights", str(error), "Another doctor is running: try again.")
     return Finding("ok", "rights", f"A lock, {PROBE!r}, was taken and released.")

@@ -92,7 +92,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 contended_status,
                 "lock_contended",
                 "Locked",
-                "Somebody else is working on this just now. Try again.",
+                "Somebody else is working on this right now. Try again.",
                 1,
                 shown,
             )
@@ -101,7 +101,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 503,
                 QUEUE_FULL,
                 "Too many are waiting",
-                "Too many requests wait for this already. Try again later.",
+                "Too many requests are waiting for this already. Try again later.",
                 _until_the_line_is_shorter(error),
                 shown,
             )
@@ -119,8 +119,8 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 500,
                 "lock_lost_inside",
                 "Lock lost",
-                "The lock was lost while the request was worked on. What it did may stand: look before you "
-                "send it again.",
+                "The lock was lost while the request was being processed. What it did may stand: look before "
+                "you send it again.",
                 None,
                 shown,
             )
@@ -129,7 +129,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 503,
                 "lock_lost",
                 "Lock lost",
-                "The lock was lost. What was not committed yet is undone. Try again.",
+                "The lock was lost. Whatever was not yet committed has been undone. Try again.",
                 1,
                 shown,
             )

@@ -211,10 +211,10 @@ def refuse_kept(namespace: Namespace, names: Sequence[str]) -> None:
         both = [name for name in names if name in one.grant.names]
         if one.kept and both and namespace.is_same(one.namespace):
             raise ConfigurationError(
-                f"{', '.join(map(repr, both))} is kept by this request until the transaction that was begun "
-                f"under it has ended, and would be waited for in vain with {', '.join(map(repr, names))}: "
-                "call db.session.commit() or rollback() before, in the same app context, or take all names "
-                "at once where the first is taken."
+                f"This request keeps {', '.join(map(repr, both))} until the transaction that was begun under "
+                f"it has ended, so taking {', '.join(map(repr, names))} now would wait for the request "
+                "itself: call db.session.commit() or rollback() before, in the same app context, or take "
+                "all names at once where the first is taken."
             )
 
 

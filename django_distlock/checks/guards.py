@@ -72,8 +72,8 @@ def _check_aliases(
         alias = found.guarded.told.alias
         if aliases is not None and alias not in aliases:
             yield Error(
-                f"{found.guarded.where} at the route {route.path!r} has the alias {alias!r}, and DISTLOCK "
-                "has not.",
+                f"{found.guarded.where} at the route {route.path!r} names the alias {alias!r}, which "
+                "DISTLOCK does not have.",
                 hint=f"Known are {', '.join(map(repr, aliases))}. Add it to DISTLOCK, or name one of these.",
                 id="distlock.E007",
             )

@@ -36,7 +36,7 @@ class Open:
             )
         problem = (
             f"{where} would be locked on {shown} inside a transaction of the database {self.alias!r} that is "
-            "already open, and let go before its COMMIT: another server would read what is about to change."
+            "already open, and released before its COMMIT: another server would read what is about to change."
         )
         if nested:
             return (

@@ -36,7 +36,8 @@ def current_state() -> State:
     """What the extension keeps for the current app. Raises `ConfigurationError` where there is none."""
     if not has_app_context():
         raise ConfigurationError(
-            "No Flask app is current, so no lock service is known: write 'with app.app_context():'."
+            "There is no current Flask app, so the lock service is not known: write 'with "
+            "app.app_context():'."
         )
     state = current_app.extensions.get(KEY)
     if state is None:

@@ -126,7 +126,7 @@ def refuse_autocommit(connection: Connection) -> None:
     """Raise `ConfigurationError` if *connection* commits each statement by itself: no row stays locked."""
     if commits_by_itself(connection):
         raise ConfigurationError(
-            "The engine has the isolation level AUTOCOMMIT: the fence's row would be let go at once. Leave "
+            "The engine has the isolation level AUTOCOMMIT: the fence's row would be unlocked at once. Leave "
             "isolation_level out for what is fenced."
         )
 

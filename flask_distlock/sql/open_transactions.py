@@ -30,7 +30,7 @@ def refuse_opened(
     if _begun(session):
         raise ConfigurationError(
             f"{where} would be locked on {shown} inside a transaction that db.session.begin() has "
-            "opened, and let go before its COMMIT: write 'with db.session.begin():' inside "
+            "opened, and released before its COMMIT: write 'with db.session.begin():' inside "
             f"{where}, or @distributed_lock(…) on the function around both."
         )
     if changes.of(session):
@@ -46,7 +46,7 @@ def refuse_opened(
         raise ConfigurationError(
             f"{where} is about to wait for {shown} inside a transaction of db.session which has locked rows "
             "or a table, as with SELECT … FOR UPDATE, has an advisory lock, or has set something, as with "
-            "SET LOCAL. Its end would let that go. Do that under the lock, or call db.session.commit() or "
+            "SET LOCAL. Ending it would release that. Do that under the lock, or call db.session.commit() or "
             "rollback() before."
         )
     if mine is not None and locks is None:

@@ -104,7 +104,7 @@ class Fences:
             names = ", ".join(map(repr, fences[-1].grant.names))
             raise ConfigurationError(
                 f"db.session.commit() is called a second time under the lock {names}, which is a row of the "
-                "database and was let go by the first commit: write everything before one commit."
+                "database and was released by the first commit: write everything before one commit."
             )
 
     def committed(self, session: Session) -> None:

@@ -105,7 +105,7 @@ class SessionTransactions:
         engine: Engine | None = engine_of(db.engines, fenced_in)
         if engine is None:
             raise ConfigurationError(
-                f"{self._where} has fence={fenced_in!r}, and SQLALCHEMY_BINDS has not: it has "
+                f"{self._where} has fence={fenced_in!r}, which SQLALCHEMY_BINDS does not have: it has "
                 f"{shown(bind for bind in db.engines if bind is not None)}."
             )
         return engine

@@ -93,11 +93,11 @@ def test_a_stopped_purchase_that_was_refused_leaves_the_run_exact() -> None:
         ),
         (
             replace(OVERSOLD, early_releases=0),
-            "No purchase let go of the lock before its COMMIT: something else was sold twice.",
+            "No purchase released the lock before its COMMIT: something else was sold twice.",
         ),
         (
             replace(EXACT, early_releases=3),
-            "3 purchases let go of the lock before their COMMIT was done.",
+            "3 purchases released the lock before their COMMIT was done.",
         ),
         (
             replace(EXACT, untold_orders=1),

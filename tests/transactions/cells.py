@@ -107,7 +107,7 @@ STRICT_SESSIONS = {
 SNAPSHOT = {"the_user_is_loaded_before:plain": OVERSELLS}
 #: SQLite lets nobody write who has read before somebody else wrote.
 ONE_WRITER = {"atomic_requests:plain": FAILS, "atomic_inside:nothing": FAILS}
-NO_TRANSACTION = "isolation level AUTOCOMMIT: the fence's row would be let go at once"
+NO_TRANSACTION = "isolation level AUTOCOMMIT: the fence's row would be unlocked at once"
 
 RUNS = (
     Run("django", "postgresql", thorough=THOROUGH["django"], plain=True),

@@ -264,7 +264,7 @@ class RedisBackend(Inspection):
     def _not_asked(self) -> BackendUnavailable:
         self._pool.clear()
         return BackendUnavailable(
-            f"The Redis server at {self._address.shown} answered something that was not asked. "
+            f"The Redis server at {self._address.shown} sent an answer that nothing had asked for. "
             "Its connections were dropped."
         )
 

@@ -115,11 +115,13 @@ class ZooKeeperBackend:
         if self.renew([ask]) != [True] or (node := line.current(ask.token)) is None:
             return None
         if number < node.hold().number + _SOON:
-            raise BackendUnavailable("ZooKeeper's transactions are above that number in a moment: ask again.")
+            raise BackendUnavailable(
+                "ZooKeeper's transactions will have passed that number in a moment: try again."
+            )
         raise ConfigurationError(
-            f"A database has seen the fence {number}, and ZooKeeper at {self._address.shown} is not as far: "
-            "it was set up anew, or another lock service gave that fence out. ZooKeeper can't skip numbers: "
-            "raise ERA (era= of connect), on all servers."
+            f"A database has seen the fence {number}, and ZooKeeper at {self._address.shown} has not got so "
+            "far: it was set up anew, or another lock service gave that fence out. ZooKeeper can't skip "
+            "numbers: raise ERA (era= of connect), on all servers."
         )
 
     def locked(self, key: str) -> bool:

@@ -276,5 +276,5 @@ def test_a_database_that_does_not_tell_is_refused_with_where_to_look(
     start: Callable[..., Instance], database: str
 ) -> None:
     remedy = "lsof" if database.startswith("sqlite") else "innodb_trx"
-    assert (answer := start().do("look")).startswith("The holder of a row is told by PostgreSQL only.")
+    assert (answer := start().do("look")).startswith("Only PostgreSQL tells who holds a row.")
     assert remedy in answer

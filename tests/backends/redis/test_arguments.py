@@ -162,7 +162,7 @@ def away() -> str:
 @pytest.mark.parametrize(
     ("location", "says"),
     [
-        (nothing, r"nothing\(\) was to say .* returned a NoneType"),
+        (nothing, r"nothing\(\) has to say .* returned a NoneType"),
         (lambda: nothing, "returned a function"),
         (later, "later is async"),
         (away, r"away\(\) .* raised OSError: the vault is sealed"),

@@ -127,7 +127,7 @@ def test_a_reply_that_answers_another_is_not_believed(
     one.hold(first)
     stray = one._pool._idle[-1]
     stray.send(command("EVAL", "return {'a token of somebody else', 1, '5'}", 0), clock.now() + PATIENCE)
-    with pytest.raises(BackendUnavailable, match="not asked"):
+    with pytest.raises(BackendUnavailable, match="nothing had asked for"):
         one.request(second)
     one.hold(second)
 

@@ -107,7 +107,7 @@ def test_what_has_one_spelling_passes(serve: Serve, route: str) -> None:
 def test_an_alias_that_does_not_exist_is_found(serve: Serve, settings: Any) -> None:
     serve(distributed_lock("product_<id>", alias="othr")(buy.__wrapped__))
     assert found() == ["distlock.E007"]
-    assert "test_guards.buy at the route 'product/<int:id>' has the alias 'othr'" in hints()
+    assert "test_guards.buy at the route 'product/<int:id>' names the alias 'othr'" in hints()
     assert "Known are 'default'." in hints()
     settings.DISTLOCK = {name: {"LOCATION": "memory://x"} for name in ("default", "othr")}
     assert found() == []

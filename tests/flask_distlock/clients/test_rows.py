@@ -183,7 +183,7 @@ def test_a_bind_that_is_not_there_is_named(make_app: Callable[..., Flask]) -> No
     row = {"default": {"BACKEND": "database", "LOCATION": "orders"}}
     shop = Shop(make_app(DISTLOCK=row, SQLALCHEMY_DATABASE_URI="sqlite://"))
     shop.serve(lambda: "sold")
-    with pytest.raises(ConfigurationError, match="'orders', and SQLALCHEMY_BINDS has not"):
+    with pytest.raises(ConfigurationError, match="'orders', which SQLALCHEMY_BINDS does not have"):
         shop.post()
     with shop.app.app_context():
         shop.db.engine.dispose()
