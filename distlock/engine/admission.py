@@ -32,11 +32,13 @@ REMEMBERED = 1024
 class Pace:
     """How often a room was granted its lock while somebody waited. No history counts as no wait."""
 
-    __slots__ = ("_gaps", "in_vain", "noted")
+    __slots__ = ("_all", "_gaps", "in_vain", "noted")
 
     def __init__(self) -> None:
         #: Seconds from grant to grant, on a clock that stands still while nobody waits.
         self._gaps = deque[float](maxlen=MANY)
+        #: Their sum, and the longest. Behind a long line each caller asks for it, and finds it added up.
+        self._all: tuple[float, float] | None = None
         #: The longest wait without a grant since the last one. What has lasted so long most likely lasts as
         #: long again, and not longer: https://en.wikipedia.org/wiki/Lindy_effect
         self.in_vain = 0.0
@@ -48,6 +50,7 @@ class Pace:
         gap, self.in_vain = max(gap, self.in_vain), 0.0
         if whole or gap > self._last():
             self._gaps.append(gap)
+            self._all = None
             self.noted = now
 
     def gave_up(self, gap: float, now: float) -> bool:
@@ -62,10 +65,14 @@ class Pace:
 
     def took(self, grants: int) -> float:
         """Seconds that the last *grants* grants took, but for a stall: it is longer than all the others."""
-        gaps = [*self._gaps][-grants:]
-        if not gaps:
+        if not self._gaps:
             return 0.0
-        whole, longest = sum(gaps), max(gaps)
+        if grants < len(self._gaps):
+            gaps = [*self._gaps][-grants:]
+            whole, longest = sum(gaps), max(gaps)
+        else:
+            self._all = self._all or (sum(self._gaps), max(self._gaps))
+            whole, longest = self._all
         usual = whole if len(self._gaps) < COMPARABLE else min(whole, 2 * (whole - longest))
         return usual * max(1.0, grants / MANY)
 
@@ -157,8 +164,9 @@ def expected_wait(room: Line, now: float) -> float:
     pace = room.pace or _UNKNOWN
     gap = max(now - room.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)
     grants = len(room.queue) + 1
-    looked_at = max(grants, FEW)
-    return max(pace.takes(grants, gap), pace.takes(looked_at, gap) * grants / looked_at)
+    if grants >= FEW:
+        return pace.takes(grants, gap)
+    return max(pace.takes(grants, gap), pace.takes(FEW, gap) * grants / FEW)
 
 
 def _seconds(seconds: float) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 
 import pytest
 
-from distlock.engine.admission import MANY, REMEMBERED, Admission
+from distlock.engine.admission import COMPARABLE, MANY, REMEMBERED, Admission, Pace
 from distlock.engine.room import Room
 from distlock.errors import TooManyWaiters
 from tests.engine.scene import TIMEOUT, Rush, Scene
@@ -286,3 +287,15 @@ def test_behind_a_slow_view_hardly_anybody_waits_in_vain() -> None:
     assert rush.in_vain < 0.05 * rush.admitted
     # And the lock was never idle for want of somebody to take it.
     assert rush.sold > 0.9 * rush.until / 1.1
+
+
+def test_what_is_added_up_once_for_a_long_line_keeps_up_with_each_grant() -> None:
+    pace, chance, gaps = Pace(), random.Random(1), list[float]()
+    for number in range(3 * MANY):
+        gaps.append(chance.expovariate(1.0))
+        pace.granted(gaps[-1], float(number), whole=True)
+        for grants in (2, MANY - 1, MANY, 2 * MANY):
+            seen = gaps[-MANY:][-grants:]
+            usual = 2 * (sum(seen) - max(seen)) if len(gaps) >= COMPARABLE else sum(seen)
+            expected = min(sum(seen), usual) * max(1.0, grants / MANY)
+            assert pace.took(grants) == pytest.approx(expected)
