@@ -8,6 +8,7 @@ its fence grows, is checked in each round; a violation makes a row void.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,4 +99,6 @@ def keep(folder: Path, tables: Sequence[Table], written: str, about: dict[str, s
 
 
 if __name__ == "__main__":
+    # Its servers end, too, where it is asked to end from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bench.alone import Pairs
@@ -20,6 +20,8 @@ from bench.table import Table, Target
 #: Between the moment that the processes are told to begin and that in which all do, seconds: for the crew,
 #: and for each thread of it.
 START, START_OF_THREAD = 0.1, 0.001
+#: Of a contest that doesn't count, seconds: connections are made, scripts loaded.
+WARM_UP = 0.1
 CONTEST = (
     "rate",
     "p50",
@@ -73,6 +75,10 @@ class Bench:
         """Whether *kind* is measured; ours always is."""
         return kind.startswith("distlock") or self.beside is None or kind in self.beside
 
+    def few(self, kinds: Sequence[str], more: Sequence[str]) -> Sequence[str]:
+        """*kinds*, and *more* where there is time."""
+        return kinds if self.quick else (*kinds, *more)
+
     def thorough(self, usual: Sequence[float], more: Sequence[float]) -> Sequence[float]:
         """*usual*, and *more* where there is time."""
         return usual if self.quick else (*usual, *more)
@@ -91,13 +97,11 @@ class Bench:
             yield crews
 
     def in_turns(self, measured: Mapping[str, Callable[[], Figures]]) -> dict[str, list[Figures]]:
-        """What each finds, by name and round. Each round has another order; the first doesn't count."""
+        """What each finds, by name and round. Each round has another order."""
         found: dict[str, list[Figures]] = {name: [] for name in measured}
-        for number in range(self.rounds + 1):
+        for _ in range(self.rounds):
             for name in random.sample(list(measured), len(measured)):
-                figures = measured[name]()
-                if number:
-                    found[name].append(figures)
+                found[name].append(measured[name]())
         return found
 
     def alone(
@@ -111,6 +115,8 @@ class Bench:
             work = self.services.work(service) - before
             return {"pair": spent.seconds, "cpu": spent.cpu, **of_work(work, self.pairs)}
 
+        for crew in crews:
+            crew.do([Pairs(self.pairs // 10)])
         measured = {crew.kind: partial(measure, crew) for crew in crews}
         return Table(row, title, self.in_turns(measured), ALONE, targets)
 
@@ -127,12 +133,12 @@ class Bench:
         violations: list[str] = []
         oracle = Oracle.make(self.services.directory)
 
-        def measure(entry: Entry) -> Figures:
+        def measure(entry: Entry, plan: Plan) -> Figures:
             oracle.clear()
             numbers = range(entry.processes or entry.crew.size)
-            start = START + START_OF_THREAD * entry.plan.threads * len(numbers)
+            start = START + START_OF_THREAD * plan.threads * len(numbers)
             before, begin = self.services.work(service), time.monotonic() + start
-            parts = entry.crew.do([Contest(entry.plan, oracle.path, number, begin) for number in numbers])
+            parts = entry.crew.do([Contest(plan, oracle.path, number, begin) for number in numbers])
             work = self.services.work(service) - before
             entered, broken = sum(len(part.waits) for part in parts), sum(part.violations for part in parts)
             if broken or oracle.entered != entered:
@@ -141,9 +147,11 @@ class Bench:
                     f"{entered - oracle.entered} of {entered} entries were overwritten."
                 )
             figures = of_contest(parts, begin, work)
-            if think := entry.plan.think:
-                figures["served"] = figures["rate"] * think / (entry.plan.threads * len(parts))
+            if plan.think:
+                figures["served"] = figures["rate"] * plan.think / (plan.threads * len(parts))
             return figures
 
-        measured = {entry.name: partial(measure, entry) for entry in entries}
+        for entry in entries:
+            measure(entry, replace(entry.plan, seconds=WARM_UP))
+        measured = {entry.name: partial(measure, entry, entry.plan) for entry in entries}
         return Table(row, title, self.in_turns(measured), measures, targets, violations=violations)

@@ -13,6 +13,7 @@ import redis
 
 from bench.bench import Bench
 from bench.crew import BenchError
+from bench.locks import Silence
 from bench.measures import Figures
 from bench.table import Table, Target
 from distlock.backends.base import Ask, Held, Queued
@@ -22,18 +23,6 @@ SIZES = (10, 1000, 5000)
 #: A poll may cost another thing in front of a queue than at its end, and come more often.
 PARTS, POLLS = 10, 20
 MEASURES = ("poll", "poll_again", "core")
-
-
-class Silence:
-    """A crowd hears nothing: nobody lets go."""
-
-    def hint(self, key: str) -> None: ...
-
-    def lost(self, key: str, token: str) -> None: ...
-
-    def doubt(self) -> None: ...
-
-    def reconnected(self) -> None: ...
 
 
 class Crowd:

@@ -8,8 +8,8 @@ from bench.bench import Bench, Entry
 from bench.contest import Plan
 from bench.table import Table, Target
 
-KINDS = ("distlock", "redis-py", "python-redis-lock")
-COUNTS = (1, 2, 4, 8)
+KINDS, MORE = ("distlock",), ("redis-py", "python-redis-lock")
+COUNTS, FEW = (4, 8), (1, 2)
 #: One process is woken per release, so that with eight a hand-over costs what it costs with four.
 TARGETS = tuple(
     Target(measure, bound, ours="distlock, 8", peer="distlock, 4")
@@ -18,11 +18,11 @@ TARGETS = tuple(
 
 
 def measure(bench: Bench) -> Iterator[Table]:
-    with bench.crews(KINDS, max(COUNTS), "redis") as crews:
+    with bench.crews(bench.few(KINDS, MORE), max(COUNTS), "redis") as crews:
         entries = [
             Entry(crew, Plan(seconds=bench.seconds), processes, f", {processes}")
             for crew in crews
-            for processes in COUNTS
+            for processes in sorted(COUNTS if bench.quick else COUNTS + FEW)
         ]
         title = "Redis, so many processes of 1 thread on one name, a body of 0 ms"
         yield bench.contest("processes", title, entries, "redis", TARGETS)

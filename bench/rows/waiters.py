@@ -8,17 +8,17 @@ from bench.bench import Bench, Entry
 from bench.contest import Plan
 from bench.table import Table, Target
 
-KINDS = ("distlock", "redis-py", "python-redis-lock")
+KINDS, MORE = ("distlock",), ("redis-py", "python-redis-lock")
 #: In all processes together.
 FEW, MANY = 10, 200
-MORE = (2, 50)
+BETWEEN = (2, 50)
 TARGETS = (Target("cpu", 1.25, ours=f"distlock, {MANY}", peer=f"distlock, {FEW}"),)
 
 
 def measure(bench: Bench) -> Iterator[Table]:
-    counts = sorted((FEW, MANY) if bench.quick else (FEW, MANY, *MORE))
-    for processes in (1, 2):
-        with bench.crews(KINDS, processes, "redis") as crews:
+    counts = sorted((FEW, MANY) if bench.quick else (FEW, MANY, *BETWEEN))
+    for processes in (1,) if bench.quick else (1, 2):
+        with bench.crews(bench.few(KINDS, MORE), processes, "redis") as crews:
             title = (
                 f"Redis, so many threads of {'one process' if processes == 1 else f'{processes} processes'}"
             )

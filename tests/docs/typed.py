@@ -15,6 +15,7 @@ import click
 from django.core.management import get_commands, load_command_class
 from flask.cli import run_command
 
+from bench.__main__ import parse as of_bench
 from demo_shop.configuration import KINDS
 from demo_shop.museum.exhibits import EXHIBITS
 from distlock.cli.main import distlock
@@ -175,6 +176,7 @@ PROGRAMS: dict[str, Callable[[list[str]], object]] = {
     "scripts/demo": parse,
     "scripts/test": script("test"),
     "scripts/docs": script("docs"),
+    "scripts/bench": of_bench,
     "locust": locust,
     "sudo": lambda arguments: install(arguments[1:]),
     # These are run: the first two in test_blocks.py, curl in tests/readme.
