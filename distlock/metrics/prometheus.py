@@ -75,7 +75,8 @@ class _Place:
         "results",
     )
 
-    def __init__(self, metrics: _Metrics, *labels: str) -> None:
+    def __init__(self, metrics: _Metrics, alias: str, where: str) -> None:
+        labels = alias, where
         self._wait = metrics.wait.labels(*labels)
         self._held = metrics.held.labels(*labels)
         self._commit = metrics.commit.labels(*labels)
@@ -86,6 +87,7 @@ class _Place:
         self.lifts = metrics.lifts.labels(*labels)
         self.results = {result: metrics.acquisitions.labels(*labels, result) for result in RESULTS}
         self._granted = self.results[GRANTED]
+        metrics.reconnects.labels(alias)
 
     def asked(self) -> None:
         self._waiting.inc()
@@ -116,9 +118,9 @@ class PrometheusMetrics:
             raise ConfigurationError(
                 f"A {type(registry).__name__} is no registry. Pass a CollectorRegistry of prometheus_client."
             )
-        metrics = _metrics_in(registry)
-        self._reconnects = metrics.reconnects.labels(alias)
-        self.places = Places(partial(_Place, metrics, alias))
+        self._alias = alias
+        self._metrics = _metrics_in(registry)
+        self.places = Places(partial(_Place, self._metrics, alias))
 
     def asked(self, names: tuple[str, ...], where: Where) -> _Place:
         place = self.places.at(where)
@@ -132,4 +134,4 @@ class PrometheusMetrics:
         self.places.at(where).lifts.inc()
 
     def reconnected(self) -> None:
-        self._reconnects.inc()
+        self._metrics.reconnects.labels(self._alias).inc()

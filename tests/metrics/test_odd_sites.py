@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,3 +133,23 @@ def test_an_attempt_without_methods_costs_a_line_of_the_log_and_no_lock(
     assert not locks.lock("a").locked()
     said = [f"A listener failed in {what}(); " for what in ("acquired", "refused", "released")]
     assert [record.getMessage().startswith(one) for record, one in zip(caplog.records, said, strict=True)]
+
+
+WITHOUT_FOLDER = """
+import distlock
+from distlock import metrics
+locks = distlock.connect("memory://lost", listener=metrics.listener("prometheus", "lost"))
+for _ in range(3):
+    with locks.lock("a") as grant:
+        assert locks.lock("a").acquire(timeout=0) is None
+assert not locks.lock("a").locked()
+"""
+
+
+def test_a_folder_for_the_numbers_that_is_gone_costs_no_lock(tmp_path: Path) -> None:
+    about = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "gone")}
+    command = [sys.executable, "-c", WITHOUT_FOLDER]
+    ran = subprocess.run(command, env=about, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("A listener failed in asked()") == 1
+    assert "FileNotFoundError" in ran.stderr
