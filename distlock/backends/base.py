@@ -8,7 +8,7 @@ Every call can be repeated without harm, because the caller makes the token.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -171,6 +171,22 @@ class Backend(Protocol):
 
     def after_fork(self) -> None:
         """In a forked child: forget everything inherited, close nothing that the parent still uses."""
+
+
+@runtime_checkable
+class Posts(Protocol):
+    """A backend that can release without waiting for the answer, which hardly anybody needs."""
+
+    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
+        """As `Backend.release`, but it returns when the request is sent.
+
+        *told*: called, in any thread, unless the answer is that the hold was ours. False: it was not. None:
+        nothing is known of it, and it is to be released again. It returns at once, and never raises.
+        Every later call of this backend for the same key is carried out after it.
+        """
+
+    def settle(self, deadline: float = math.inf) -> bool:
+        """Read the answers that came, or come until *deadline*. False: some are still awaited."""
 
 
 @runtime_checkable

@@ -20,9 +20,27 @@ def forget_in_children(one: Forgetful) -> None:
     _known.add(one)
 
 
+class Forked(Protocol):
+    def before_fork(self) -> None:
+        """In the parent, before each fork. It returns soon, and never raises."""
+
+
+_parents: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def hear_of_forks(one: Forked) -> None:
+    """Have `before_fork` of *one* called before each fork, for as long as it is in use."""
+    _parents.add(one)
+
+
+def _before_fork() -> None:
+    for one in list(_parents):
+        one.before_fork()
+
+
 def _after_fork() -> None:
     for one in list(_known):
         one.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

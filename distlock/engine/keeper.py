@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from distlock.backends.base import Ask, Backend
 from distlock.engine.announcing import Announcing
+from distlock.engine.answers import SOON, Answers
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
 from distlock.engine.keeper_thread import KeeperThread
@@ -54,6 +55,7 @@ class Keeper:
         self._stalled = stalled
         self._lose = lose
         self._announcing = announcing
+        self.answers = Answers(section, backend, now)
         self.thread = KeeperThread(self, section, now, begun, threads)
         self._schedule = Schedule(self._due)
         self.retired: list[Retired] = []
@@ -65,6 +67,7 @@ class Keeper:
         #: How long the last failed renewal took to fail. Another one must not outlast a lease.
         self._failing_takes = 0.0
         self._failed_at = 0.0
+        self.answers.forget()
         self._announcing.forget()
         self.thread.start_anew()
 
@@ -96,6 +99,13 @@ class Keeper:
         self.retired.append(Retired(ask, now, give_up))
         self.thread.wake_before(now)
 
+    def await_answer(self, within: float = SOON) -> None:
+        """A release was sent, and nobody waits for its answer: it is read in *within* seconds."""
+        due = self._now() + within
+        if due < self.answers.due:
+            self.answers.due = due
+            self.thread.wake_before(due)
+
     def count(self, refusal: TooManyWaiters) -> None:
         """Log it soon, with others of its kind."""
         self.refusals.count(refusal, self._now())
@@ -118,6 +128,7 @@ class Keeper:
     def tick(self) -> Steps[float]:
         """One round. Returns the seconds until the next one; ``inf`` if there is nothing to keep."""
         yield from self._renew()
+        yield from self.answers.tick()
         yield from self._clear_up()
         if self._failing_takes:
             self._announcing.put_off()
@@ -133,6 +144,7 @@ class Keeper:
             now = self._now()
             dues += [
                 self._schedule.next(),
+                self.answers.due,
                 self.refusals.due,
                 self._stalled.due(now),
                 self._announcing.due(now),
@@ -253,6 +265,7 @@ class Keeper:
 
     def is_idle(self) -> bool:
         told = self.refusals.due == self._stalled.due(0.0) == math.inf
+        told = told and not self.answers.awaited
         return told and self._announcing.is_idle() and not self.holds and not self.retired
 
     def close(self) -> None:

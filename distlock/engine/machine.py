@@ -11,15 +11,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from distlock import clock, reentrance
-from distlock.backends.base import Backend, refuse_lacking
+from distlock.backends.base import Backend, Posts, refuse_lacking
 from distlock.backends.inspectable import Inspectable, Row, Seen, Sight
 from distlock.engine.acquiring import Acquiring
 from distlock.engine.admission import Admission
 from distlock.engine.announcing import Announcing, row_of
+from distlock.engine.answers import SOON
 from distlock.engine.critical_section import CriticalSection
-from distlock.engine.fork import forget_in_children
+from distlock.engine.fork import forget_in_children, hear_of_forks
 from distlock.engine.hold import Hold
 from distlock.engine.joining import Joining
 from distlock.engine.keeper import Keeper
@@ -33,6 +35,7 @@ from distlock.engine.releasing import Releasing
 from distlock.engine.room import Rooms
 from distlock.engine.stalled import Stalled
 from distlock.engine.turns import Turns
+from distlock.errors import BackendUnavailable
 from distlock.owner import Owner
 from distlock.terms import Terms
 
@@ -134,6 +137,7 @@ class Engine:
         self.sink = EngineSink(self.section, self.rooms, self.keeper, self.lose, on_reconnected)
         backend.open(self.sink)
         forget_in_children(self)
+        hear_of_forks(self)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -228,6 +232,8 @@ class Engine:
             self.section.catch_up()
             holds = list(self.keeper.holds)
             refusals = self.keeper.refusals.take()
+            if self.keeper.answers.awaited:
+                self.keeper.await_answer(within=0.0)
         finally:
             self.section.mutex.release()
         log(refusals)
@@ -237,7 +243,15 @@ class Engine:
             self.lose(hold, "the process ends", retire=not kept, aside=False)
 
     def has_ended(self) -> bool:
-        return not self.keeper.retired
+        return not (self.keeper.retired or self.keeper.answers.awaited)
+
+    def before_fork(self) -> None:
+        """What was given back is free when the child asks."""
+        if not self.keeper.answers.awaited or self.section.reentered() or reentrance.is_calling():
+            return
+        if isinstance(self.backend, Posts):
+            with suppress(BackendUnavailable):
+                reentrance.call(self.backend.settle, self.now() + SOON)
 
     def after_fork(self) -> None:
         """In the child: what the parent holds stays the parent's."""

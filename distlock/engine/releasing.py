@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from distlock.backends.base import Backend
+from distlock.backends.base import Backend, Posts
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.hold import Hold
 from distlock.engine.keeper import Keeper
 from distlock.engine.loss import Losses
 from distlock.engine.name_grant import NameGrant
@@ -32,6 +33,7 @@ class Releasing:
     ) -> None:
         self._section = section
         self._backend = backend
+        self._posts = backend if isinstance(backend, Posts) else None
         self._now = now
         self._turns = turns
         self._keeper = keeper
@@ -57,7 +59,12 @@ class Releasing:
                     return
                 self._turns.send_back(hold)
             try:
-                ours = yield Call(self._backend.release, hold.ask, until=until)
+                if self._posts is None:
+                    ours = yield Call(self._backend.release, hold.ask, until=until)
+                else:
+                    told = partial(self._answered, grant, hold)
+                    yield Call(self._posts.post, hold.ask, told, until=until)
+                    ours = True
             except Reentered:
                 pass  # The keeper can.
             except BackendUnavailable as error:
@@ -66,16 +73,29 @@ class Releasing:
                 )
             with self._section.mutex:
                 self._turns.returned(hold, ours)
+                if ours and self._posts is not None:
+                    self._keeper.await_answer()
         except BaseException as error:
             self.let_go(grant, error)
             raise
         if ours is False:
-            if self._now() >= hold.deadline:
-                why = self._keeper.why_ended(hold)
-            else:
-                why = "the lock service had given it up before it was released"
-            grant.end_lost(why)
-            self._losses.tell(grant, why)
+            self._losses.tell(grant, self._end_lost(grant, hold))
+
+    def _answered(self, grant: NameGrant, hold: Hold, ours: bool | None) -> None:
+        """The answer to a release that nobody waited for. *ours*: see `Posts.post`."""
+        if ours is None:
+            with self._section.mutex:
+                self._keeper.retire(hold.ask)
+        elif not ours:
+            self._losses.tell_aside(grant, self._end_lost(grant, hold))
+
+    def _end_lost(self, grant: NameGrant, hold: Hold) -> str:
+        if self._now() >= hold.deadline:
+            why = self._keeper.why_ended(hold)
+        else:
+            why = "the lock service had given it up before it was released"
+        grant.end_lost(why)
+        return why
 
     def let_go(self, grant: NameGrant, error: BaseException) -> None:
         """Release without I/O here: the keeper does it. For callers that *error* is tearing down."""

@@ -11,7 +11,7 @@ Subclass its parts in a test module and give them a fixture ``url``::
     class TestProtocol(
         conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
     ):
-        pass
+        pass  # and conformance.PostingConformance, if releases need not be awaited
 
     class TestThreads(conformance.ThreadConformance):
         pass
@@ -26,6 +26,7 @@ from distlock.testing.carts import CartConformance
 from distlock.testing.closing import CloseConformance
 from distlock.testing.floors import FloorConformance
 from distlock.testing.inspection import InspectionConformance
+from distlock.testing.posting import PostingConformance
 from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
 from distlock.testing.protocol import LeaseConformance, NumberConformance, ProtocolConformance
 from distlock.testing.threads import ThreadConformance
@@ -38,6 +39,7 @@ __all__ = [
     "InspectionConformance",
     "LeaseConformance",
     "NumberConformance",
+    "PostingConformance",
     "ProcessConformance",
     "ProcessLeaseConformance",
     "ProtocolConformance",

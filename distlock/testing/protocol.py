@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from distlock.backends import create
-from distlock.backends.base import Ask, Backend, Busy, Held, Queued
+from distlock.backends.base import Ask, Backend, Busy, Held, Posts, Queued
 from distlock.testing.sink import RecordingSink
 
 #: A lifetime that no test outlives, seconds.
@@ -101,6 +101,8 @@ class ProtocolConformance(ProtocolFixtures):
         can = one.backend.capabilities
         assert can.lease == isinstance(self, LeaseConformance), "lease and LeaseConformance go together"
         assert can.fence == isinstance(self, NumberConformance), "fence and NumberConformance go together"
+        posts = any(cls.__name__ == "PostingConformance" for cls in type(self).__mro__)
+        assert isinstance(one.backend, Posts) == posts, "post() and PostingConformance go together"
 
     # -- exclusion -------------------------------------------------------------------------------
 

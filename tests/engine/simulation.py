@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.backends.memory import WINDOW, MemoryBackend, MemoryService
 from distlock.engine.machine import Engine
 from distlock.engine.name_grant import NameGrant
@@ -55,6 +56,39 @@ class Task:
     came_to: tuple[Any, BaseException | None] | None = None
 
 
+class PostingBackend(MemoryBackend):
+    """What it posts is carried out before its next call for that key, or when the keeper asks."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__("memory://", service=simulation.service)
+        self._simulation = simulation
+        self._posted: list[tuple[Ask, Callable[[bool | None], None]]] = []
+
+    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
+        self._posted.append((ask, told))
+
+    def settle(self, deadline: float = math.inf) -> bool:
+        self._carry_out(lambda ask: True)
+        return not self._posted
+
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+        self._carry_out(lambda posted: posted.key == ask.key)
+        return super().request(ask, deadline)
+
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+        self._carry_out(lambda posted: posted.key == ask.key)
+        return super().cancel(ask, deadline)
+
+    def _carry_out(self, which: Callable[[Ask], bool]) -> None:
+        due = [(ask, told) for ask, told in self._posted if which(ask)]
+        self._posted = [(ask, told) for ask, told in self._posted if not which(ask)]
+        for ask, told in due:
+            if self._simulation.random.random() < self._simulation.faults.lost_answer:
+                told(None)
+            elif not self.service.release(ask):
+                told(False)
+
+
 @dataclass
 class Faults:
     """How likely, per step, something goes wrong."""
@@ -66,6 +100,8 @@ class Faults:
     kill: float = 0.0
     #: An event loop stands still, while other threads of its process go on.
     stall: float = 0.0
+    #: Of a release that was sent and not awaited nothing is known.
+    lost_answer: float = 0.0
     #: A database is ahead of a grant.
     ahead: float = 0.0
 
@@ -76,7 +112,11 @@ class Process:
         self.number = number
         self.stopped_until = 0.0
         self.dead = False
-        self.backend = MemoryBackend("memory://", service=simulation.service)
+        self.backend = (
+            PostingBackend(simulation)
+            if simulation.posts
+            else MemoryBackend("memory://", service=simulation.service)
+        )
         self.engine = Engine(
             self.backend, **{**SETTINGS, **settings}, now=lambda: simulation.now, threads=False
         )
@@ -148,6 +188,8 @@ class Simulation:
     rounds: int = 6
     faults: Faults = field(default_factory=Faults)
     settings: dict[str, Any] = field(default_factory=dict)
+    #: Whether releases are sent, and their answers not awaited.
+    posts: bool = False
     service: MemoryService = field(init=False)
 
     def __post_init__(self) -> None:

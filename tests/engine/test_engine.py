@@ -52,6 +52,21 @@ def test_faults_cost_time_but_no_exclusion_and_no_wake_up(faults: Faults) -> Non
         assert check_history(simulation.history) == [], f"seed {seed}"
 
 
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(),
+        Faults(lost_answer=0.1),
+        Faults(lost_answer=0.1, cancel=0.02, lost_reply=0.02, lost_request=0.02, stop=0.005, kill=0.001),
+    ],
+    ids=["no fault", "answer lost", "all at once"],
+)
+def test_releases_that_nobody_waits_for_cost_no_exclusion_and_no_wake_up(faults: Faults) -> None:
+    for seed in SEEDS[:75]:
+        simulation = play(seed, faults=faults, posts=True)
+        assert check_history(simulation.history) == [], f"seed {seed}"
+
+
 def test_within_a_process_it_is_first_come_first_served() -> None:
     for seed in SEEDS:
         simulation = play(seed, processes=1)

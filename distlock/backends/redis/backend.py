@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,14 +15,16 @@ from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.arguments import written
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.calls import Calls
+from distlock.backends.redis.connection import Connection
 from distlock.backends.redis.credentials import Credentials
-from distlock.backends.redis.failures import foreign, is_foreign, unavailable, unending
+from distlock.backends.redis.failures import unavailable, unending
 from distlock.backends.redis.inspection import Inspection
 from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.resolver import Resolver
-from distlock.backends.redis.scripts import Script, bulk, command, hold_key, terms
+from distlock.backends.redis.scripts import bulk, command, hold_key
+from distlock.backends.redis.unanswered import Unanswered
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_count, check_seconds
 
@@ -104,6 +106,7 @@ class RedisBackend(Inspection):
                 # Waiters that do not ask are forgotten by themselves.
                 break
         with suppress(BackendUnavailable):
+            self.settle(deadline)
             self.fall_silent(deadline)
         self._pool.clear()
         self._begin()
@@ -115,12 +118,12 @@ class RedisBackend(Inspection):
         deadline = self._by(deadline)
         listener = self._listener
         queue = ask.wait and listener is not None and listener.tried.is_set()
-        (reply,) = self._call(scripts.REQUEST, [ask], deadline, queue)
+        reply = self._request(ask, deadline, queue)
         if ask.wait and not queue and reply[1] == _BUSY:
             # A process that cannot hear yet does not queue: it would be passed over.
             if listener is not None:
                 listener.start(deadline)
-            (reply,) = self._call(scripts.REQUEST, [ask], deadline, True)
+            reply = self._request(ask, deadline, True)
         answer = reply[1]
         if answer == _HELD:
             self._unqueue(ask)
@@ -130,20 +133,34 @@ class RedisBackend(Inspection):
         if answer == _UNENDING:
             raise unending(self._address, hold_key(ask.key), ask.ttl)
         if answer == _FOREIGN:
-            raise self._foreign(ask, deadline)
+            raise self._calls.foreign(ask, deadline)
         self._queued[ask.key] = ask
         return Queued(_poll(int(reply[2]), listener is not None and listener.subscribed))
 
+    def _request(self, ask: Ask, deadline: float, queue: bool) -> list[Any]:
+        # Behind a release of the key that is on its way, or it would find the lock taken by ourselves.
+        behind = self._unanswered.connection(ask.key, deadline)
+        try:
+            (reply,) = self._calls.attempt(scripts.REQUEST, [ask], deadline, queue, connection=behind)
+            if behind is None or not self._unanswered.again(ask.key, deadline):
+                return reply
+        except Stale:
+            self._unanswered.again(ask.key, deadline)
+        (reply,) = self._calls.attempt(scripts.REQUEST, [ask], deadline, queue)
+        return reply
+
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         self._unqueue(ask)
-        (reply,) = self._call(scripts.CANCEL, [ask], self._by(deadline))
+        (reply,) = self._calls.call(scripts.CANCEL, [ask], self._by(deadline))
+        if not reply[1]:
+            self._unanswered.forget(ask)
         return bool(reply[1])
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         answers: list[bool] = []
         # A script that runs keeps everybody else waiting, and so does a batch of them.
         for start in range(0, len(asks), _BATCH):
-            replies = self._call(scripts.RENEW, asks[start : start + _BATCH], self._by(math.inf))
+            replies = self._calls.call(scripts.RENEW, asks[start : start + _BATCH], self._by(math.inf))
             answers += [bool(reply[1]) for reply in replies]
         return answers
 
@@ -151,16 +168,33 @@ class RedisBackend(Inspection):
         deadline = self._by(deadline)
         self._unqueue(ask)
         try:
-            (reply,) = self._attempt(scripts.RELEASE, [ask], deadline)
+            (reply,) = self._calls.attempt(scripts.RELEASE, [ask], deadline)
         except Stale:
-            (reply,) = self._attempt(scripts.RELEASE, [ask], deadline)
+            (reply,) = self._calls.attempt(scripts.RELEASE, [ask], deadline)
             if not reply[1]:
                 # Whether the first attempt did it, or the hold had been lost before, nobody knows.
                 raise
+        self._unanswered.known = True
+        self._unanswered.forget(ask)
         return bool(reply[1])
 
+    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
+        deadline = self._by(deadline)
+        self._unqueue(ask)
+        unknown = None
+        try:
+            if self._unanswered.post(ask, told, deadline):
+                return
+        except Stale as error:
+            unknown = error
+        if not self.release(ask, deadline):
+            told(False if unknown is None else None)
+
+    def settle(self, deadline: float = math.inf) -> bool:
+        return self._unanswered.settle(self._by(deadline))
+
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        (reply,) = self._call(scripts.RAISE_FLOOR, [ask], self._by(math.inf), more=bulk(number))
+        (reply,) = self._calls.call(scripts.RAISE_FLOOR, [ask], self._by(math.inf), more=bulk(number))
         if reply[1] == _TOO_HIGH:
             raise ConfigurationError(
                 f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service "
@@ -169,9 +203,11 @@ class RedisBackend(Inspection):
         return Held(int(reply[2]), ask.ttl) if reply[1] else None
 
     def locked(self, key: str) -> bool:
-        (reply,) = self._ask([command("EXISTS", hold_key(key))], self._by(math.inf))
+        deadline = self._by(math.inf)
+        self._unanswered.finish(key, deadline)
+        (reply,) = self._ask([command("EXISTS", hold_key(key))], deadline)
         if not isinstance(reply, int):
-            raise self._not_asked()
+            raise self._calls.not_asked()
         return bool(reply)
 
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
@@ -193,6 +229,8 @@ class RedisBackend(Inspection):
         credentials = None if provider is None else Credentials(provider)
         make = partial(Connection, self._address, resolver, credentials, self._client_name)
         self._pool = Pool(self._address, make, self._max_connections, self._sink)
+        self._calls = Calls(self._address, self._pool, self.process, self._ack_window, self._fence_ttl)
+        self._unanswered = Unanswered(self._calls, self._pool)
         self._queued: dict[str, Ask] = {}
         self._listener = None
         if self._sink is not None:
@@ -208,80 +246,6 @@ class RedisBackend(Inspection):
         # What is given up late may not take its successor along.
         if queued is not None and queued.token == ask.token:
             self._queued.pop(ask.key, None)
-
-    def _call(
-        self, script: Script, asks: Sequence[Ask], deadline: float, queue: bool = False, more: bytes = b""
-    ) -> list[list[Any]]:
-        """As `_attempt`, and a second attempt if a connection was dead: no answer changes by repetition."""
-        try:
-            return self._attempt(script, asks, deadline, queue, more)
-        except Stale:
-            return self._attempt(script, asks, deadline, queue, more)
-
-    def _attempt(
-        self, script: Script, asks: Sequence[Ask], deadline: float, queue: bool = False, more: bytes = b""
-    ) -> list[list[Any]]:
-        """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token.
-
-        *more*: arguments after those that all scripts take.
-        """
-        calls = []
-        for ask in asks:
-            token = ask.token.encode()
-            said = terms(ask.key, ask.ttl, ask.span, queue, self.process, self._ack_window, self._fence_ttl)
-            calls.append(script.by_digest + said + b"$%d\r\n%b\r\n" % (len(token), token) + more)
-        replies = self._pool.exchange(calls, deadline)
-        for reply in replies:
-            if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
-                # The server was restarted, failed over or told to forget its scripts. What did run may run
-                # again.
-                calls = [script.by_source + call.removeprefix(script.by_digest) for call in calls]
-                replies = self._pool.exchange(calls, deadline)
-                break
-        for ask, reply in zip(asks, replies, strict=True):
-            if isinstance(reply, ReplyError):
-                raise self._refused(script, asks, replies, deadline)
-            if not _is_answer(script, reply, ask.token.encode()):
-                raise self._not_asked()
-        return replies
-
-    def _refused(
-        self, script: Script, asks: Sequence[Ask], replies: Sequence[object], deadline: float
-    ) -> BackendUnavailable:
-        """What those of *replies* say that are errors: above all whether a key is somebody else's."""
-        errors = [(ask, one) for ask, one in zip(asks, replies, strict=True) if isinstance(one, ReplyError)]
-        for ask, error in errors:
-            if script is not scripts.FOREIGN and is_foreign(error):
-                return self._foreign(ask, deadline)
-        _, error = errors[0]
-        return unavailable(self._address, error, script.command_at(str(error)))
-
-    def _foreign(self, ask: Ask, deadline: float) -> BackendUnavailable:
-        """Which of the lock's keys are somebody else's."""
-        (reply,) = self._call(scripts.FOREIGN, [ask], deadline)
-        return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
-
-    def _not_asked(self) -> BackendUnavailable:
-        self._pool.clear()
-        return BackendUnavailable(
-            f"The Redis server at {self._address.shown} sent an answer that nothing had asked for. "
-            "Its connections were dropped."
-        )
-
-
-def _is_answer(script: Script, reply: object, token: bytes) -> bool:
-    """Whether *reply* is what *script* answers to *token*, and no other's or nonsense."""
-    if not isinstance(reply, list) or not reply or reply[0] != token:
-        return False
-    if script is scripts.FOREIGN:
-        return all(isinstance(key, bytes) for key in reply)
-    told = reply[1] if len(reply) > 1 else None
-    long = script is scripts.REQUEST and (told == 1 or told == 2)
-    long = long or (script is scripts.RAISE_FLOOR and told == 1)
-    for part in reply[1:]:
-        if not isinstance(part, int) and not (isinstance(part, bytes) and part.isdigit()):
-            return False
-    return len(reply) == (3 if long else 2)
 
 
 def _poll(pttl: int, subscribed: bool) -> float:

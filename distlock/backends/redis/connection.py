@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol
 
 import hiredis
 
@@ -28,6 +29,16 @@ class ReplyError(Exception):
     """What the server answered is an error."""
 
 
+class Owed(Protocol):
+    """Told the answer to a call that nobody waits for."""
+
+    #: There will be none.
+    lost: bool
+
+    def answered(self, reply: object) -> None:
+        """Raises OSError if it is none."""
+
+
 class Connection:
     """Connects when told to. Not for two threads at once, but for `disconnect`.
 
@@ -43,6 +54,8 @@ class Connection:
         self._credentials = credentials
         self._client_name = client_name
         self._socket: socket.socket | None = None
+        #: Whose answers are still to come, before those of the next call.
+        self.owed: deque[Owed] = deque()
         #: How long the socket waits, seconds. To change that is a system call, in which other threads run.
         self._waits = 0.0
         self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
@@ -72,7 +85,19 @@ class Connection:
     def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Send *commands* in one go and return their replies."""
         self.send(b"".join(commands), deadline)
+        while self.owed:
+            self.collect(deadline)
         return list(map(self.read, repeat(deadline, len(commands))))
+
+    def post(self, command: bytes, owed: Owed, deadline: float) -> None:
+        """Send *command*, and leave its answer to the next `ask` or `collect`."""
+        self.owed.append(owed)
+        self.send(command, deadline)
+
+    def collect(self, deadline: float) -> None:
+        """Read the next answer that is owed."""
+        self.owed[0].answered(self.read(deadline))
+        self.owed.popleft()
 
     def send(self, data: bytes, deadline: float) -> None:
         """Send all of *data*."""
@@ -109,8 +134,17 @@ class Connection:
             return False
         return True
 
+    def __del__(self) -> None:
+        # An interrupt may tear it out of all hands. In a forked child it is still the parent's: no shutdown.
+        for owed in self.owed:
+            owed.lost = True
+        if self._socket is not None:
+            self._socket.close()
+
     def disconnect(self) -> None:
         """Any thread may call it: one that reads wakes up."""
+        for owed in tuple(self.owed):
+            owed.lost = True
         if self._socket is not None:
             try:
                 # The plain one's: that of TLS would begin to talk.

@@ -25,9 +25,11 @@ from distlock.backends.base import Ask
 from distlock.backends.findings import Finding
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.redis import scripts
+from distlock.backends.redis.calls import Calls
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.examining import examine
-from distlock.backends.redis.scripts import Script, bulk, command, hold_key
+from distlock.backends.redis.scripts import bulk, command, hold_key
+from distlock.backends.redis.unanswered import Unanswered
 from distlock.errors import BackendUnavailable
 
 T = TypeVar("T")
@@ -49,6 +51,8 @@ class Inspection(ABC):
     """The part of `RedisBackend` that is not on the way of any lock."""
 
     process: str
+    _calls: Calls
+    _unanswered: Unanswered
     _max_connections: int
     _has_spoken: bool = False
 
@@ -60,14 +64,9 @@ class Inspection(ABC):
     def _by(self, deadline: float) -> float:
         """The end of a call that begins now and may last until *deadline*."""
 
-    @abstractmethod
-    def _call(
-        self, script: Script, asks: Sequence[Ask], deadline: float, queue: bool = False, more: bytes = b""
-    ) -> list[list[Any]]:
-        """Call *script* for each of *asks*."""
-
     def inspect(self, key: str, deadline: float = math.inf) -> Sight:
         deadline = self._by(deadline)
+        self._unanswered.finish(key, deadline)
         hold = hold_key(key)
         queue = f"{hold}:queue"
         asked = [
@@ -86,7 +85,7 @@ class Inspection(ABC):
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         nobody = Ask(key, secrets.token_hex(16), 1.0, 1)
-        (reply,) = self._call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
+        (reply,) = self._calls.call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
         return bool(reply[1])
 
     def examine(self) -> Iterator[Finding]:

@@ -7,12 +7,12 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from distlock import clock
 from distlock.backends.base import Sink
 from distlock.backends.redis.address import Address
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.connection import Connection, Owed, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
 from distlock.errors import BackendUnavailable
@@ -24,6 +24,22 @@ logger = logging.getLogger(__name__)
 _MAY_LOOK = (
     "local may = redis.acl_check_cmd return may and may('CONFIG', 'GET', 'maxmemory-policy') and 1 or 0"
 )
+
+
+#: How often to look whether an interrupt tore a connection away, seconds.
+_LOOK = 0.05
+#: The answers that may be owed on one connection: they lie in the buffers of both ends.
+_MOST_OWED = 64
+
+
+class Posted(Owed, Protocol):
+    """A call that was sent, and whose answer is read later."""
+
+    connection: weakref.ref[Connection] | None
+    #: Its answer was read.
+    over: bool
+    #: The moment from which it is not expected any more.
+    until: float
 
 
 class Stale(BackendUnavailable):
@@ -50,32 +66,98 @@ class Pool:
         self._mutex = threading.RLock()
         self._freed = threading.Condition(self._mutex)
         self._waiting = 0
+        #: Connections that are idle again in a moment: nobody connects instead.
+        self._collecting = 0
         self._policy_known = False
 
-    def exchange(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+    def exchange(
+        self, commands: Sequence[bytes], deadline: float, connection: Connection | None = None
+    ) -> list[Any]:
         """Send *commands* in one go and return their replies; what the server refused is a `ReplyError`.
 
         It ends by *deadline*, connecting included. Raises `BackendUnavailable` when the exchange was not
-        completed, and `Stale` where a second attempt is worth it.
+        completed, and `Stale` where a second attempt is worth it. *connection*: one that was claimed for it.
         """
-        try:
-            connection, fresh = self._idle.pop(), False
-        except IndexError:
-            connection, fresh = self._borrow(deadline)
+        fresh = False
+        if connection is None:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection, fresh = self._borrow(deadline)
         try:
             return self._converse(connection, commands, fresh, deadline)
         # Threads and descriptors run out, names cannot be resolved or encoded, certificates not be read.
         except (OSError, ReplyError, ValueError, RuntimeError) as error:
             failure = error
-        told = unavailable(self._address, failure)
-        if not fresh:
-            # The others have been idle for longer and are most likely dead as well.
-            self.clear()
+        raise self._failed(failure, fresh)
+
+    def post(self, command: bytes, posted: Posted, deadline: float) -> bool:
+        """Send *command*, and leave its answer to the next exchange on its connection, or to `collect`.
+
+        False: not now, for it would have to wait. Raises `BackendUnavailable` or `Stale`.
+        """
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return False
+        posted.connection = weakref.ref(connection)
+        try:
+            if len(connection.owed) >= _MOST_OWED:
+                self._give_back(connection)
+                return False
+            connection.post(command, posted, deadline)
+        except (OSError, ValueError) as error:
+            self._discard(connection)
+            raise self._failed(error, fresh=False) from None
+        except BaseException:
+            self._discard(connection)
+            raise
+        self._give_back(connection)
+        return True
+
+    def claim(self, posted: Posted, deadline: float) -> Connection | None:
+        """The connection of *posted*, for `exchange`; None: its answer was read, or won't come any more."""
+        if (connection := self._take(posted)) is not None:
+            return connection
+        with self._mutex:
+            self._waiting += 1
+            try:
+                while not (posted.over or posted.lost) and (left := deadline - clock.now()) > 0:
+                    if (connection := self._take(posted)) is not None:
+                        return connection
+                    self._freed.wait(min(left, _LOOK))
+            finally:
+                self._waiting -= 1
+        return None
+
+    def _take(self, posted: Posted) -> Connection | None:
+        """The connection of *posted*, if it is idle."""
+        connection = None if posted.connection is None else posted.connection()
+        with suppress(ValueError):
+            self._idle.remove(connection)  # type: ignore[arg-type]
+            return connection
+        return None
+
+    def collect(self, posted: Posted, deadline: float) -> None:
+        """Read the answer of *posted* if it comes until *deadline*, and nobody else uses its connection."""
+        with self._mutex:
+            if (connection := self._take(posted)) is None:
+                return
+            self._collecting += 1
+        try:
+            while connection.owed and connection.heard(deadline):
+                connection.collect(deadline)
+        except OSError:
+            self._discard(connection)
+        except BaseException:
+            self._discard(connection)
+            raise
+        else:
+            self._idle.append(connection)
+        finally:
             with self._mutex:
-                self._broken += 1
-        if isinstance(failure, OSError) and not isinstance(failure, TimeoutError) and not fresh:
-            raise Stale(str(told)) from told.__cause__
-        raise told
+                self._collecting -= 1
+                self._freed.notify_all()
 
     def clear(self) -> None:
         """Close the idle connections. One that is in use is closed by the next `clear`, or serves on."""
@@ -99,13 +181,32 @@ class Pool:
             # https://github.com/redis/redis-py/issues/2624
             self._discard(connection)
             raise
-        self._idle.append(connection)
+        self._give_back(connection)
         if fresh:
             self._note_fresh()
+        return replies
+
+    def _give_back(self, connection: Connection) -> None:
+        self._idle.append(connection)
         if self._waiting:
             with self._mutex:
-                self._freed.notify()
-        return replies
+                self._freed.notify_all()
+
+    def _failed(self, failure: Exception, fresh: bool) -> BackendUnavailable:
+        """What to raise because of *failure*."""
+        told = unavailable(self._address, failure)
+        if fresh:
+            return told
+        # The others have been idle for longer and are most likely dead as well.
+        self.clear()
+        with self._mutex:
+            self._broken += 1
+        if isinstance(failure, OSError) and not isinstance(failure, TimeoutError):
+            stale = Stale(str(told))
+            stale.__cause__ = told.__cause__
+            stale.__suppress_context__ = True
+            return stale
+        return told
 
     def _borrow(self, deadline: float) -> tuple[Connection, bool]:
         """A connection, and whether it still has to connect."""
@@ -117,7 +218,7 @@ class Pool:
                     # Others take idle ones without the mutex.
                     with suppress(IndexError):
                         return self._idle.pop(), False
-                    if len(self._all) < self._size:
+                    if len(self._all) < self._size and not self._collecting:
                         connection = self._make()
                         self._all.add(connection)
                         return connection, True
@@ -141,7 +242,7 @@ class Pool:
         connection.disconnect()
         with self._mutex:
             self._all.discard(connection)
-            self._freed.notify()
+            self._freed.notify_all()
 
     def _look_at_policy(self, connection: Connection, deadline: float) -> None:
         """Warn once if the server may throw locks away when its memory is full."""

@@ -15,14 +15,17 @@ from tests.redis_server import RedisServer
 class Proxy:
     """Forwards every connection to *port*.
 
-    `lose_reply` swallows one reply, and breaks its connection. While `drips` is set, replies come byte by
-    byte.
+    `lose_reply` swallows one reply, and breaks its connection; `lose_request` a request. While `drips` is
+    set, replies come byte by byte. `hold` keeps back what passes in one direction.
     """
 
     def __init__(self, port: int) -> None:
         self._target = port
         self._losing = threading.Event()
         self._pause = threading.Event()
+        self._losing_request = threading.Event()
+        #: Of each connection: whether replies, and whether requests pass.
+        self._flowing: list[dict[bool, threading.Event]] = []
         self.lost = threading.Event()
         #: Seconds between two bytes.
         self.drips = 0.0
@@ -39,8 +42,23 @@ class Proxy:
         self.lost.clear()
         self._losing.set()
 
+    def lose_request(self) -> None:
+        self.lost.clear()
+        self._losing_request.set()
+
+    def hold(self, replies: bool) -> None:
+        """Keep back the replies, or the requests, of the connections that there are, until `flow`."""
+        for flowing in self._flowing:
+            flowing[replies].clear()
+
+    def flow(self) -> None:
+        for flowing in self._flowing:
+            flowing[True].set()
+            flowing[False].set()
+
     def close(self) -> None:
         self._pause.set()
+        self.flow()
         for one in [self._listener, *self._sockets]:
             # A thread that is blocked in it wakes up by shutdown only.
             with contextlib.suppress(OSError):
@@ -53,16 +71,27 @@ class Proxy:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._sockets += [client, server]
-                threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
-                threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()
+                self._flowing.append({True: threading.Event(), False: threading.Event()})
+                for source, target, replies in ((client, server, False), (server, client, True)):
+                    flowing = self._flowing[-1][replies]
+                    flowing.set()
+                    one = (source, target, replies, flowing)
+                    threading.Thread(target=self._forward, args=one, daemon=True).start()
 
-    def _forward(self, source: socket.socket, target: socket.socket, replies: bool) -> None:
+    def _forward(
+        self, source: socket.socket, target: socket.socket, replies: bool, flowing: threading.Event
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 if replies and self._losing.is_set():
                     self._losing.clear()
                     self.lost.set()
                     break
+                if not replies and self._losing_request.is_set():
+                    self._losing_request.clear()
+                    self.lost.set()
+                    break
+                flowing.wait()
                 if replies and self.drips:
                     for byte in data:
                         self._pause.wait(self.drips)

@@ -15,7 +15,10 @@ def url(redis_server: RedisServer) -> str:
 
 
 class TestProtocol(
-    conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+    conformance.ProtocolConformance,
+    conformance.NumberConformance,
+    conformance.LeaseConformance,
+    conformance.PostingConformance,
 ):
     pass
 

@@ -1,0 +1,156 @@
+"""Releases that were sent, and whose answers are read later: hardly anybody needs them.
+
+The next request for the same key must not be carried out before: it goes behind on the same connection, or
+waits until the answer is read. The next call on its connection reads it, or `settle`.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+
+from distlock import clock
+from distlock.backends.base import Ask
+from distlock.backends.redis import scripts
+from distlock.backends.redis.calls import Calls, is_answer
+from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.pool import Pool, Stale
+
+
+class Posted:
+    """One of them. *until*: the moment from which its answer is not expected any more."""
+
+    __slots__ = ("ask", "connection", "kept_in", "lost", "over", "told", "undone", "until")
+
+    def __init__(
+        self, kept_in: dict[str, Posted], ask: Ask, told: Callable[[bool | None], None], until: float
+    ) -> None:
+        self.kept_in = kept_in
+        self.ask = ask
+        self.told = told
+        self.until = until
+        #: What it was sent on. Weak: one that an interrupt tore out of the pool is lost at once.
+        self.connection: weakref.ref[Connection] | None = None
+        #: The answer was read, or the release was repeated.
+        self.over = False
+        #: There will be no answer: it wants to be repeated.
+        self.lost = False
+        #: Lost, and the server has certainly not carried it out.
+        self.undone = False
+
+    def answered(self, reply: object) -> None:
+        """Raises OSError for nonsense: no later answer of that connection is to be believed."""
+        if isinstance(reply, ReplyError):
+            self.lost = self.undone = True
+        elif not is_answer(scripts.RELEASE, reply, self.ask.token.encode()):
+            self.lost = True
+            raise OSError("it answered something that was not asked")
+        else:
+            self.end()
+            if reply[1] != 1:  # type: ignore[index]
+                self.told(False)
+
+    def end(self) -> None:
+        self.over = True
+        if self.kept_in.get(self.ask.key) is self:
+            self.kept_in.pop(self.ask.key, None)
+
+
+class Unanswered:
+    """Those of one process."""
+
+    def __init__(self, calls: Calls, pool: Pool) -> None:
+        self._calls = calls
+        self._pool = pool
+        #: By key: a process has one hold of a key at a time.
+        self._posted: dict[str, Posted] = {}
+        #: Whether the server has the script, as far as is known. Where it has not, nothing would be released.
+        self.known = False
+        #: One thread at a time repeats what was lost.
+        self._repeating = threading.RLock()
+
+    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float) -> bool:
+        """Send the release. False: not now, it has to be awaited. Raises `Stale`."""
+        if not self.known or ask.key in self._posted:
+            return False
+        posted = self._posted[ask.key] = Posted(self._posted, ask, told, deadline)
+        sent = False
+        try:
+            sent = self._pool.post(self._calls.written(scripts.RELEASE, ask), posted, deadline)
+        finally:
+            if not sent:
+                posted.end()
+        return sent
+
+    def connection(self, key: str, deadline: float) -> Connection | None:
+        """Where the next call for *key* has to be made; None: anywhere. Raises `BackendUnavailable`."""
+        posted = self._posted.get(key)
+        if posted is None:
+            return None
+        if not (posted.over or posted.lost):
+            connection = self._pool.claim(posted, min(deadline, posted.until))
+            if connection is not None:
+                return connection
+            posted.lost = True
+        self.repeat(posted, deadline)
+        return None
+
+    def finish(self, key: str, deadline: float) -> None:
+        """Have the answer for *key* read. Raises `BackendUnavailable`."""
+        connection = self.connection(key, deadline)
+        if connection is not None:
+            with suppress(Stale):
+                self._pool.exchange([], deadline, connection)
+            self.again(key, deadline)
+
+    def again(self, key: str, deadline: float) -> bool:
+        """Repeat the release of *key* if it was lost. True: so what was asked behind it has to be, too."""
+        posted = self._posted.get(key)
+        if posted is None or not posted.lost:
+            return False
+        self.repeat(posted, deadline)
+        return True
+
+    def repeat(self, posted: Posted, deadline: float) -> None:
+        """Release again if it was lost, with the answer awaited. Raises `BackendUnavailable`."""
+        with self._repeating:
+            if not posted.over:
+                self.known = False
+                (reply,) = self._calls.call(scripts.RELEASE, [posted.ask], deadline)
+                self.known = True
+                posted.end()
+                if posted.undone and not reply[1]:
+                    posted.told(False)
+
+    def forget(self, ask: Ask) -> None:
+        """The hold of *ask* is known to be given back."""
+        posted = self._posted.get(ask.key)
+        if posted is not None and posted.ask.token == ask.token:
+            posted.end()
+
+    def settle(self, deadline: float) -> bool:
+        """Read what has been answered. What was lost is told to be. True: nothing more is awaited."""
+        awaited = False
+        for posted in list(self._posted.values()):
+            if not (posted.over or posted.lost):
+                self._pool.collect(posted, deadline)
+            if posted.over:
+                continue
+            if posted.lost and posted.undone:
+                self.repeat(posted, max(deadline, posted.until))
+            elif posted.lost or clock.now() >= posted.until:
+                posted.lost = True
+                # The engine repeats it, and the next request for the key if that comes first.
+                told, posted.told = posted.told, _tell_nobody
+                told(None)
+                if clock.now() >= posted.until + 2 * posted.ask.ttl:
+                    posted.end()
+            else:
+                awaited = True
+        return not awaited
+
+
+def _tell_nobody(ours: bool | None) -> None:
+    pass
