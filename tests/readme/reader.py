@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,11 +182,22 @@ class Reader:
         return Shop(folder, "app:app", folder / "instance" / "shop.db", "product", typed(FLASK_CURL))
 
 
+def tracked() -> Iterator[str]:
+    """The files that a reader has cloned: no build, nor what a build leaves behind."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return (file for file in done.stdout.splitlines() if (ROOT / file).is_file())
+
+
 def copy_of_the_clone(folder: Path) -> Path:
-    """What a reader has cloned: no build of it, nor what a build leaves behind."""
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
-    for file in tracked.stdout.splitlines():
-        if (ROOT / file).is_file():
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / file, folder / file)
+    for file in tracked():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, folder / file)
     return folder
+
+
+def digest() -> str:
+    """Another one for each state of the clone."""
+    state = hashlib.sha256(sys.version.encode())
+    for file in tracked():
+        state.update(file.encode() + b"\0" + (ROOT / file).read_bytes())
+    return state.hexdigest()
