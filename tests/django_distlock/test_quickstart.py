@@ -24,6 +24,16 @@ from django.db import models
 class Product(models.Model):
     stock = models.IntegerField()
 """
+#: What is typed when the lines stand there, in one process: each would load Django again.
+READY = f"""
+from django.core.management import call_command
+from shop.models import Product
+
+call_command("check", fail_level="WARNING")
+call_command("makemigrations", "shop")
+call_command("migrate")
+Product.objects.create(stock={STOCK})
+"""
 CSRF = {"Cookie": f"csrftoken={'x' * 32}", "X-CSRFToken": "x" * 32}
 
 
@@ -46,17 +56,7 @@ def start_project(folder: Path, url: str) -> None:
     (folder / "shop" / "views.py").write_text(views)
     with (folder / "mysite" / "urls.py").open("a") as file:
         file.write(urls)
-    run(folder, "manage.py", "check", "--fail-level", "WARNING")
-    run(folder, "manage.py", "makemigrations", "shop")
-    run(folder, "manage.py", "migrate")
-    run(
-        folder,
-        "manage.py",
-        "shell",
-        "-v0",
-        "-c",
-        f"from shop.models import *; Product.objects.create(stock={STOCK})",
-    )
+    run(folder, "manage.py", "shell", "-v0", "-c", READY)
 
 
 def sell(folder: Path) -> tuple[list[int], int]:
