@@ -6,6 +6,7 @@ that the view starts by itself is not: what it sends is counted with the request
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -20,6 +21,8 @@ from django_distlock.private import wrappers_of
 #: Of the running request.
 recording: ContextVar[Record | None] = ContextVar("distlock_record", default=None)
 _running: WeakSet[Record] = WeakSet()
+#: Has the cursor whose statement is under way.
+_thread = threading.local()
 
 
 def begin(record: Record) -> None:
@@ -37,11 +40,18 @@ def end(record: Record) -> None:
 
 
 def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-    if (record := recording.get()) is not None:
-        return record.execute(execute, sql, params, many, context)
-    for other in list(_running):
-        other.strangers += 1
-    return execute(sql, params, many, context)
+    if getattr(_thread, "cursor", None) is context["cursor"]:
+        # In a batch the wrappers of two connections are around it.
+        return execute(sql, params, many, context)
+    _thread.cursor = context["cursor"]
+    try:
+        if (record := recording.get()) is not None:
+            return record.execute(execute, sql, params, many, context)
+        for other in list(_running):
+            other.strangers += 1
+        return execute(sql, params, many, context)
+    finally:
+        _thread.cursor = None
 
 
 def _watch(connection: Any, **_: Any) -> None:

@@ -28,3 +28,16 @@ def grave_faults(page: Page, inside: str = "document") -> list[str]:
         if fault["impact"] in GRAVE
         for node in fault["nodes"]
     ]
+
+
+def faults_everywhere(page: Page) -> list[str]:
+    """Those on a desk by day, and on a phone by night; what is cut off; what the console says."""
+    found = []
+    for scheme, width in (("light", 1280), ("dark", 390)):
+        page.prefer(scheme)
+        page.resize(width)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        faults = grave_faults(page) + [f"{wide} pixels wide"] * (wide > width)
+        found += [f"{scheme}, {width}: {fault}" for fault in faults]
+    page.prefer("")
+    return [*found, *page.complaints]

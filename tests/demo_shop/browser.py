@@ -27,16 +27,18 @@ class Page:
     def __init__(self, address: str) -> None:
         self.socket = websocket.create_connection(address, timeout=PATIENCE, suppress_origin=True)
         self.number = 0
+        #: What the console of a page would show in red, since the last look at it.
+        self.complaints: list[str] = []
 
     def close(self) -> None:
         self.socket.close()
 
     def tell(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send one command and wait for its answer; events in between are nobody's."""
+        """Send one command and wait for its answer."""
         self.number += 1
         self.socket.send(json.dumps({"id": self.number, "method": method, "params": parameters}))
         while (said := json.loads(self.socket.recv())).get("id") != self.number:
-            pass
+            self.complaints += complaint(said["method"], said["params"])
         assert "error" not in said, said
         result: dict[str, Any] = said["result"]
         return result
@@ -100,6 +102,20 @@ class Page:
         file.write_bytes(base64.b64decode(shot["data"]))
 
 
+def complaint(event: str, told: dict[str, Any]) -> list[str]:
+    """What *event* says went wrong in a page: one text, or none."""
+    if event == "Runtime.exceptionThrown":
+        return [str(told["exceptionDetails"])]
+    if event == "Runtime.consoleAPICalled" and told["type"] in {"error", "assert"}:
+        return [str(told["args"])]
+    if event == "Log.entryAdded" and told["entry"]["level"] == "error":
+        entry = told["entry"]
+        # Every browser asks for it once, and not every site has one.
+        asked = entry.get("url", "")
+        return [] if asked.endswith("/favicon.ico") else [f"{entry['text']} {asked}"]
+    return []
+
+
 class Browser:
     """Chromium, whose tabs know nothing of each other."""
 
@@ -116,6 +132,8 @@ class Browser:
             try:
                 address = f"{self.address}/devtools/page/{target['targetId']}"
                 with contextlib.closing(Page(address)) as page:
+                    for domain in ("Runtime", "Log"):
+                        page.tell(f"{domain}.enable")
                     page.resize(width)
                     yield page
             finally:

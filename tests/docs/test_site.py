@@ -11,6 +11,9 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
+from tests.demo_shop.accessibility import faults_everywhere
+from tests.demo_shop.browser import Page
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / "scripts/docs").read_text("utf-8")
 
@@ -75,3 +78,10 @@ def test_names_of_others_lead_into_their_documentation(site: Path) -> None:
         for line in inventory.read_text("utf-8").splitlines()[3:]:
             name, _, page = line.split()
             assert any(target.endswith(f"/{page}#{name}") for target in linked), f"{inventory.name}: {name}"
+
+
+@pytest.mark.parametrize("name", ["index", "tutorial/index", "reference/settings"])
+def test_nothing_bars_a_reader(name: str, site: Path, browser: Page) -> None:
+    """Prose, code with its output, and the widest table."""
+    browser.open((site / f"{name}.html").as_uri())
+    assert faults_everywhere(browser) == []

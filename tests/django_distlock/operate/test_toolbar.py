@@ -24,6 +24,7 @@ from django.urls import include, path
 from distlock.testing import lose
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.observed import watching
+from django_distlock.operate import statements
 from tests.demo_shop.accessibility import grave_faults
 from tests.demo_shop.browser import Page
 
@@ -63,6 +64,12 @@ async def in_async(request: HttpRequest) -> HttpResponse:
     return HttpResponse("<body>sold</body>")
 
 
+def watched_twice(request: HttpRequest) -> HttpResponse:
+    with connection.execute_wrapper(statements._execute):
+        list(Group.objects.all())
+    return HttpResponse("<body>sold</body>")
+
+
 def in_a_thread(request: HttpRequest) -> HttpResponse:
     """Once with the context of the request, and once without."""
 
@@ -91,6 +98,7 @@ def client(site: None, settings: Any) -> Iterator[Client]:
             path("in-code", in_code),
             path("lost", lost),
             path("in-async", in_async),
+            path("watched-twice", watched_twice),
             path("in-a-thread", in_a_thread),
         ]
 
@@ -184,10 +192,16 @@ def test_statements_of_other_threads_say_so_or_are_counted(client: Client) -> No
     assert "Meanwhile" not in shown(client, client.get("/products/1/reduce").content)
 
 
+def test_a_statement_that_is_seen_twice_is_shown_once(client: Client) -> None:
+    """In a batch: the connection goes round, and each thread has one of its own besides."""
+    assert len(panel(client, "/watched-twice")) == 1
+
+
 def test_in_a_browser_the_panel_has_no_grave_fault(
     client: Client, served: str, browser: Page, tmp_path: Path
 ) -> None:
     root = "document.querySelector('#djDebugRoot').shadowRoot"
+    # It asks once, when it is opened, which of the two a person prefers.
     for scheme in ("light", "dark"):
         browser.prefer(scheme)
         with locks.lock("taken"):
