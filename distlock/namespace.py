@@ -107,8 +107,11 @@ class Namespace(ABC):
         """What all processes say of the names that begin with *before*."""
 
     @abstractmethod
-    def break_hold(self, name: str, number: int) -> bool:
-        """End the hold of *name* whose block begins with *number*. False: it has ended."""
+    def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
+        """End the hold of *name* whose block begins with *number*. False: it has ended.
+
+        *transaction*: where the hold is one, what the database calls it.
+        """
 
     def examine(self) -> Iterator[Finding]:
         """What is worth knowing of the lock service: see `distlock.operate.doctor`."""
@@ -204,7 +207,7 @@ class EngineNamespace(Namespace):
             if seen.row is not None:
                 yield seen.row.key[start:], seen
 
-    def break_hold(self, name: str, number: int) -> bool:
+    def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
         return self.engine.break_hold(self._before + name, number)
 
     def examine(self) -> Iterator[Finding]:

@@ -69,6 +69,8 @@ class Sight:
     queue: Sequence[Seen] = ()
     #: How many processes wait.
     waiting: int = 0
+    #: Where a hold is a transaction, what the database calls that; "" elsewhere.
+    transaction: str = ""
 
 
 @runtime_checkable

@@ -18,11 +18,20 @@ from distlock.operate.looking import LockState
 @click.command("break")
 @click.argument("name")
 @click.option("--fence", "seen", metavar="ERA:NUMBER", help="Only this hold, as 'show' and the log name it.")
+@click.option(
+    "--transaction", metavar="NUMBER", help="Of a lock that is a row: only this one, as 'show' names it."
+)
 @click.option("--yes", is_flag=True, help="Break it without asking.")
 @with_options
 @click.pass_context
 def break_(
-    context: click.Context, where: Where, as_json: bool, name: str, seen: str | None, yes: bool
+    context: click.Context,
+    where: Where,
+    as_json: bool,
+    name: str,
+    seen: str | None,
+    transaction: str | None,
+    yes: bool,
 ) -> None:
     """Break the lock NAME: the next in its queue gets it.
 
@@ -33,7 +42,7 @@ def break_(
         raise click.BadParameter(f"{seen!r} is no fence, such as 1:42.", param_hint="--fence")
     with where.locks() as locks:
         state = locks.inspect(name)
-        if refusal := _refusal(state, seen):
+        if refusal := _refusal(state, seen, transaction):
             said, broken = refusal, False
         else:
             if not yes:
@@ -52,12 +61,14 @@ def break_(
         context.exit(NO)
 
 
-def _refusal(state: LockState, seen: str | None) -> str:
+def _refusal(state: LockState, seen: str | None, transaction: str | None) -> str:
     """Why nothing is to be broken; "" where something is."""
     if state.fence is None:
         return f"{text(state.name)} is free. Nothing was broken."
     if seen not in (None, fence(state)):
         return f"{_passed_on(state.name)} Its fence is {fence(state)} now, and no longer {seen}."
+    if transaction not in (None, state.transaction):
+        return f"{_passed_on(state.name)} Its transaction is not {transaction} now."
     return ""
 
 

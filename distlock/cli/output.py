@@ -102,6 +102,7 @@ def state_json(state: LockState) -> dict[str, Any]:
         "held": state.holder is not None,
         "holder": state.holder and party_json(state.holder),
         "fence": fence(state),
+        "transaction": state.transaction or None,
         "remaining": None if math.isinf(state.remaining) else round(state.remaining, 3),
         "waiting": state.waiting,
         "queue": [party_json(party) for party in state.queue],

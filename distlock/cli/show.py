@@ -30,7 +30,14 @@ def show(where: Where, as_json: bool, name: str) -> None:
     else:
         typed = where.typed()
         first = f", put the URL into {URL}, then" if typed.hides_url else ""
-        click.echo(f"To break it{first}: {typed.line('break', name, ('--fence', str(fence(state))))}")
+        click.echo(f"To break it{first}: {typed.line('break', name, *_of(state))}")
+
+
+def _of(state: LockState) -> Iterator[tuple[str, str]]:
+    """The options that name its hold."""
+    yield "--fence", str(fence(state))
+    if state.transaction:
+        yield "--transaction", state.transaction
 
 
 def lines(state: LockState) -> Iterator[str]:
@@ -41,11 +48,12 @@ def lines(state: LockState) -> Iterator[str]:
     else:
         yield f"{name} is held by {held_by(state.holder)}."
         lease = (
-            "It has no lease, and ends with its process."
+            f"It has no lease, and ends with its {'transaction' if state.transaction else 'process'}."
             if math.isinf(state.remaining)
             else f"Its lease ends in {state.remaining:.1f} s, unless it is renewed."
         )
-        yield f"Its fence is {fence(state)}. {lease}"
+        transaction = f", its transaction {state.transaction}" if state.transaction else ""
+        yield f"Its fence is {fence(state)}{transaction}. {lease}"
     if state.waiting:
         yield "1 process waits:" if state.waiting == 1 else f"{state.waiting} processes wait:"
     for place, party in enumerate(state.queue, 1):

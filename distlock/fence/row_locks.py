@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE, key_of
-from distlock.fence.statements import Connection
+from distlock.fence.statements import Connection, Rows
 
 #: Where to look instead.
 _ELSEWHERE = {
@@ -23,15 +23,27 @@ _ELSEWHERE = {
     "sqlite": "it locks the whole file, and 'lsof' names the processes that have it open",
 }
 
-# A number of a group of transactions may be that of one that runs: so that one has to know the table, too.
+# A number of a group of transactions may be that of one that runs: so that one has to have locked some row.
+_HAS_LOCKED = f"""EXISTS (
+    SELECT FROM pg_locks AS t
+    WHERE t.pid = s.pid AND t.locktype = 'relation' AND t.relation = '{TABLE}'::regclass AND t.granted
+    AND t.mode <> 'AccessShareLock'
+)"""
 _HOLDER = f"""
 FROM {TABLE} AS f
 JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = f.xmax AND l.granted
-JOIN pg_stat_activity AS s ON s.pid = l.pid
-WHERE EXISTS (
-    SELECT FROM pg_locks AS t
-    WHERE t.pid = l.pid AND t.locktype = 'relation' AND t.relation = '{TABLE}'::regclass AND t.granted
-)
+JOIN pg_stat_activity AS s ON s.pid = l.pid AND age(s.backend_xid) >= age(f.xmax)
+WHERE {_HAS_LOCKED}
+"""
+# A number has 32 bits, and the function that tells what became of it wants 64.
+_RUNS = f"""f.xmax::text <> '0' AND 'in progress' = CASE WHEN age(f.xmax) > 0 THEN (
+    SELECT txid_status(n + mod(f.xmax::text::bigint - mod(n, {1 << 32}) + {3 << 31}, {1 << 32}) - {1 << 31})
+    FROM txid_snapshot_xmax(txid_current_snapshot()) AS n
+) END"""  # noqa: S608
+_NESTED_HOLDER = f"""
+FROM {TABLE} AS f
+JOIN pg_stat_activity AS s ON age(s.backend_xid) > age(f.xmax)
+WHERE f.xmax::text = %s AND {_RUNS} AND {_HAS_LOCKED}
 """
 _WAITER = f"""
 FROM {TABLE} AS f
@@ -42,7 +54,17 @@ JOIN pg_stat_activity AS s ON s.pid = l.pid AND s.wait_event_type = 'Lock'
 _WHO = "s.pid, s.application_name, COALESCE(host(s.client_addr), ''), s.client_port"
 _SINCE = "EXTRACT(EPOCH FROM s.xact_start)::float8"
 # Nothing but the names of the table and its columns is put in.
-_HELD = f"SELECT f.number + 1, l.transactionid::text, {_SINCE}, {_WHO} {_HOLDER} AND f.id = %s"
+_IS_WAITED_FOR = f"""EXISTS (
+    SELECT FROM pg_locks AS w JOIN pg_locks AS q ON q.pid = w.pid
+    WHERE w.locktype = 'transactionid' AND w.transactionid = s.backend_xid AND NOT w.granted
+    AND q.locktype = 'tuple' AND q.relation = '{TABLE}'::regclass
+    AND f.ctid = ('(' || q.page || ',' || q.tuple || ')')::tid
+)"""
+_SHOWN = f"f.number + 1, s.backend_xid::text, {_SINCE}, {_WHO}"
+_HELD = f"SELECT true, {_SHOWN} {_HOLDER} AND f.id = %s"
+_HELD_NESTED = f"SELECT {_IS_WAITED_FOR}, {_SHOWN} {_NESTED_HOLDER} AND f.id = %s ORDER BY 1 DESC, s.pid"
+_RUNNING = f"SELECT f.xmax::text FROM {TABLE} AS f WHERE {_RUNS} AND f.id = %s"  # noqa: S608
+_IS_LISTED = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND transactionid::text = %s"
 _WAITING = f"SELECT EXTRACT(EPOCH FROM s.query_start)::float8, {_WHO} {_WAITER} WHERE f.id = %s"  # noqa: S608
 _IN_ORDER = "ORDER BY l.granted DESC, s.query_start"
 _LISTED = f"""
@@ -50,34 +72,67 @@ SELECT f.name, {_SINCE}, 0, {_WHO} {_HOLDER} AND f.domain = %s
 UNION ALL
 SELECT f.name, EXTRACT(EPOCH FROM s.query_start)::float8, 1, {_WHO} {_WAITER} WHERE f.domain = %s
 """  # noqa: S608
-_BREAK = f"SELECT pg_terminate_backend(s.pid) {_HOLDER} AND f.id = %s AND l.transactionid::text = %s"
+_RUNNING_UNLISTED = f"""
+SELECT f.name, f.id FROM {TABLE} AS f WHERE {_RUNS} AND f.domain = %s
+AND NOT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'transactionid' AND l.transactionid = f.xmax)
+"""  # noqa: S608
+_END = "SELECT pg_terminate_backend(s.pid)"
+_OF = "AND f.id = %s AND s.backend_xid::text = %s"
 
 
-def sight(connection: Connection, domain: str, name: str) -> tuple[Sight, str]:
+def sight(connection: Connection, domain: str, name: str) -> Sight:
     """The transaction that has locked the row of *name*, and those that wait for it, the next one first.
 
-    Also what the database calls that transaction: its number is the one that it writes, and one that comes
-    after a ROLLBACK writes the same. A row that was made by a transaction that still runs is not to be seen.
-    Raises `ConfigurationError` for a database that does not tell.
+    Its number is the one that it writes. A row that was made by a transaction that still runs is not to be
+    seen. Which of several transactions it is may not be known while nobody waits: then `Sight.transaction` is
+    "". Raises `ConfigurationError` for a database that does not tell.
     """
     _refuse_others(connection)
     row = key_of(domain, name)
-    held = connection.execute(_HELD, [row])
+    held = connection.execute(_HELD, [row]) or _held_nested(connection, row)
     waiting = connection.execute(f"{_WAITING} {_IN_ORDER}", [row])
     queue = [
         Seen(_process(who), row=Row(name, waiting=1, waiting_since=since))
         for since, *who in waiting[:MOST_SHOWN]
     ]
     if not held:
-        return Sight(queue=queue, waiting=len(waiting)), ""
-    number, transaction, since, *who = held[0]
-    holder = Seen(_process(who), row=Row(name, held_since=since))
-    return Sight(holder, int(number), queue=queue, waiting=len(waiting)), transaction
+        return Sight(queue=queue, waiting=len(waiting))
+    number, transaction = held[0][1:3]
+    holder = _holder(name, [who for _, _, _, *who in held])
+    known = transaction if len(held) == 1 else ""
+    return Sight(holder, int(number), queue=queue, waiting=len(waiting), transaction=known)
+
+
+def _nested(connection: Connection, row: str) -> str:
+    """What *row* is locked with, if that is a savepoint that was released; else "".
+
+    What is locked names its transaction, or a savepoint of it. Both are listed before the row has their
+    number: those that run and are not listed then are savepoints, which are listed no more.
+    """
+    for (number,) in connection.execute(_RUNNING, [row]):
+        if not connection.execute(_IS_LISTED, [number]):
+            return str(number)
+    return ""
+
+
+def _held_nested(connection: Connection, row: str) -> Rows:
+    """As `_HELD`, of a row that was locked in a savepoint: the transactions that may have done it.
+
+    It is one of those that are older and have locked rows: the one that is waited for, if one is.
+    """
+    nested = _nested(connection, row)
+    # Without one, it was locked meanwhile, or has been let go.
+    found = connection.execute(_HELD_NESTED, [nested, row]) if nested else connection.execute(_HELD, [row])
+    return found[:1] if found and found[0][0] else found
 
 
 def end(connection: Connection, domain: str, name: str, transaction: str) -> bool:
     """End the connection whose *transaction* has locked the row of *name*. False: it has ended before."""
-    return bool(connection.execute(_BREAK, [key_of(domain, name), transaction]))
+    row = key_of(domain, name)
+    if connection.execute(f"{_END} {_HOLDER} {_OF}", [row, transaction]):
+        return True
+    nested = _nested(connection, row)
+    return bool(nested and connection.execute(f"{_END} {_NESTED_HOLDER} {_OF}", [nested, row, transaction]))
 
 
 def listed(connection: Connection, domain: str, before: str) -> Iterator[Seen]:
@@ -90,6 +145,19 @@ def listed(connection: Connection, domain: str, before: str) -> Iterator[Seen]:
         if (name := unquote(written)).startswith(before):
             row = Row(name, waiting=1, waiting_since=since) if waits else Row(name, held_since=since)
             yield Seen(_process(who), row=row)
+    for written, row_key in connection.execute(_RUNNING_UNLISTED, [domain])[:MOST_SHOWN]:
+        if (name := unquote(written)).startswith(before) and (held := _held_nested(connection, row_key)):
+            yield _holder(name, [who for _, _, _, *who in held])
+
+
+def _holder(name: str, holders: list[list[Any]]) -> Seen:
+    """The connection that has locked the row of *name*, and since when; or that it is one of several."""
+    [since, *who], *others = holders
+    if not others:
+        return Seen(_process(who), row=Row(name, held_since=since))
+    several = " or ".join(str(pid) for _, pid, *_ in holders)
+    process = f"{several} of PostgreSQL, which can't tell a savepoint's until somebody waits"
+    return Seen(process, row=Row(name, held_since=min(since, *(one[0] for one in others))))
 
 
 def _refuse_others(connection: Connection) -> None:

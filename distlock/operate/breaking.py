@@ -17,7 +17,7 @@ def break_lock(namespace: Observed, state: LockState, by: str) -> bool:
     the lock. With a fence it can't commit any more; without one it can.
     Raises `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
     """
-    if state.fence is None or not namespace.break_hold(state.name, state.fence.number):
+    if state.fence is None or not namespace.break_hold(state.name, state.fence.number, state.transaction):
         return False
     lasted = state.holder.seconds() if state.holder else 0.0
     logger.warning(

@@ -55,7 +55,7 @@ class LockState:
     name: str
     #: None: nobody holds it.
     holder: Party | None
-    #: The first fence of the hold: it names this hold, and none after it. None: nobody holds it.
+    #: The first fence of the hold. None: nobody holds it.
     fence: Fence | None
     #: What is left of the lease, seconds; ``math.inf``: it has none, and ends with its process.
     remaining: float
@@ -63,6 +63,16 @@ class LockState:
     queue: tuple[Party, ...]
     #: How many processes wait.
     waiting: int
+    #: Where the hold is a transaction, what the database calls that; "" elsewhere. One that comes after a
+    #: ROLLBACK has the same fence, and is another one.
+    transaction: str = ""
+
+    @property
+    def hold(self) -> str:
+        """Names this hold, and none after it; "" if nobody holds it."""
+        if self.fence is None:
+            return ""
+        return f"{self.fence.number}.{self.transaction}" if self.transaction else str(self.fence.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,7 @@ class Observed(Protocol):
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
         """Name, and what a process says of it."""
 
-    def break_hold(self, name: str, number: int) -> bool: ...
+    def break_hold(self, name: str, number: int, transaction: str = "") -> bool: ...
 
     era: int
 
@@ -100,7 +110,8 @@ def inspect(namespace: Observed, name: str) -> LockState:
         row = mine if sight.holder.process == us else sight.holder.row
         holder, fence = _holds(sight.holder, row), Fence(namespace.era, sight.number)
     queue = tuple(_waits(seen, mine if seen.process == us else seen.row) for seen in sight.queue)
-    return LockState(name, holder, fence, sight.remaining if holder else math.inf, queue, sight.waiting)
+    remaining = sight.remaining if holder else math.inf
+    return LockState(name, holder, fence, remaining, queue, sight.waiting, sight.transaction)
 
 
 def known_holder(namespace: Observed, name: str) -> Party | None:

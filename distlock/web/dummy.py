@@ -125,7 +125,7 @@ class DummyNamespace(Namespace):
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
         return iter(())
 
-    def break_hold(self, name: str, number: int) -> bool:
+    def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
         return False
 
     def locked(self, name: str) -> bool:

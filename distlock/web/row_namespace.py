@@ -14,9 +14,6 @@ from distlock.namespace import EngineNamespace
 #: Gives a connection to the database that has the rows, for a block.
 Look = Callable[[], AbstractContextManager[Connection]]
 
-#: Of how many names is remembered which transaction was seen.
-_MOST = 1000
-
 
 class RowNamespace(EngineNamespace):
     may_be_away = False
@@ -25,29 +22,22 @@ class RowNamespace(EngineNamespace):
 
     def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
         with self._looking() as connection:
-            sight, transaction = row_locks.sight(connection, self.prefix, name)
-        if len(self._seen) >= _MOST:
-            self._seen.clear()
-        self._seen[name] = sight.number, transaction
-        return sight, None, ""
+            return row_locks.sight(connection, self.prefix, name), None, ""
 
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
         with self._looking() as connection:
             found = list(row_locks.listed(connection, self.prefix, before))
         return ((seen.row.key, seen) for seen in found if seen.row is not None)
 
-    def break_hold(self, name: str, number: int) -> bool:
-        # Another transaction may write the same number, after a ROLLBACK: it is none that was seen.
-        seen, transaction = self._seen.pop(name, (0, ""))
-        if not transaction or seen != number:
-            return False
+    def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
+        # The number does not say which: after a ROLLBACK another transaction writes the same.
+        if not transaction:
+            raise ConfigurationError(
+                f"Which transaction holds the lock {name!r} is not known, so nothing was broken. PostgreSQL "
+                "can't tell a savepoint's until somebody waits. Look again, or end the connection that hangs."
+            )
         with self._looking() as connection:
             return row_locks.end(connection, self.prefix, name, transaction)
-
-    def _make_books(self) -> None:
-        super()._make_books()
-        #: By name: the number, and the transaction, that were seen last.
-        self._seen: dict[str, tuple[int, str]] = {}
 
     @contextmanager
     def _looking(self) -> Iterator[Connection]:

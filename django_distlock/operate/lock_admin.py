@@ -21,7 +21,7 @@ from django.urls import URLPattern, path, reverse
 import distlock.web.operate
 from distlock.errors import LockError
 from distlock.locks import Locks
-from distlock.web.operate.one_lock import CONSEQUENCES, break_seen, look
+from distlock.web.operate.one_lock import CONSEQUENCES, break_seen, is_hold, look
 from distlock.web.operate.overview import overview
 from django_distlock.conf import clients
 from django_distlock.models import Lock
@@ -101,7 +101,7 @@ class LockAdmin(Base):
             "alias": alias,
             "name": name,
             "seen": seen,
-            "break_url": f"{self._url('break', alias, name)}?{urlencode({'number': seen.number})}",
+            "break_url": f"{self._url('break', alias, name)}?{urlencode({'hold': seen.hold})}",
             "may_break": self.may_break(request),
         }
         return self._page(request, "change_form", context)
@@ -112,18 +112,16 @@ class LockAdmin(Base):
         alias, name = _of(object_id)
         client = _client(alias)
         given = request.POST if request.method == "POST" else request.GET
-        try:
-            number = int(given.get("number", ""))
-        except ValueError:
-            raise Http404("There is no such hold.") from None
+        if not is_hold(hold := given.get("hold", "")):
+            raise Http404("There is no such hold.")
         if request.method == "POST":
-            self._break(request, client, alias, name, number)
+            self._break(request, client, alias, name, hold)
             return HttpResponseRedirect(self._url("change", alias, name))
         context = {
             "title": f"Break the lock {name}?",
             "alias": alias,
             "name": name,
-            "number": number,
+            "hold": hold,
             "seen": look(client, name),
             "consequences": CONSEQUENCES,
             "lock_url": self._url("change", alias, name),
@@ -138,10 +136,10 @@ class LockAdmin(Base):
     # --------------------------------------------------------------------------------------------
 
     def _break(
-        self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, number: int
+        self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, hold: str
     ) -> None:
         try:
-            broken = break_seen(client, name, number, by=f"{request.user.get_username()} in the admin")
+            broken = break_seen(client, name, hold, by=f"{request.user.get_username()} in the admin")
         except LockError as error:
             self.message_user(request, str(error), messages.ERROR)
             return

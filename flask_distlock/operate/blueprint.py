@@ -12,7 +12,7 @@ from werkzeug.wrappers import Response as AnyResponse
 import distlock.web.operate
 from distlock.errors import LockError
 from distlock.locks import Locks
-from distlock.web.operate.one_lock import CONSEQUENCES, Sighting, break_seen, look
+from distlock.web.operate.one_lock import CONSEQUENCES, Sighting, break_seen, is_hold, look
 from distlock.web.operate.overview import overview
 from flask_distlock.guarding.state import current_state
 from flask_distlock.operate.access import Access, check_access, refuse_foreign, refuse_unfit
@@ -93,9 +93,9 @@ def locks_blueprint(
         if (answer := check_access("may_break", breaks)) is not None:
             return answer
         alias, of = _named()
-        number, seen = _number(), look(_client(alias), of)
+        hold, seen = _hold(), look(_client(alias), of)
         return render_template(
-            "distlock/break.html", alias=alias, name=of, number=number, seen=seen, consequences=CONSEQUENCES
+            "distlock/break.html", alias=alias, name=of, hold=hold, seen=seen, consequences=CONSEQUENCES
         )
 
     @blueprint.post("/break")
@@ -106,7 +106,7 @@ def locks_blueprint(
             return answer
         alias, of = _named()
         try:
-            broken = break_seen(_client(alias), of, _number(), by=(user or _user)())
+            broken = break_seen(_client(alias), of, _hold(), by=(user or _user)())
         except LockError as error:
             trouble = Sighting(trouble=str(error))
             return render_template("distlock/break.html", alias=alias, name=of, seen=trouble), 503
@@ -132,12 +132,11 @@ def _named() -> tuple[str, str]:
     return alias, name
 
 
-def _number() -> int:
+def _hold() -> str:
     """What names the hold that was seen."""
-    number = request.values.get("number", type=int)
-    if number is None:
+    if not is_hold(hold := request.values.get("hold", "")):
         abort(404, description="There is no such hold.")
-    return number
+    return hold
 
 
 def _user() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,9 +30,9 @@ class Sighting:
     trouble: str = ""
 
     @property
-    def number(self) -> int:
-        """What names the hold that was seen; 0: nobody holds it."""
-        return 0 if self.state is None or self.state.fence is None else self.state.fence.number
+    def hold(self) -> str:
+        """What names the hold that was seen; "": nobody holds it."""
+        return "" if self.state is None else self.state.hold
 
     @property
     def holder(self) -> Party | None:
@@ -76,14 +77,19 @@ def look(client: Callable[[], Locks], name: str) -> Sighting:
         return Sighting(trouble=str(error))
 
 
-def break_seen(client: Callable[[], Locks], name: str, number: int, by: str) -> LockState | None:
-    """Break the hold of *name* that *number* names, and nothing after it. *by*: the person, for the log.
+def is_hold(said: str) -> bool:
+    """Whether *said*, by a browser, could name a hold."""
+    return re.fullmatch(r"[0-9]+(\.[0-9]+)?", said) is not None
+
+
+def break_seen(client: Callable[[], Locks], name: str, hold: str, by: str) -> LockState | None:
+    """Break the hold of *name* that *hold* names, and nothing after it. *by*: the person, for the log.
 
     Returns what was broken; None, and nothing is changed, if it has ended meanwhile. Raises
     `BackendUnavailable`, `InvalidName`; `ConfigurationError` where the lock service can't do it.
     """
     locks = client()
     state = locks.inspect(name)
-    if state.fence is None or state.fence.number != number:
+    if not hold or state.hold != hold:
         return None
     return state if break_lock(locks.namespace, state, printable(by)) else None

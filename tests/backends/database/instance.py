@@ -17,6 +17,7 @@ from werkzeug.test import create_environ, run_wsgi_app
 
 import distlock
 from distlock.operate import break_lock
+from distlock.web.operate.one_lock import break_seen
 
 THREADS = 8
 PURCHASES = 8
@@ -28,6 +29,7 @@ class Instance:
         self.application = self.shop.make(url, guard, float(timeout))
         self.held: threading.Thread | None = None
         self.status = 0
+        self.over, self.broken = threading.Event(), 0
 
     def post(self, path: str) -> int:
         """Through the real handler, as a server calls it."""
@@ -81,6 +83,7 @@ class Instance:
         return {
             "holder": str(seen.holder or ""),
             "fence": seen.fence,
+            "hold": seen.hold,
             "queue": [str(party) for party in seen.queue],
             "since": since,
             "listed": listed,
@@ -90,6 +93,31 @@ class Instance:
         """Break what was seen."""
         with self.shop.client() as client:
             return break_lock(client.namespace, self.seen, by="ann")
+
+    def press(self) -> bool:
+        """Press the button of a page that another process may have shown: the next line names the hold."""
+        with self.shop.client() as client:
+            return (
+                break_seen(lambda: client, "product_1", json.loads(sys.stdin.readline()), "ann") is not None
+            )
+
+    def hammer(self) -> str:
+        """Break what is held, again and again."""
+
+        def strike() -> None:
+            with self.shop.client() as client:
+                while not self.over.wait(0.002):
+                    self.broken += break_lock(client.namespace, client.inspect("product_1"), by="ann")
+
+        self.hammering = threading.Thread(target=strike)
+        self.hammering.start()
+        return "at it"
+
+    def rest(self) -> int:
+        """How many it has broken."""
+        self.over.set()
+        self.hammering.join()
+        return self.broken
 
     def finish(self) -> int:
         assert self.held is not None

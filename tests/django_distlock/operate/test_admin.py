@@ -65,7 +65,7 @@ def test_without_a_permission_nothing_is_seen_and_nothing_broken(log_in: LogIn) 
     assert LIST not in client.get("/admin/").content.decode()
     for url in (LIST, ONE, BREAK, f"{LIST}locks.js"):
         assert client.get(url).status_code == 403
-    assert client.post(BREAK, {"number": grant.fence.number}).status_code == 403
+    assert client.post(BREAK, {"hold": grant.fence.number}).status_code == 403
     grant.check()
 
 
@@ -76,7 +76,7 @@ def test_to_see_a_lock_is_no_permission_to_break_it(log_in: LogIn) -> None:
     page = page_of(client, ONE)
     assert "test_admin.py" in page, "where it is held"
     assert BREAK not in page
-    for answer in (client.get(BREAK), client.post(BREAK, {"number": grant.fence.number})):
+    for answer in (client.get(BREAK), client.post(BREAK, {"hold": grant.fence.number})):
         assert answer.status_code == 403
     grant.check()
 
@@ -86,10 +86,10 @@ def test_a_lock_is_broken_after_a_question_and_the_log_says_by_whom(
 ) -> None:
     client = log_in("view_lock", "break_lock")
     grant = take("product_1")
-    (question,) = links(page_of(client, ONE), rf"{BREAK}\?number=\d+")
+    (question,) = links(page_of(client, ONE), rf"{BREAK}\?hold=\d+")
     assert "Yes, break it" in page_of(client, question)
     grant.check()
-    answer = client.post(question, {"number": grant.fence.number}, follow=True)
+    answer = client.post(question, {"hold": grant.fence.number}, follow=True)
     assert "The lock product_1 was broken. It was held by" in answer.content.decode()
     assert "Nobody holds it" in answer.content.decode()
     assert grant.lost
@@ -109,12 +109,12 @@ def test_what_has_passed_on_since_it_was_seen_is_not_broken(log_in: LogIn) -> No
     locks["default"].close()
     next_one = take("product_1")
     assert next_one.fence.number != number
-    assert "The hold that you saw has ended" in page_of(client, f"{BREAK}?number={number}")
-    answer = client.post(BREAK, {"number": number}, follow=True)
+    assert "The hold that you saw has ended" in page_of(client, f"{BREAK}?hold={number}")
+    answer = client.post(BREAK, {"hold": number}, follow=True)
     assert "Nothing was broken" in answer.content.decode()
     next_one.check()
     assert log_entries() == []
-    assert client.post(BREAK, {"number": "1; DROP"}).status_code == 404
+    assert client.post(BREAK, {"hold": "1; DROP"}).status_code == 404
     assert client.post(BREAK).status_code == 404
 
 
@@ -127,8 +127,8 @@ def test_names_are_text_wherever_they_are_shown(log_in: LogIn) -> None:
     assert page.count(">&lt;script&gt;alert(1)") == 1
     _, one = links(page, f'{LIST}default_3A_3Cscript[^"]*')
     assert "No lock has been held" in page_of(client, f"{LIST}?q=other")
-    (question,) = links(page_of(client, one), r"[^\"]*/break/\?number=\d+")
-    answer = client.post(question, {"number": grant.fence.number}, follow=True)
+    (question,) = links(page_of(client, one), r"[^\"]*/break/\?hold=\d+")
+    answer = client.post(question, {"hold": grant.fence.number}, follow=True)
     assert grant.lost
     for said in (page, page_of(client, one), answer.content.decode(), page_of(client, "/admin/")):
         assert "<script>alert" not in said

@@ -69,7 +69,7 @@ def seen(grant: Grant, **words: object) -> dict[str, object]:
     return {
         "alias": "default",
         "name": grant.names[0],
-        "number": grant.fences[grant.names[0]].number,
+        "hold": grant.fences[grant.names[0]].number,
         **words,
     }
 
@@ -171,7 +171,7 @@ def test_what_has_passed_on_since_it_was_seen_is_not_broken(
     answer = client.post("/locks/break", data=seen(first), headers=FROM_THE_PAGE)
     assert "Nothing was broken" in page_of(client, answer.location)
     grant.check()
-    for wrong in ({"number": "x"}, {"name": ""}, {"alias": "other"}):
+    for wrong in ({"hold": "x"}, {"name": ""}, {"alias": "other"}):
         assert (
             client.post("/locks/break", data=seen(grant, **wrong), headers=FROM_THE_PAGE).status_code == 404
         )

@@ -1,0 +1,204 @@
+"""What PostgreSQL tells of rows that are locks: holder and queue; and the end of what was seen."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from distlock.backends.inspectable import Sight
+from distlock.fence import row_locks
+from distlock.fence.row import key_of
+from tests.backends.database.conftest import STOCK, Instance, sell_out
+from tests.databases import Databases, on
+from tests.redis_server import eventually
+
+
+def seen(look: Instance, waiting: int) -> dict[str, Any]:
+    """What *look* sees of the lock, when so many wait."""
+    patience = time.monotonic() + 60
+    while len((state := look.do("look"))["queue"]) != waiting:
+        assert time.monotonic() < patience
+    return dict(state)
+
+
+@on("postgresql")
+def test_the_holder_and_the_queue_are_seen_and_what_was_seen_can_be_broken(
+    start: Callable[..., Instance], query: Callable[[str], Any]
+) -> None:
+    holder, waiter, look = start(), start(), start()
+    assert holder.do("buy") == 200
+    free = {"holder": "", "fence": None, "hold": "", "queue": [], "since": [], "listed": []}
+    assert look.do("look") == free
+    began = time.time()
+    holder.do("hold")
+    held = look.do("look")
+    pid = query("SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction'")
+    assert held["holder"].startswith(f"process {pid} of PostgreSQL, for a client at 127.0.0.1:")
+    assert held["fence"] == [1, query("SELECT number FROM distlock_fence") + 1]
+    assert (held["queue"], held["listed"]) == ([], [["product_1", True]])
+    assert began - 1 < held["since"][0] < time.time() + 1
+    waiter.tell("buy")
+    crowded = seen(look, waiting=1)
+    assert crowded["holder"] == held["holder"]
+    assert crowded["queue"][0].startswith("process ")
+    assert crowded["listed"] == [["product_1", False], ["product_1", True]]
+    assert look.do("break_it") is True
+    assert waiter.answer() == 200
+    assert holder.do("finish") in {500, 503}
+    assert query("SELECT count(*) FROM sale") == 2
+    assert look.do("break_it") is False
+    assert look.do("look") == free
+
+
+@on("postgresql")
+def test_a_transaction_that_comes_after_what_was_seen_is_not_broken_whatever_its_number_is(
+    start: Callable[..., Instance],
+) -> None:
+    first, second, look = start(), start(), start()
+    assert second.do("buy") == 200
+    first.do("hold")
+    seen = look.do("look")
+    first.close()
+    second.do("hold")
+    other = start()
+    now = other.do("look")
+    assert now["fence"] == seen["fence"], "what was rolled back has left no trace"
+    assert now["hold"] != seen["hold"]
+    assert look.do("break_it") is False
+    # The button may be pressed at a process that has shown no question.
+    other.tell("press")
+    assert other.do(json.dumps(seen["hold"])) is False
+    assert second.do("finish") == 200
+
+
+@on("sqlite", "mariadb")
+def test_a_database_that_does_not_tell_is_refused_with_where_to_look(
+    start: Callable[..., Instance], database: str
+) -> None:
+    remedy = "lsof" if database.startswith("sqlite") else "innodb_trx"
+    assert (answer := start().do("look")).startswith("Only PostgreSQL tells who holds a row.")
+    assert remedy in answer
+
+
+@pytest.mark.parametrize("start", ["flask"], indirect=True)
+@on("postgresql")
+def test_breaking_again_and_again_sells_nothing_twice(
+    start: Callable[..., Instance], query: Callable[[str], Any]
+) -> None:
+    first, second, operator = start(), start(), start()
+    operator.do("hammer")
+    answers = sell_out(first, second)
+    # Those that were broken have sold nothing, and the others sell the rest.
+    assert operator.do("rest") >= 5
+    answers += sell_out(first, second)
+    sold = sum(answer.get("200", 0) for answer in answers)
+    sales = query("SELECT count(*) FROM sale")
+    assert (sales, query("SELECT stock FROM product")) == (STOCK, 0)
+    broken = sum(count for answer in answers for status, count in answer.items() if status in {"500", "503"})
+    assert sales - broken <= sold <= sales, "whether a COMMIT whose connection broke was done nobody knows"
+
+
+# -- by the statements themselves ------------------------------------------------------------------
+
+Begin = Callable[..., "Transaction"]
+
+
+class Transaction:
+    """One connection, and what it does to the rows."""
+
+    kind = "postgresql"
+    listened = False
+    database = "bare_rows"
+
+    def __init__(self, url: str, autocommit: bool = False) -> None:
+        self.connection = psycopg.connect(url, autocommit=autocommit)
+        self.pid = self.connection.info.backend_pid
+
+    def execute(self, statement: str, values: Any = ()) -> list[Any]:
+        cursor = self.connection.execute(statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+    def lock(self, name: str, savepoint: bool = False) -> None:
+        if savepoint:
+            self.execute("SAVEPOINT a")
+        self.execute("SELECT 1 FROM distlock_fence WHERE id = %s FOR UPDATE", [key_of("shop", name)])
+        self.execute("UPDATE distlock_fence SET number = number + 1 WHERE id = %s", [key_of("shop", name)])
+        if savepoint:
+            self.execute("RELEASE SAVEPOINT a")
+
+    def sees(self, name: str) -> Sight:
+        return row_locks.sight(self, "shop", name)
+
+    def holder(self, name: str) -> str:
+        holder = self.sees(name).holder
+        return "" if holder is None else holder.process
+
+
+@pytest.fixture
+def begin(databases: Databases) -> Iterator[Begin]:
+    url = databases("postgresql", "bare_rows")
+    opened = list[Transaction]()
+
+    def begin(autocommit: bool = False) -> Transaction:
+        opened.append(Transaction(url, autocommit))
+        return opened[-1]
+
+    tables = begin(autocommit=True)
+    tables.execute("DROP TABLE IF EXISTS distlock_fence")
+    tables.execute(
+        "CREATE TABLE distlock_fence (id char(64) PRIMARY KEY, domain text, name text, number bigint)"
+    )
+    for name in ("a", "b"):
+        values = [key_of("shop", name), name]
+        tables.execute("INSERT INTO distlock_fence VALUES (%s, 'shop', %s, 5)", values)
+    yield begin
+    for one in opened:
+        one.connection.close()
+
+
+def test_a_row_that_was_locked_in_a_savepoint_is_seen_as_held(begin: Begin) -> None:
+    look, holder = begin(autocommit=True), begin()
+    holder.lock("a", savepoint=True)
+    sight = look.sees("a")
+    assert (sight.number, sight.holder and sight.holder.process.split()[0]) == (6, str(holder.pid))
+    [listed] = row_locks.listed(look, "shop", "")
+    assert (listed.row and listed.row.key, listed.process) == ("a", sight.holder and sight.holder.process)
+    assert (look.holder("b"), look.sees("b").transaction) == ("", "")
+    # The whole transaction is what was seen: another savepoint of it makes no difference.
+    holder.lock("a", savepoint=True)
+    assert look.sees("a").transaction == sight.transaction
+    assert row_locks.end(look, "shop", "a", sight.transaction)
+    eventually(lambda: not look.holder("a"), "its connection has ended")
+    assert not row_locks.end(look, "shop", "a", sight.transaction)
+
+
+def test_what_was_rolled_back_to_a_savepoint_is_free(begin: Begin) -> None:
+    look, holder = begin(autocommit=True), begin()
+    holder.lock("b")
+    holder.execute("SAVEPOINT outer_one")
+    holder.lock("a", savepoint=True)
+    holder.execute("ROLLBACK TO SAVEPOINT outer_one")
+    assert (look.holder("a"), look.holder("b").split()[0]) == ("", str(holder.pid))
+
+
+def test_which_of_several_transactions_it_is_may_not_be_known_and_is_not_guessed(begin: Begin) -> None:
+    look, other, holder, waiter = begin(autocommit=True), begin(), begin(), begin()
+    # Older, and with a row of its own: as far as the database tells, this might be the one.
+    other.lock("b")
+    holder.lock("a", savepoint=True)
+    assert look.sees("a").transaction == ""
+    assert {str(one.pid) for one in (other, holder)} <= set(look.holder("a").split())
+    waiting = threading.Thread(target=waiter.lock, args=("a",))
+    waiting.start()
+    eventually(lambda: look.sees("a").transaction != "", "the one that is waited for is known")
+    assert look.holder("a").split()[0] == str(holder.pid)
+    assert row_locks.end(look, "shop", "a", look.sees("a").transaction)
+    waiting.join(30)
+    assert look.holder("a").split()[0] == str(waiter.pid)
+    assert look.holder("b").split()[0] == str(other.pid)
