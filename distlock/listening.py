@@ -144,6 +144,13 @@ class _ListenedGrant(GrantWrapper):
         if self._attempt is not None:
             _told(self._attempt, "committed", now() - self._granted)
 
+    def __del__(self) -> None:
+        # Where its caller was interrupted before it had this, the engine alone has given the grant back.
+        try:
+            self._look()
+        except AttributeError:
+            pass  # That was while it was made.
+
     def _look(self) -> None:
         """Tell of its end, if this was it."""
         attempt = self._attempt

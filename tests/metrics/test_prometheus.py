@@ -155,6 +155,24 @@ def test_a_lifted_fence_is_counted(alias: str) -> None:
         assert value("distlock_lifts_total", alias=alias) == 1
 
 
+def test_a_caller_that_is_interrupted_right_after_the_grant_holds_nothing(
+    alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = connected(alias)
+
+    def interrupt(*about: object) -> distlock.Grant:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(distlock.Lock, "_opened", interrupt)
+    try:
+        with locks.lock("product_1"):
+            pytest.fail("it is not entered")
+    except KeyboardInterrupt:
+        pass
+    eventually(lambda: value("distlock_holding", alias=alias) == 0, "the gauge is told")
+    assert value("distlock_held_seconds_count", alias=alias) == 1
+
+
 def test_what_interrupts_a_wait_is_no_time_out(alias: str) -> None:
     locks = connected(alias)
 
