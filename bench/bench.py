@@ -12,7 +12,7 @@ from functools import partial
 from bench.alone import Pairs
 from bench.contest import Contest, Plan
 from bench.crew import Crew
-from bench.measures import Figures, of_contest, of_work
+from bench.measures import Figures, of_contest, of_few, of_work
 from bench.oracle import Oracle
 from bench.services import Services
 from bench.table import Table, Target
@@ -138,7 +138,9 @@ class Bench:
             numbers = range(entry.processes or entry.crew.size)
             start = START + START_OF_THREAD * plan.threads * len(numbers)
             before, begin = self.services.work(service), time.monotonic() + start
-            parts = entry.crew.do([Contest(plan, oracle.path, number, begin) for number in numbers])
+            parts = entry.crew.do(
+                [Contest(plan, oracle.path, number, begin, last=number == numbers[-1]) for number in numbers]
+            )
             work = self.services.work(service) - before
             entered, broken = sum(len(part.waits) for part in parts), sum(part.violations for part in parts)
             if broken or oracle.entered != entered:
@@ -147,6 +149,8 @@ class Bench:
                     f"{entered - oracle.entered} of {entered} entries were overwritten."
                 )
             figures = of_contest(parts, begin, work)
+            if plan.few:
+                figures |= of_few(parts)
             if plan.think:
                 figures["served"] = figures["rate"] * plan.think / (plan.threads * len(parts))
             return figures

@@ -35,6 +35,8 @@ class Plan:
     think: float = 0.0
     #: Threads beside, which compute without end.
     burners: int = 0
+    #: The last process has so many threads instead; 0: as many as the others.
+    few: int = 0
 
 
 @dataclass(slots=True)
@@ -66,6 +68,8 @@ class Contest:
     oracle: Path
     number: int
     begin: float
+    #: Whether it is the last one.
+    last: bool = False
 
     def __call__(self, lock: Lock) -> Part:
         part, mutex, failures = Part(), threading.Lock(), list[BaseException]()
@@ -86,7 +90,8 @@ class Contest:
                 part.hand_overs.extend(witness.hand_overs)
                 part.process_changes += witness.process_changes
 
-        crew = [threading.Thread(target=work, args=(number,)) for number in range(self.plan.threads)]
+        threads = self.plan.few if self.last and self.plan.few else self.plan.threads
+        crew = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
         with burning(self.plan.burners):
             for one in crew:
                 one.start()

@@ -44,6 +44,9 @@ MEASURES = {
     "poll": Measure("server time of a poll, µs", 1e6),
     "poll_again": Measure("s until the next one"),
     "core": Measure("all polls, % of a core", 1e2, 1),
+    "few_share": Measure("what the few got, %", 1e2, 1),
+    "few_p99": Measure("their p99 wait, ms", 1e3, 1),
+    "few_longest": Measure("their longest wait, ms", 1e3),
     "jain": Measure("Jain index", 1.0, 3),
     "wakes": Measure("wake-ups", 1.0, 1),
     "cpu": Measure("CPU here, s/1,000", 1e3, 3),
@@ -79,6 +82,13 @@ def of_contest(parts: Sequence[Part], begin: float, work: Work) -> Figures:
         "cpu": sum(part.cpu for part in parts) / acquired,
         **of_work(work, acquired),
     }
+
+
+def of_few(parts: Sequence[Part]) -> Figures:
+    """Of the last process, which has fewer threads than the others."""
+    waits = sorted(parts[-1].waits)
+    acquired = sum(len(part.waits) for part in parts)
+    return {"few_share": len(waits) / acquired, "few_p99": at(waits, 0.99), "few_longest": waits[-1]}
 
 
 def of_work(work: Work, acquired: int) -> Figures:

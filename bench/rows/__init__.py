@@ -20,6 +20,7 @@ from bench.rows import (
     tasks,
     uncontended,
     uncontended_zookeeper,
+    uneven,
     waiters,
     web,
 )
@@ -35,6 +36,7 @@ ROWS: dict[str, Callable[[Bench], Iterator[Table]]] = {
     "burners": burners.measure,
     "waiters": waiters.measure,
     "processes": processes.measure,
+    "uneven": uneven.measure,
     "crowd": crowd.measure,
     "asyncio": tasks.measure,
     "engine": engine.measure,

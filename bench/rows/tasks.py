@@ -1,10 +1,10 @@
-"""asyncio on Redis, and nobody else wants the lock, beside redis-py's lock for asyncio."""
+"""asyncio on Redis, beside redis-py's lock for asyncio: one task alone, and a thousand on a hundred names."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
@@ -13,40 +13,61 @@ import redis.asyncio
 
 import distlock
 from bench.bench import ALONE, Bench
-from bench.locks import PATIENCE, TTL
+from bench.locks import MOST, PATIENCE, TTL
 from bench.measures import Figures, of_work
 from bench.table import Table, Target
 
-AsyncLock = Callable[[], AbstractAsyncContextManager[Any]]
+#: How many want how many names, and how often each.
+TASKS, NAMES, EACH = 1000, 100, 2
+AsyncLock = Callable[[str], AbstractAsyncContextManager[Any]]
 
 
 def measure(bench: Bench) -> Iterator[Table]:
     url = bench.services.url("redis")
     locks = distlock.connect(url, prefix="bench", timeout=PATIENCE)
-    client = redis.asyncio.Redis.from_url(url)
+    client = redis.asyncio.Redis.from_url(url, max_connections=MOST)
     made: dict[str, AsyncLock] = {
-        "distlock": lambda: locks.lock("alone"),
-        "redis-py": lambda: client.lock("alone", timeout=TTL, blocking_timeout=PATIENCE),
+        "distlock": lambda name: locks.lock(name),
+        "redis-py": lambda name: client.lock(name, timeout=TTL, blocking_timeout=PATIENCE),
     }
 
     async def pairs(make: AsyncLock) -> None:
         for _ in range(bench.pairs):
-            async with make():
+            async with make("alone"):
                 pass
+
+    async def crowd(make: AsyncLock) -> None:
+        async def come(number: int) -> None:
+            for _ in range(EACH):
+                async with make(f"crowd-{number % NAMES}"):
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*map(come, range(TASKS)))
 
     with asyncio.Runner() as runner:
 
-        def timed(make: AsyncLock) -> Figures:
+        def timed(
+            make: AsyncLock, task: Callable[[AsyncLock], Coroutine[Any, Any, None]], times: int
+        ) -> Figures:
             before = bench.services.work("redis")
             began, cpu = time.perf_counter(), time.process_time()
-            runner.run(pairs(make))
+            runner.run(task(make))
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
             work = bench.services.work("redis") - before
-            return {"pair": seconds / bench.pairs, "cpu": cpu / bench.pairs, **of_work(work, bench.pairs)}
+            return {
+                "pair": seconds / times,
+                "rate": times / seconds,
+                "cpu": cpu / times,
+                **of_work(work, times),
+            }
 
-        measured = {name: partial(timed, make) for name, make in made.items() if bench.is_asked_for(name)}
+        made = {name: make for name, make in made.items() if bench.is_asked_for(name)}
+        measured = {name: partial(timed, make, pairs, bench.pairs) for name, make in made.items()}
         title = "Redis on the loopback, one task of asyncio, nobody else wants the lock"
         targets = [Target("pair", 0.8, peer="redis-py")]
         yield Table("asyncio", title, bench.in_turns(measured), ALONE, targets)
+        many = {name: partial(timed, make, crowd, TASKS * EACH) for name, make in made.items()}
+        title = f"Redis on the loopback, {TASKS} tasks of asyncio on {NAMES} names"
+        yield Table("asyncio", title, bench.in_turns(many), ("rate", *ALONE[1:]))
         runner.run(client.aclose())
     locks.close()

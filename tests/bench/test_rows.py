@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench import rows
 from bench.__main__ import main
 from bench.bench import Bench, Entry
 from bench.contest import Plan
@@ -99,3 +100,8 @@ def test_an_unknown_row_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["betwixt"])
     assert ended.value.code == 2
     assert "betwixt is none of uncontended, " in capsys.readouterr().err
+
+
+def test_each_file_of_the_rows_is_one() -> None:
+    files = {path.stem for path in Path(rows.__file__).parent.glob("*.py")} - {"__init__"}
+    assert {measure.__module__.rpartition(".")[2] for measure in rows.ROWS.values()} == files
