@@ -85,8 +85,6 @@ def distributed_lock(
             return _decorate_class(target, told)
         remember(target)
         guarded = Guarded(target, told)
-        if told.batch is not None:
-            raise ConfigurationError("batch= is for Django: leave it out.")
         if is_made_by_as_view(target):
             guarded.where = f"{target.__module__}.{target.__name__}"
         return wrap(target, guarded)

@@ -6,7 +6,6 @@ off.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,15 +15,9 @@ from django.db import connections, transaction
 from distlock.errors import BatchFailed, ConfigurationError
 from distlock.fence.trouble import ends_transaction, is_broken
 from distlock.web.batch import Batch, Hooks, unknown
+from distlock.web.batch_statements import CHECK_DEFERRED, refuse_committing
 from django_distlock import private
 from django_distlock.guarding.leftovers import left_open, refuse_closed, refuse_failed, refuse_left, roll_back
-
-#: What MySQL and MariaDB commit before they do it: https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/
-_COMMITS = re.compile(
-    r"\s*(?:(?:CREATE|DROP)\s+(?!TEMPORARY\b)|ALTER\s|TRUNCATE\s|RENAME\s|LOCK\s+TABLE|ANALYZE\s+TABLE"
-    r"|OPTIMIZE\s|REPAIR\s|GRANT\s|REVOKE\s|START\s+TRANSACTION|BEGIN\b)",
-    re.IGNORECASE,
-)
 
 
 @contextmanager
@@ -75,8 +68,7 @@ def _check_deferred(connection: Any) -> None:
     """
     if connection.vendor == "postgresql" and not private.is_marked(connection):
         with connection.cursor() as cursor:
-            # Back, as Django's own check_constraints() does.
-            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+            cursor.execute(CHECK_DEFERRED)
 
 
 class _Watch:
@@ -87,11 +79,7 @@ class _Watch:
         self.ended: Exception | None = None
 
     def _execute(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
-        if _COMMITS.match(sql):
-            raise ConfigurationError(
-                f"A view with batch= would execute {sql.split(None, 1)[0].upper()}, before which MySQL and "
-                "MariaDB commit what others have not finished. Leave batch= out, or execute it elsewhere."
-            )
+        refuse_committing(sql)
         try:
             return execute(sql, *arguments)
         except Exception as error:

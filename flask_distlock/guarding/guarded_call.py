@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flask import current_app, has_request_context, request
@@ -13,7 +13,10 @@ from flask.views import View
 from werkzeug.exceptions import HTTPException
 
 from distlock.errors import LockError
+from distlock.terms import Terms
 from distlock.web import guard
+from distlock.web.batch import BatchSeat
+from distlock.web.batch_words import no_stream, one_name
 from distlock.web.decorator import Guarded
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
@@ -60,14 +63,22 @@ class GuardedCall:
     names: Sequence[str]
     transactions: GuardTransactions
     observer: Observer | None
+    #: Its place in a batch; None: it never shares its transaction.
+    seat: BatchSeat | None = None
     #: What the view has raised, and is an answer like any other.
     raised: HTTPException | None = None
+
+    @property
+    def lock_terms(self) -> Terms:
+        return self.terms.lock if self.seat is None else replace(self.terms.lock, seat=self.seat)
 
     def finish(self, result: Any) -> Any:
         """See to the *result* of the function, while the lock is held."""
         where = self.guarded.where
         refuse_coroutine(where, result)
         if self.transactions.is_view and _streams(result):
+            if self.seat is not None:
+                raise no_stream(where)
             warn_of_stream(where)
         self.transactions.result = result
         return result
@@ -91,7 +102,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         refuse_skipping_view(guarded)
     if locked is False:
         return guarded.function(*args, **kwargs)
-    attempt = Attempt(guarded)
+    attempt, this = Attempt(guarded), None
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
 
@@ -108,7 +119,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             attempt.body(body),
             this.transactions,
             timeout=guarded.told.timeout,
-            terms=this.terms.lock,
+            terms=this.lock_terms,
             fenced_in=this.terms.fenced_in,
             standby=this.terms.standby,
             observer=this.observer,
@@ -120,6 +131,10 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         if locked is None or (answer := _answer_to(error, guarded)) is None:
             raise
         raise answer from error
+    finally:
+        if this is not None and this.seat is not None:
+            # Also of one that was interrupted before its part.
+            this.seat.leave()
     if this.raised is not None:
         raise this.raised
     return result
@@ -186,6 +201,17 @@ def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> Guard
         names = _names_of_function(guarded, args, kwargs, terms.max_names)
     state.session.watch(current_app)
     transactions = state.session.transactions(guarded.where, is_view)
+    if guarded.told.batch is not None:
+        if len(set(names)) != 1:
+            raise one_name(guarded.where, names)
+        if is_view:
+            # The others would wait for a client that is slow to send it.
+            FlaskRequest(request, state.user).read()
+        seat = BatchSeat((guarded.where, terms.fenced_in))
+        shared = state.session.in_batch(
+            transactions, guarded.where, terms.fenced_in, seat, guarded.told.batch
+        )
+        return GuardedCall(guarded, terms, names, shared, observer_for(guarded), seat)
     return GuardedCall(guarded, terms, names, transactions, observer_for(guarded))
 
 

@@ -41,6 +41,11 @@ class FlaskRequest:
             request.stream = BytesIO(body)
         return body
 
+    def read(self) -> None:
+        """Read all of it, forms with their files, too."""
+        _ = self._request.form
+        self.body()
+
     def query(self, name: str) -> Sequence[str]:
         return self._request.args.getlist(name)
 

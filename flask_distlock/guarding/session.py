@@ -14,6 +14,8 @@ from flask import Flask, appcontext_pushed, request
 from distlock.current_grants import CurrentGrant, current_grants
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
+from distlock.web.batch import BatchSeat
+from distlock.web.batch_words import one_database
 from distlock.web.guard import Transactions
 from flask_distlock.private import put_around
 
@@ -86,6 +88,18 @@ class AppSession:
             self.transactions = partial(SessionTransactions, sessions)
             # Last: another thread takes it for a sign that all of that is done.
             self.sessions = sessions
+
+    def in_batch(
+        self, inner: GuardTransactions, where: str, fenced_in: str | None, seat: BatchSeat, most: int
+    ) -> GuardTransactions:
+        """*inner*, for a call that may share its transaction. Raises `ConfigurationError` where it can't."""
+        if fenced_in is None or self.sessions is None:
+            raise one_database(where, [])
+        from flask_distlock.sql.batches import BatchTransactions
+        from flask_distlock.sql.session_transactions import SessionTransactions
+
+        assert isinstance(inner, SessionTransactions)
+        return BatchTransactions(inner, where, seat, most)
 
     def roll_back(self) -> None:
         """Roll back what this request has open in the session."""

@@ -19,6 +19,7 @@ from flask_distlock.sql.dialects import (
     holds_locks,
     seen_at_begin,
 )
+from flask_distlock.sql.joining import is_joined
 
 
 class Work(NamedTuple):
@@ -56,7 +57,8 @@ class Changes:
             return
         self._in[connection] = session
         event.listen(connection, "after_cursor_execute", self._executed)
-        begun[connection] = seen_at_begin(connection)
+        # What the database tells of a shared one is that of all: what was executed has to do.
+        begun[connection] = None if is_joined(connection) else seen_at_begin(connection)
 
     def end(self, session: Session) -> None:
         """The transaction of *session* has ended."""

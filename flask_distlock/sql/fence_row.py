@@ -85,18 +85,18 @@ def create_table(engine: Engine) -> str:
 def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
     """See `distlock.fence.prune`. *bind*: what *engine* is called in the settings."""
     row = FenceConnection(engine)
-    return prune_rows(partial(_begin, engine, row), row, days, make_table(bind), dry_run)
+    return prune_rows(partial(begun, engine, row), row, days, make_table(bind), dry_run)
 
 
 def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
     """See `distlock.fence.examining`. *bind*: what *engine* is called in the settings."""
     row = FenceConnection(engine)
     line = "flask distlock prune" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
-    return examine_table(partial(_begin, engine, row), row, make_table(bind), line, wanted)
+    return examine_table(partial(begun, engine, row), row, make_table(bind), line, wanted)
 
 
 @contextmanager
-def _begin(engine: Engine, row: FenceConnection) -> Iterator[None]:
+def begun(engine: Engine, row: FenceConnection) -> Iterator[None]:
     """A transaction of its own."""
     with engine.begin() as row.open:
         refuse_autocommit(row.open)

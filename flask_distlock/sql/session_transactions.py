@@ -27,7 +27,7 @@ class SessionTransactions:
     """See `flask_distlock.guarding.session.GuardTransactions`."""
 
     def __init__(self, sessions: Sessions, where: str, is_view: bool, outlives: bool = True) -> None:
-        self._sessions = sessions
+        self.sessions = sessions
         self._where = where
         self.is_view = is_view
         self._outlives = outlives
@@ -38,7 +38,7 @@ class SessionTransactions:
         self._changed = False
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        sessions, session = self._sessions, self._sessions.current()
+        sessions, session = self.sessions, self.sessions.current()
         if session is None:
             return
         if session.in_transaction():
@@ -64,7 +64,7 @@ class SessionTransactions:
                 yield False
             except BaseException:
                 # An error handler might commit what the view left behind.
-                if (session := self._sessions.current()) is not None:
+                if (session := self.sessions.current()) is not None:
                     session.rollback()
                 raise
             if self._may_be_committed_later():
@@ -78,29 +78,41 @@ class SessionTransactions:
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
         if self._open is None:
             return None
-        session, request = self._sessions.current(), kept_by_request()
+        session, request = self.sessions.current(), kept_by_request()
         if session is None or request is None:
             return None
         kept = KeptLock(session, self._where, self._changed, self._open)
-        self._sessions.keep(session, kept)
+        self.sessions.keep(session, kept)
         request.kept.append(replace(current, kept=kept))
         return kept.rest
 
     def _pass_fence(self, stack: ExitStack, grant: Grant, fenced_in: str, left: Left) -> None:
         """Every transaction of the session passes the fence of this bind, until *stack* is closed."""
-        engine = self._engine_of(fenced_in)
-        session = self._sessions.session()
+        engine = self.engine_of(fenced_in)
+        session = self.sessions.session()
         stack.enter_context(fenced(session, engine, grant, left, fenced_in))
         # The rows of the fence are locked until these transactions end.
         stack.callback(self._roll_back, session)
-        stack.enter_context(self._sessions.fences.passing(session, Fenced(engine, grant, left)))
+        stack.enter_context(self.sessions.fences.passing(session, Fenced(engine, grant, left)))
 
     def _roll_back(self, session: Session) -> None:
         session.rollback()
-        if (other := self._sessions.current()) is not None and other is not session:
+        if (other := self.sessions.current()) is not None and other is not session:
             other.rollback()
 
-    def _engine_of(self, fenced_in: str) -> Engine:
+    @contextmanager
+    def ending_all(self) -> Iterator[None]:
+        """At the end of the block nothing of the session is open. Raises `ConfigurationError` for changes."""
+        try:
+            yield
+            # The view has its last moment to commit now: nothing is kept.
+            self._outlives = False
+            self._may_be_committed_later()
+        finally:
+            if (session := self.sessions.current()) is not None:
+                session.rollback()
+
+    def engine_of(self, fenced_in: str) -> Engine:
         db: Any = current_app.extensions.get("sqlalchemy")
         engine: Engine | None = engine_of(db.engines, fenced_in)
         if engine is None:
@@ -115,12 +127,12 @@ class SessionTransactions:
 
         Changes that nobody will commit are an error, unless the call has *failed*.
         """
-        session = self._sessions.current()
+        session = self.sessions.current()
         if session is None or not session.in_transaction():
             return False
         # What a view leaves behind when it refuses was not meant to stay.
         refuses = self.is_view and status_of(self.result) >= 400
-        changed = False if refuses else self._sessions.changes.of(session)
+        changed = False if refuses else self.sessions.changes.of(session)
         self._changed = changed is True and not failed
         if not changed and joins(session):
             # The transaction is that of a test, around the whole request. No COMMIT of the site ends it.

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine
 
-from tests.batches.django_line import DjangoLine
+from tests.batches.django_line import DjangoLine, Line
+from tests.batches.flask_line import FlaskLine
 from tests.fence.conftest import database, engine, using
-from tests.fence.shops import DjangoShop, open_shop
+from tests.fence.shops import DjangoShop, FlaskShop, open_shop
 from tests.redis_server import redis_server
 
 __all__ = ["database", "engine", "redis_server", "using"]
@@ -25,3 +26,10 @@ def line(engine: Engine, using: str, unhurried: None) -> Iterator[DjangoLine]:
     with open_shop("django", engine, using, {}) as shop:
         assert isinstance(shop, DjangoShop)
         yield DjangoLine(shop, engine)
+
+
+@pytest.fixture(params=["django", "flask"])
+def any_line(request: pytest.FixtureRequest, engine: Engine, using: str, unhurried: None) -> Iterator[Line]:
+    """In each framework."""
+    with open_shop(request.param, engine, using, {}) as shop:
+        yield FlaskLine(shop, engine) if isinstance(shop, FlaskShop) else DjangoLine(shop, engine)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,7 +16,8 @@ from django.test import Client
 from django.urls import path
 from sqlalchemy import Engine, text
 
-from django_distlock import distributed_lock, locks
+from distlock import Locks
+from django_distlock import distributed_lock
 from django_distlock.conf import clients
 from tests.fence.shops import DjangoShop
 from tests.redis_server import eventually
@@ -28,13 +31,72 @@ class Answer(NamedTuple):
     code: str = ""
 
 
-class DjangoLine:
-    def __init__(self, shop: DjangoShop, engine: Engine) -> None:
-        self.shop = shop
+class Line(ABC):
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.using = shop.using
         #: What was done, in order, by whichever thread.
         self.done: list[str] = []
+
+    @abstractmethod
+    def post(self, path: str) -> Any:
+        """The response to one request, in the running thread."""
+
+    @abstractmethod
+    def client(self) -> Locks:
+        """That of the guards."""
+
+    def ask(self, name: str) -> Answer:
+        """What one request is answered."""
+        response = self.post(f"/product/1?{name}")
+        problem = response.headers["Content-Type"] == "application/problem+json"
+        return Answer(response.status_code, json.loads(response.text)["code"] if problem else "")
+
+    def wait_for(self, many: int) -> None:
+        """Until so *many* stand in line."""
+        rooms = self.client().namespace.engine.rooms  # type: ignore[attr-defined]
+        eventually(
+            lambda: sum(len(room.queue) for room in list(rooms.by_key.values())) == many,
+            f"{many} stand in line",
+        )
+
+    @contextmanager
+    def standing(self, *names: str) -> Iterator[dict[str, Answer]]:
+        """In the block they stand in line, in this order. At its end they are served."""
+        answers: dict[str, Answer] = {}
+
+        def ask(name: str) -> None:
+            answers[name] = self.ask(name)
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+        with self.client().lock("product_1"):
+            for there, thread in enumerate(threads, 1):
+                thread.start()
+                self.wait_for(there)
+            yield answers
+        for thread in threads:
+            thread.join()
+
+    def answers(self, *names: str) -> dict[str, Answer]:
+        with self.standing(*names) as answers:
+            pass
+        return answers
+
+    def left(self) -> int:
+        """The stock, as another connection sees it."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(text("SELECT qty FROM stock")).scalar_one())
+
+    def execute(self, *statements: str) -> None:
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+
+
+class DjangoLine(Line):
+    def __init__(self, shop: DjangoShop, engine: Engine) -> None:
+        super().__init__(engine)
+        self.shop = shop
+        self.using = shop.using
         #: Views wait for it after their sale.
         self.goes_on = threading.Event()
         self.goes_on.set()
@@ -56,44 +118,14 @@ class DjangoLine:
             path("product/<int:id>", distributed_lock("product_<id>", **words)(sell))
         )
 
-    def ask(self, name: str) -> Answer:
-        """One request, in the running thread."""
+    def post(self, path: str) -> Any:
         try:
-            response = Client(raise_request_exception=False).post(f"/product/1?{name}")
+            return Client(raise_request_exception=False).post(path)
         finally:
             connections.close_all()
-        problem = response.headers["Content-Type"] == "application/problem+json"
-        return Answer(response.status_code, response.json()["code"] if problem else "")
 
-    def wait_for(self, many: int) -> None:
-        """Until so *many* stand in line."""
-        rooms = clients["default"].namespace.engine.rooms  # type: ignore[attr-defined]
-        eventually(
-            lambda: sum(len(room.queue) for room in list(rooms.by_key.values())) == many,
-            f"{many} stand in line",
-        )
-
-    @contextmanager
-    def standing(self, *names: str) -> Iterator[dict[str, Answer]]:
-        """In the block they stand in line, in this order. At its end they are served."""
-        answers: dict[str, Answer] = {}
-
-        def ask(name: str) -> None:
-            answers[name] = self.ask(name)
-
-        threads = [threading.Thread(target=ask, args=(name,)) for name in names]
-        with locks.lock("product_1", in_transaction=True):
-            for there, thread in enumerate(threads, 1):
-                thread.start()
-                self.wait_for(there)
-            yield answers
-        for thread in threads:
-            thread.join()
-
-    def answers(self, *names: str) -> dict[str, Answer]:
-        with self.standing(*names) as answers:
-            pass
-        return answers
+    def client(self) -> Locks:
+        return clients["default"]
 
     def standing_in_view(self, *names: str) -> dict[str, Answer]:
         """As `answers`, where the lock can't be held but by the view of the first request."""
@@ -112,16 +144,6 @@ class DjangoLine:
         for thread in threads:
             thread.join()
         return answers
-
-    def left(self) -> int:
-        """The stock, as another connection sees it."""
-        with self.engine.connect() as connection:
-            return int(connection.execute(text("SELECT qty FROM stock")).scalar_one())
-
-    def execute(self, *statements: str) -> None:
-        with self.engine.begin() as connection:
-            for statement in statements:
-                connection.execute(text(statement))
 
 
 @contextmanager

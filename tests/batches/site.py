@@ -1,7 +1,7 @@
 """One process of a shop that sells in batches: eight threads buy from it at once, through its real handler.
 
-Run as ``python -m tests.batches.site DATABASE REDIS BATCH POSTS``. It says ``ready``, begins at the next
-line of its input, and prints a line of JSON: how often each status was answered, and what was sold.
+Run as ``python -m tests.batches.site FRAMEWORK DATABASE REDIS BATCH POSTS``. It says ``ready``, begins at
+the next line of its input, and prints a line of JSON: how often each status was answered, and what was sold.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,11 +22,11 @@ THREADS = 8
 PREFIX = "batches"
 
 
-def django_site(database: str, redis: str, batch: int | None) -> Any:
+def django_site(database: str, redis: str, batch: int | None) -> tuple[Any, Callable[[], None]]:
     import django
     from django.conf import settings
     from django.core.wsgi import get_wsgi_application
-    from django.db import connection
+    from django.db import connection, connections
     from django.http import HttpRequest, HttpResponse
     from django.urls import path
 
@@ -59,19 +60,46 @@ def django_site(database: str, redis: str, batch: int | None) -> Any:
         return HttpResponse("sold")
 
     Urls.urlpatterns = [path("product/<int:id>/buy", buy)]
-    return get_wsgi_application()
+    return get_wsgi_application(), connections.close_all
 
 
-def leave_django() -> None:
-    from django.db import connections
+def flask_site(database: str, redis: str, batch: int | None) -> tuple[Any, Callable[[], None]]:
+    from flask import Flask, request
+    from flask_sqlalchemy import SQLAlchemy
+    from sqlalchemy import text
 
-    connections.close_all()
+    from demo_shop.ledger import database_url
+    from flask_distlock import DistLock, distributed_lock
+
+    app = Flask(__name__)
+    app.config.update(
+        SQLALCHEMY_DATABASE_URI=database_url(database),
+        SQLALCHEMY_ENGINE_OPTIONS={"pool_size": THREADS},
+        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60}},
+    )
+    db = SQLAlchemy(app)
+    DistLock(app)
+
+    @app.post("/product/<int:id>/buy")
+    @distributed_lock("product_<int:id>", fence=True, batch=batch)
+    def buy(id: int) -> Any:
+        stock = db.session.execute(text("SELECT stock FROM product WHERE id = :id"), {"id": id}).scalar_one()
+        if stock < 1:
+            return "sold out", 409
+        values = {"id": id, "left": stock - 1, "order": request.args["order"]}
+        db.session.execute(text("UPDATE product SET stock = :left WHERE id = :id"), values)
+        db.session.execute(text("INSERT INTO sale VALUES (:order)"), values)
+        db.session.commit()
+        return "sold"
+
+    return app.wsgi_app, lambda: None
 
 
 def main() -> None:
     logging.disable()
-    database, redis, batch, posts = sys.argv[1:]
-    application = django_site(database, redis, int(batch) or None)
+    framework, database, redis, batch, posts = sys.argv[1:]
+    make = {"django": django_site, "flask": flask_site}[framework]
+    application, leave = make(database, redis, int(batch) or None)
     answers: Counter[str] = Counter()
     sold: list[str] = []
     start = threading.Barrier(THREADS)
@@ -84,7 +112,7 @@ def main() -> None:
             answers[answer.status] += 1
             if answer.status == "200":
                 sold.append(order)
-        leave_django()
+        leave()
 
     print("ready", flush=True)
     sys.stdin.readline()

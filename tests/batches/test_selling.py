@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import MetaData, create_engine, text
 
 from demo_shop.ledger import database_url
@@ -23,9 +24,9 @@ POSTS = 15
 STOCK = 200
 
 
-def sell(url: str, redis: str, batch: int) -> tuple[dict[str, int], set[str]]:
+def sell(framework: str, url: str, redis: str, batch: int) -> tuple[dict[str, int], set[str]]:
     """Let two processes sell. Gives their answers, and the orders that were answered as sold."""
-    command = [sys.executable, "-m", "tests.batches.site", url, redis, str(batch), str(POSTS)]
+    command = [sys.executable, "-m", "tests.batches.site", framework, url, redis, str(batch), str(POSTS)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(2)]
     try:
@@ -48,10 +49,11 @@ def sell(url: str, redis: str, batch: int) -> tuple[dict[str, int], set[str]]:
     return answers, {order for one in said for order in one["sold"]}
 
 
+@pytest.mark.parametrize("framework", ["django", "flask"])
 def test_two_processes_sell_everything_once_in_fewer_transactions_than_sales(
-    databases: Databases, redis_server: RedisServer
+    framework: str, databases: Databases, redis_server: RedisServer
 ) -> None:
-    url = databases("postgresql", "batches")
+    url = databases("postgresql", f"batches_{framework}")
     engine = create_engine(database_url(url), isolation_level="AUTOCOMMIT")
     metadata = MetaData()
     fence_table(metadata)
@@ -64,9 +66,9 @@ def test_two_processes_sell_everything_once_in_fewer_transactions_than_sales(
         execute("CREATE TABLE product (id int PRIMARY KEY, stock int NOT NULL)")
         execute("CREATE TABLE sale (id text PRIMARY KEY)")
         execute(f"INSERT INTO product VALUES (1, {STOCK})")
-        commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = 'batches'"
+        commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
         before = execute(commits).scalar_one()
-        answers, sold = sell(url, redis_server.url, 32)
+        answers, sold = sell(framework, url, redis_server.url, 32)
         took = execute(commits).scalar_one() - before
         assert answers == {"200": STOCK, "409": 2 * THREADS * POSTS - STOCK}
         assert {order for (order,) in execute("SELECT id FROM sale")} == sold

@@ -1,0 +1,165 @@
+"""Batches in Flask: the sessions of the requests take part in one transaction, one after the other.
+
+``db.session.commit()`` in a view ends a savepoint. See `distlock.web.batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, RootTransaction, event
+
+from distlock.current_grants import CurrentGrant
+from distlock.errors import BatchFailed
+from distlock.fence.passing import begin_fenced
+from distlock.fence.trouble import ends_transaction, says_not_committed
+from distlock.grant import Grant
+from distlock.web.batch import Batch, BatchSeat, unknown
+from distlock.web.batch_statements import CHECK_DEFERRED, refuse_committing
+from flask_distlock.sql.fence_row import FenceConnection, begun, make_table, watch
+from flask_distlock.sql.joining import joined, let_join
+from flask_distlock.sql.session_fences import Left
+from flask_distlock.sql.session_transactions import SessionTransactions
+
+
+@dataclass(slots=True)
+class _Carried:
+    """What goes round."""
+
+    connection: Connection
+    transaction: RootTransaction
+
+
+class BatchTransactions:
+    """The transactions of one call that may be part of a batch, in *seat*, of *most* calls at the most.
+
+    *inner*: those that it has by itself. *where*: the guarded function.
+    """
+
+    def __init__(self, inner: SessionTransactions, where: str, seat: BatchSeat, most: int) -> None:
+        self._inner = inner
+        self._where = where
+        self._seat = seat
+        self._most = most
+        self.is_view = inner.is_view
+        let_join(inner.sessions.session, where)
+
+    @property
+    def result(self) -> object:
+        """See `GuardTransactions`."""
+        return self._inner.result
+
+    @result.setter
+    def result(self, result: object) -> None:
+        self._inner.result = result
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
+        self._inner.refuse_open(names, nested)
+
+    def keep(self, current: CurrentGrant, /) -> ExitStack | None:
+        return self._inner.keep(current)
+
+    def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
+        return self._inner.leave(current, failed)
+
+    @contextmanager
+    def begin(self, grant: Grant, fenced_in: str | None, left: Left) -> Iterator[bool]:
+        taken_along = self._seat.batch
+        if isinstance(taken_along, Batch):
+            yield from self._take_part(taken_along, grant)
+        elif not grant._is_followed():
+            # By itself it has the transactions that it has without a batch.
+            with self._inner.begin(grant, fenced_in, left) as commits:
+                yield commits
+        else:
+            assert fenced_in is not None
+            yield from self._lead(grant, fenced_in, left)
+
+    def _lead(self, grant: Grant, fenced_in: str, left: Left) -> Iterator[bool]:
+        batch: Batch[_Carried] | None = None
+        mine: Exception | None = None
+        engine = self._inner.engine_of(fenced_in)
+        row = FenceConnection(engine)
+        try:
+            with begin_fenced(lambda: begun(engine, row), row, grant, left, make_table(fenced_in)):
+                assert row.open is not None
+                transaction = row.open.get_transaction()
+                assert transaction is not None
+                batch = Batch(grant, _Carried(row.open, transaction), self._most)
+                _watch_statements(row.open)
+                try:
+                    with self._part(batch):
+                        yield True
+                except Exception as error:
+                    mine = error
+                batch.finish_parts()
+        except BaseException as error:
+            if batch is None:
+                raise
+            raise (mine or batch.failed(error, says_not_committed)) from None
+        batch.committed()
+        if mine is not None:
+            raise mine
+
+    def _take_part(self, batch: Batch[_Carried], grant: Grant) -> Iterator[bool]:
+        try:
+            grant._join(batch.grant)
+            with self._part(batch):
+                yield True
+        finally:
+            self._seat.leave()
+        batch.wait(self._seat)
+
+    @contextmanager
+    def _part(self, batch: Batch[_Carried]) -> Iterator[None]:
+        connection = batch.carried.connection
+        problem: BaseException | None = None
+        ended: list[BaseException] = []
+        watch(connection, ended.append)
+        #: Whether the transaction goes on behind it.
+        sound = False
+        try:
+            savepoint = connection.begin_nested()
+            try:
+                with joined(connection), self._inner.ending_all():
+                    yield
+                if connection.dialect.name == "postgresql":
+                    connection.exec_driver_sql(CHECK_DEFERRED)
+            except BaseException:
+                savepoint.rollback()
+                sound = True
+                raise
+            savepoint.commit()
+            sound = True
+        except BaseException as error:
+            problem = error
+            raise
+        finally:
+            if not sound or ended or _is_over(batch.carried):
+                batch.break_off(_why_over(batch, ended[0] if ended else problem))
+
+
+def _is_over(carried: _Carried) -> bool:
+    connection = carried.connection
+    return connection.closed or connection.invalidated or not carried.transaction.is_active
+
+
+def _why_over(batch: Batch[_Carried], problem: BaseException | None) -> Exception:
+    connection = batch.carried.connection
+    shown = ", ".join(map(repr, batch.grant.names))
+    if connection.closed:
+        return BatchFailed(f"A request has closed the connection that those for the lock {shown} shared.")
+    if connection.invalidated or (problem is not None and ends_transaction(problem)):
+        return BatchFailed(f"The database has ended what requests for the lock {shown} shared: {problem}")
+    return unknown(batch.grant, problem)
+
+
+def _watch_statements(connection: Connection) -> None:
+    if connection.dialect.name in {"mysql", "mariadb"}:
+
+        def look(connection: Connection, cursor: object, sql: str, *about: object) -> None:
+            refuse_committing(sql)
+
+        event.listen(connection, "before_cursor_execute", look)
