@@ -100,7 +100,7 @@ def test_a_view_that_closes_the_connection_fails_all(line: FlaskLine, name: str)
     line.serve({name: lambda: line.shop.db.session.connection().close()})
     answers = line.answers("a", "b", "c")
     assert answers.pop(name).status == 500
-    # Who comes after it stands in line anew.
+    # What comes after it stands in line anew.
     after = {"a": {"b", "c"}, "b": {"c"}}[name]
     assert answers == {other: SOLD if other in after else ROLLED_BACK for other in answers}
     assert line.left() == STOCK - len(after)
