@@ -47,7 +47,7 @@ class Posted:
         elif not is_answer(scripts.RELEASE, reply, self.ask.token.encode()):
             self.lost = True
             raise OSError("it answered something that was not asked")
-        else:
+        elif not self.over:
             self.end()
             if reply[1] != 1:  # type: ignore[index]
                 self.told(False)
@@ -90,7 +90,8 @@ class Unanswered:
         if posted is None:
             return None
         if not (posted.over or posted.lost):
-            connection = self._pool.claim(posted, min(deadline, posted.until))
+            # Time is left to repeat it, if its connection stays in use.
+            connection = self._pool.claim(posted, (clock.now() + deadline) / 2)
             if connection is not None:
                 return connection
             posted.lost = True
