@@ -42,7 +42,7 @@ HELD_BY = {
     "reference/backends/redis.md": "tests/backends/redis/test_permissions.py",
 }
 #: Drawings: nothing writes them.
-DRAWN = {"explanation/how.md": 1, "explanation/transactions.md": 2}
+DRAWN = {"explanation/how.md": 1}
 #: A line of a crontab: five fields, and a command.
 CRONTAB = re.compile(r"(?:# crontab.*\n)?(?:[\d*/,-]+ +){5}(.*)\n")
 
