@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
 from sqlalchemy import MetaData
 
 import distlock
+import distlock.backends
+import distlock.metrics
+import distlock.operate
+import distlock.testing
+import django_distlock
 import django_distlock.signals
+import flask_distlock
 import flask_distlock.signals
 from distlock import Fence
 from distlock.backends.findings import Finding
@@ -26,6 +35,7 @@ from tests.web.quickstart import code_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs/reference"
+PUBLIC = [distlock, django_distlock, flask_distlock, distlock.metrics, distlock.operate, distlock.testing]
 
 
 def rows(page: str) -> set[str]:
@@ -88,6 +98,28 @@ def table(page: str, heading: str) -> set[str]:
     text = (REFERENCE / page).read_text("utf-8")
     (body,) = re.findall(rf"^\| {re.escape(heading)} \|.*\n\|---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
     return set(re.findall(r"`([^`]+)`", "".join(line.split("|")[1] for line in body.splitlines())))
+
+
+def keywords(called: Callable[..., object]) -> set[str]:
+    return {one.name for one in inspect.signature(called).parameters.values() if one.kind is one.KEYWORD_ONLY}
+
+
+def test_each_argument_of_connect_has_a_row() -> None:
+    # backend= and the options of backends stand below the table.
+    assert table("core.md", "argument") == keywords(distlock.connect) - {"backend"}
+
+
+@pytest.mark.parametrize("backend", ["redis", "zookeeper", "file"])
+def test_each_option_of_a_backend_has_a_row(backend: str) -> None:
+    assert table(f"backends/{backend}.md", "option") == keywords(distlock.backends.class_of(backend))
+
+
+def test_each_public_name_is_in_the_api() -> None:
+    page = (REFERENCE / "api.md").read_text("utf-8")
+    for module in PUBLIC:
+        # Those of distlock.operate are the methods of `Locks` of that name, for code that has a namespace.
+        for name in set(module.__all__) - {"KINDS", "__version__", "inspect", "list_locks"}:
+            assert re.search(rf":: (?:[\w.]+\.)?{name}\b", page), f"{module.__name__}.{name}"
 
 
 def test_what_is_written_has_its_rows() -> None:
