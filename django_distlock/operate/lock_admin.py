@@ -155,6 +155,8 @@ class LockAdmin(Base):
         context = {**self.admin_site.each_context(request), "opts": self.opts, **context}
         response = TemplateResponse(request, f"admin/distlock/lock/{template}.html", context)
         response["Cache-Control"] = "no-store"
+        # Also where the site's middleware doesn't say so: a frame could be put under somebody's click.
+        response["X-Frame-Options"] = "DENY"
         return response
 
     def _url(self, page: str, alias: str, name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from flask import Flask, redirect
+from flask import Flask, Response, redirect
 from flask.testing import FlaskClient
 from werkzeug.serving import make_server
 
@@ -197,7 +197,15 @@ def test_names_are_text_wherever_they_are_shown(
 def test_in_a_browser_the_page_follows_the_locks(
     open_page: Callable[..., FlaskClient], locks: DistLock, chromium: Browser
 ) -> None:
-    client = open_page()
+    away, asked = threading.Event(), threading.Semaphore(0)
+
+    def allowed() -> bool | Response:
+        if not away.is_set():
+            return True
+        asked.release()
+        return Response("<h1>Bad gateway</h1>", 502)
+
+    client = open_page(allowed=allowed)
     server = make_server("127.0.0.1", 0, client.application, threaded=True)
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
@@ -221,6 +229,13 @@ def test_in_a_browser_the_page_follows_the_locks(
             page.tell("Page.reload")
             page.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Held by')")
             later.check()
+            # A proxy without a server behind it is asked again, and its page is not shown.
+            away.set()
+            assert all(asked.acquire(timeout=PATIENCE) for _ in range(2))
+            away.clear()
+            with client.application.app_context():
+                later.release()
+            page.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Nobody holds it')")
     finally:
         server.shutdown()
         serving.join(PATIENCE)

@@ -11,6 +11,8 @@
     // A link that is about to be followed by the keyboard stays where it is.
     if (!choice.checked || document.hidden || live.contains(document.activeElement)) return;
     const answer = await fetch(location.href, { credentials: "same-origin" });
+    // That of a server or a proxy in trouble: the next look may find it well.
+    if (answer.status >= 500) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const news = page.getElementById("distlock-live");
     // The session has ended: the page itself leads to the login.
