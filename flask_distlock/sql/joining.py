@@ -37,6 +37,11 @@ def is_joined(connection: Connection) -> bool:
     return _joined.get() is connection
 
 
+def takes_part() -> bool:
+    """Whether the sessions of the running code take part in the transaction of others."""
+    return _joined.get() is not None
+
+
 def let_join(session: scoped_session[Session], where: str) -> None:
     """Let what *session* makes obey `joined`. Raises `ConfigurationError` where that can't be.
 
