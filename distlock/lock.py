@@ -49,9 +49,9 @@ class Lock:
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
         """Wait for the lock. Returns the `Grant`, or None if the lock stays taken, or most likely would.
 
-        *blocking*: False: once. *timeout*: the longest wait, seconds; 0: ask once; -1: no limit; None: the
-        lock's. Raises `BackendUnavailable`; `TooManyWaiters` at a fixed limit; `Reentered` in a handler;
-        ValueError and OverflowError as `threading.Lock` does. Example::
+        *blocking*: False asks once, and does not wait. *timeout*: the longest wait, seconds; 0: ask once;
+        -1: no limit; None: the lock's. Raises `BackendUnavailable`; `TooManyWaiters` at a fixed limit;
+        `Reentered` in a handler; ValueError and OverflowError as `threading.Lock` does. Example::
 
             if grant := locks.lock("product_1").acquire(timeout=0):
                 grant.release()
@@ -81,7 +81,7 @@ class Lock:
     def release(self) -> None:
         """Release what `acquire` of this object granted: the caller's latest grant, else the oldest one.
 
-        Any thread may call it. Raises `NotHeld` if nothing is out.
+        Any thread may call it. Raises `NotHeld` if this object holds nothing.
         """
         entry = None
         try:

@@ -19,9 +19,9 @@ from distlock.testing.standing_in import Fake
 def contended(*names: str) -> Fake:
     """In the block somebody else has the locks *names*; without names every lock.
 
-    To ask for one is to wait in vain, and the answer comes at once: a guarded view answers 423, ``with``
-    raises `LockTimeout`, `Lock.acquire` returns None. A caller without a time-out gets an AssertionError,
-    because it would wait for ever. A lock that is held already stays held.
+    A call that asks for one of them ends as after its time-out, but at once: a guarded view answers
+    423, ``with`` raises `LockTimeout`, `Lock.acquire` returns None. A caller without a time-out
+    gets an AssertionError, because it would wait for ever. A lock that is held already stays held.
 
     Returns what goes into a ``with``. Raises `InvalidName`.
 
