@@ -16,6 +16,7 @@ from pathlib import Path
 from bench import machine
 from bench.bench import Bench
 from bench.crew import BenchError
+from bench.java_crew import versions
 from bench.plots import svg
 from bench.report import as_json, markdown
 from bench.rows import ROWS
@@ -40,6 +41,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="of each contest (default: 3; with --quick 0.5)")
     parser.add_argument("--pairs", type=int, help="in a round without contention (default: 1000; quick 300)")
     parser.add_argument("--beside", action="append", metavar="PEER", help="only these peers; may be repeated")
+    parser.add_argument("--java", action="store_true", help="Redisson and Curator, too: a JDK and Maven")
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
     parser.add_argument("--to", type=Path, default=VAR / "bench", help="where the results are kept, too")
     words = parser.parse_args(arguments)
@@ -61,8 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pairs=words.pairs or (300 if words.quick else 1000),
             quick=words.quick,
             beside=words.beside,
+            java=words.java,
         )
         about = machine.about()
+        if words.java:
+            about["Java"] = versions()
         if not words.json:
             print("\n".join(f"- {what}: {which}" for what, which in about.items()), end="\n\n", flush=True)
         for row in words.rows or ROWS:

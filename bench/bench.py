@@ -12,6 +12,8 @@ from functools import partial
 from bench.alone import Pairs
 from bench.contest import Contest, Plan
 from bench.crew import Crew
+from bench.java_crew import KINDS as JAVA
+from bench.java_crew import JavaCrew
 from bench.measures import Figures, of_contest, of_few, of_work
 from bench.oracle import Oracle
 from bench.services import Services
@@ -20,8 +22,6 @@ from bench.table import Table, Target
 #: Between the moment that the processes are told to begin and that in which all do, seconds: for the crew,
 #: and for each thread of it.
 START, START_OF_THREAD = 0.1, 0.001
-#: Of a contest that doesn't count, seconds: connections are made, scripts loaded.
-WARM_UP = 0.1
 CONTEST = (
     "rate",
     "p50",
@@ -43,7 +43,7 @@ ALONE = ("pair", "cpu", "server_cpu", "requests", "commands")
 class Entry:
     """One of those that are compared in a contest."""
 
-    crew: Crew
+    crew: Crew | JavaCrew
     plan: Plan
     #: How many of the crew take part; None: all.
     processes: int | None = None
@@ -70,9 +70,13 @@ class Bench:
     quick: bool = False
     #: The peers that are measured; None: all.
     beside: Collection[str] | None = None
+    #: Whether those in Java are measured, too.
+    java: bool = False
 
     def is_asked_for(self, kind: str) -> bool:
         """Whether *kind* is measured; ours always is."""
+        if kind in JAVA:
+            return self.java
         return kind.startswith("distlock") or self.beside is None or kind in self.beside
 
     def few(self, kinds: Sequence[str], more: Sequence[str]) -> Sequence[str]:
@@ -92,7 +96,7 @@ class Bench:
         with ExitStack() as stack:
             crews = []
             for kind in filter(self.is_asked_for, kinds):
-                crews.append(Crew(size, kind, url))
+                crews.append(JavaCrew(size, kind, url) if kind in JAVA else Crew(size, kind, url))
                 stack.callback(crews[-1].end)
             yield crews
 
@@ -156,6 +160,6 @@ class Bench:
             return figures
 
         for entry in entries:
-            measure(entry, replace(entry.plan, seconds=WARM_UP))
+            measure(entry, replace(entry.plan, seconds=entry.crew.warm_up))
         measured = {entry.name: partial(measure, entry, entry.plan) for entry in entries}
         return Table(row, title, self.in_turns(measured), measures, targets, violations=violations)

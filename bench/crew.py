@@ -44,6 +44,9 @@ def serve(orders: Connection, kind: str, url: str) -> None:
 class Crew:
     """*size* processes, each with a client of its own of the kind of lock that is called *kind*."""
 
+    #: Of a contest that doesn't count, seconds: connections are made, scripts loaded.
+    warm_up = 0.1
+
     def __init__(self, size: int, kind: str, url: str) -> None:
         self.kind = kind
         self._members: list[tuple[Any, Connection]] = []

@@ -78,7 +78,7 @@ def of_contest(parts: Sequence[Part], begin: float, work: Work) -> Figures:
         "changes": sum(part.changes for part in parts) / max(1, acquired - 1),
         "process_changes": sum(part.process_changes for part in parts) / max(1, acquired - 1),
         "jain": jain(counts),
-        "wakes": sum(part.wakes for part in parts) / acquired,
+        **({"wakes": wakes / acquired} if (wakes := sum(part.wakes for part in parts)) else {}),
         "cpu": sum(part.cpu for part in parts) / acquired,
         **of_work(work, acquired),
     }

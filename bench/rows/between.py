@@ -8,11 +8,13 @@ from bench.bench import Bench, Entry
 from bench.contest import Plan
 from bench.table import Table, Target
 
-KINDS = ("distlock", "python-redis-lock", "redis-py")
+KINDS = ("distlock", "python-redis-lock", "redis-py", "RLock", "RFairLock")
 PROCESSES = 8
 NEAR = (
     Target("rate", 1.8, peer="python-redis-lock", least=True),
     Target("p99", 0.1, peer="redis-py"),
+    Target("rate", 2.0, peer="RLock", least=True),
+    Target("rate", 2.0, peer="RFairLock", least=True),
     Target("commands", 10.0),
 )
 FAR = (Target("rate", 1.8, peer="redis-py", least=True),)

@@ -8,7 +8,11 @@ from bench.bench import Bench, Entry
 from bench.contest import Plan
 from bench.table import Table, Target
 
-KINDS = ("distlock", "kazoo")
+KINDS = ("distlock", "kazoo", "Curator")
+TARGETS = (
+    Target("rate", 1.5, peer="kazoo", least=True),
+    Target("rate", 2.0, peer="Curator", least=True),
+)
 PROCESSES = 8
 
 
@@ -17,5 +21,4 @@ def measure(bench: Bench) -> Iterator[Table]:
         for body in bench.thorough([0.0], [0.001]):
             title = f"ZooKeeper, {PROCESSES} processes of 1 thread on one name, a body of {body * 1000:g} ms"
             entries = [Entry(crew, Plan(seconds=bench.seconds, body=body)) for crew in crews]
-            targets = () if body else (Target("rate", 1.5, peer="kazoo", least=True),)
-            yield bench.contest("between-zookeeper", title, entries, "zookeeper", targets)
+            yield bench.contest("between-zookeeper", title, entries, "zookeeper", () if body else TARGETS)

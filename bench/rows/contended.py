@@ -8,10 +8,13 @@ from bench.bench import Bench, Entry
 from bench.contest import Plan
 from bench.table import Table, Target
 
-KINDS, MORE = ("distlock", "redis-py", "python-redis-lock"), ("pottery", "sherlock", "django-redis")
+KINDS = ("distlock", "redis-py", "python-redis-lock", "RLock", "RFairLock")
+MORE = ("pottery", "sherlock", "django-redis")
 PROCESSES, THREADS = 2, 25
 TARGETS = (
     Target("rate", 6.0, peer="redis-py", least=True),
+    Target("rate", 20.0, peer="RLock", least=True),
+    Target("rate", 40.0, peer="RFairLock", least=True),
     Target("p99", 0.05, peer="redis-py"),
     Target("jain", 0.99, least=True),
     Target("requests", 0.1),

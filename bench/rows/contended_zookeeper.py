@@ -8,7 +8,7 @@ from bench.bench import Bench, Entry
 from bench.contest import Plan
 from bench.table import Table, Target
 
-KINDS = ("distlock", "kazoo")
+KINDS = ("distlock", "kazoo", "Curator")
 PROCESSES, THREADS = 2, 25
 #: Times kazoo's rate, by the body in seconds.
 TARGETS = {0.0: 30.0, 0.001: 1.8}
@@ -20,4 +20,6 @@ def measure(bench: Bench) -> Iterator[Table]:
             title = f"ZooKeeper, {PROCESSES} processes of {THREADS} threads, a body of {body * 1000:g} ms"
             entries = [Entry(crew, Plan(THREADS, bench.seconds, body=body)) for crew in crews]
             targets = [Target("rate", bound, peer="kazoo", least=True)]
+            if not body:
+                targets.append(Target("rate", 15.0, peer="Curator", least=True))
             yield bench.contest("contended-zookeeper", title, entries, "zookeeper", targets)
