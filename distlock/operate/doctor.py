@@ -47,7 +47,12 @@ def diagnose(locks: Locks) -> Iterator[Finding]:
         yield _rights(locks)
         yield from locks.namespace.examine()
     except BackendUnavailable as error:
-        yield Finding("error", "reachable", str(error), "Start it, or correct the address and the firewall.")
+        yield Finding(
+            "error",
+            "reachable",
+            str(error),
+            "If nothing answers there, start it, or correct the address and the firewall.",
+        )
     except LockError as error:
         yield Finding("error", "rights", str(error))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import tracemalloc
+from contextlib import nullcontext
 
 import pytest
 
@@ -65,6 +67,31 @@ def test_the_broken_process_is_told_at_once_if_it_listens(redis_server: RedisSer
     finally:
         mine.close()
         other.close()
+
+
+@pytest.mark.parametrize(("lacks", "done"), [("publish", False), ("del", False), ("lindex", True)])
+def test_who_may_not_break_a_lock_breaks_none_of_it(own_server: RedisServer, lacks: str, done: bool) -> None:
+    own_server.tell("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", f"-{lacks}")
+    holder, waiter = (distlock.connect(own_server.url, timeout=30) for _ in range(2))
+    ann = distlock.connect(own_server.url.replace("//", "//ann:pw@"))
+    got = threading.Thread(target=lambda: waiter.lock("product_1").acquire())
+    try:
+        grant = holder.lock("product_1").acquire()
+        assert grant is not None
+        got.start()
+        eventually(lambda: ann.inspect("product_1").waiting == 1, "it waits")
+        seen = ann.inspect("product_1")
+        with nullcontext() if done else pytest.raises(BackendUnavailable, match=lacks.upper()):
+            assert break_lock(ann.namespace, seen, by="ann")
+        if not done:
+            grant.check()
+            assert holder.inspect("product_1").fence == seen.fence
+            grant.release()
+        got.join(30)
+        assert not got.is_alive(), "the next one asks by itself"
+    finally:
+        for one in (holder, waiter, ann):
+            one.close()
 
 
 def test_processes_that_died_without_a_word_do_not_pile_up(redis_server: RedisServer) -> None:
