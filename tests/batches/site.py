@@ -1,11 +1,13 @@
 """One process of a shop that sells in batches: eight threads buy from it at once, through its real handler.
 
-Run as ``python -m tests.batches.site FRAMEWORK DATABASE REDIS BATCH POSTS``. It says ``ready``, begins at
-the next line of its input, and prints a line of JSON: how often each status was answered, and what was sold.
+Run as ``python -m tests.batches.site FRAMEWORK DATABASE REDIS BATCH POSTS TTL HALT``. It says ``ready``, begins
+at the next line of its input, and prints a line of JSON: how often each status was answered, and what was
+sold. In the view of sale number HALT, if that is not 0, it says ``halted``, and goes on at the next line.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import sys
@@ -16,13 +18,29 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from distlock.engine import joining
 from tests.transactions.till import ask_wsgi
 
 THREADS = 8
 PREFIX = "batches"
 
 
-def django_site(database: str, redis: str, batch: int | None) -> tuple[Any, Callable[[], None]]:
+class Halt:
+    def __init__(self) -> None:
+        self.at = 0
+        self._sold = itertools.count(1)
+
+    def sold(self) -> None:
+        """In the view, before its end."""
+        if next(self._sold) == self.at:
+            print("halted", flush=True)
+            sys.stdin.readline()
+
+
+halt = Halt()
+
+
+def django_site(database: str, redis: str, batch: int | None, ttl: float) -> tuple[Any, Callable[[], None]]:
     import django
     from django.conf import settings
     from django.core.wsgi import get_wsgi_application
@@ -40,7 +58,7 @@ def django_site(database: str, redis: str, batch: int | None) -> tuple[Any, Call
     settings.configure(
         ALLOWED_HOSTS=["*"],
         DATABASES={"default": default},
-        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60}},
+        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60, "TTL": ttl}},
         INSTALLED_APPS=["django_distlock"],
         ROOT_URLCONF=Urls,
         SECRET_KEY="tests only",
@@ -57,13 +75,14 @@ def django_site(database: str, redis: str, batch: int | None) -> tuple[Any, Call
                 return HttpResponse(status=409)
             cursor.execute("UPDATE product SET stock = %s WHERE id = %s", [stock - 1, id])
             cursor.execute("INSERT INTO sale VALUES (%s)", [request.GET["order"]])
+        halt.sold()
         return HttpResponse("sold")
 
     Urls.urlpatterns = [path("product/<int:id>/buy", buy)]
     return get_wsgi_application(), connections.close_all
 
 
-def flask_site(database: str, redis: str, batch: int | None) -> tuple[Any, Callable[[], None]]:
+def flask_site(database: str, redis: str, batch: int | None, ttl: float) -> tuple[Any, Callable[[], None]]:
     from flask import Flask, request
     from flask_sqlalchemy import SQLAlchemy
     from sqlalchemy import text
@@ -75,7 +94,7 @@ def flask_site(database: str, redis: str, batch: int | None) -> tuple[Any, Calla
     app.config.update(
         SQLALCHEMY_DATABASE_URI=database_url(database),
         SQLALCHEMY_ENGINE_OPTIONS={"pool_size": THREADS},
-        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60}},
+        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60, "TTL": ttl}},
     )
     db = SQLAlchemy(app)
     DistLock(app)
@@ -89,6 +108,7 @@ def flask_site(database: str, redis: str, batch: int | None) -> tuple[Any, Calla
         values = {"id": id, "left": stock - 1, "order": request.args["order"]}
         db.session.execute(text("UPDATE product SET stock = :left WHERE id = :id"), values)
         db.session.execute(text("INSERT INTO sale VALUES (:order)"), values)
+        halt.sold()
         db.session.commit()
         return "sold"
 
@@ -97,9 +117,13 @@ def flask_site(database: str, redis: str, batch: int | None) -> tuple[Any, Calla
 
 def main() -> None:
     logging.disable()
-    framework, database, redis, batch, posts = sys.argv[1:]
+    framework, database, redis, batch, posts, ttl, halt_at = sys.argv[1:]
+    halt.at = int(halt_at)
+    if halt.at:
+        # All that stand in line are to be in one batch, however slow the machine is.
+        joining.TURN = 60.0
     make = {"django": django_site, "flask": flask_site}[framework]
-    application, leave = make(database, redis, int(batch) or None)
+    application, leave = make(database, redis, int(batch) or None, float(ttl))
     answers: Counter[str] = Counter()
     sold: list[str] = []
     start = threading.Barrier(THREADS)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,63 +19,136 @@ from demo_shop.ledger import database_url
 from flask_distlock.fence import fence_table
 from tests.batches.site import THREADS
 from tests.databases import Databases
-from tests.redis_server import PATIENCE, RedisServer, redis_server
-
-__all__ = ["redis_server"]
+from tests.redis_server import PATIENCE, RedisServer, eventually, stand_still
 
 ROOT = Path(__file__).parents[2]
-POSTS = 15
 STOCK = 200
 
 
-def sell(framework: str, url: str, redis: str, batch: int) -> tuple[dict[str, int], set[str]]:
-    """Let two processes sell. Gives their answers, and the orders that were answered as sold."""
-    command = [sys.executable, "-m", "tests.batches.site", framework, url, redis, str(batch), str(POSTS)]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(2)]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        said = [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    answers = {
-        status: sum(one["answers"].get(status, 0) for one in said)
-        for status in sorted({status for one in said for status in one["answers"]})
-    }
-    return answers, {order for one in said for order in one["sold"]}
+class Site:
+    """A process that sells."""
+
+    def __init__(self, *words: object) -> None:
+        command = [sys.executable, "-m", "tests.batches.site", *map(str, words)]
+        self._popen = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.says() == "ready"
+
+    def says(self) -> str:
+        assert self._popen.stdout is not None
+        # One that says nothing would keep the test waiting for ever.
+        late = threading.Timer(PATIENCE, self._popen.kill)
+        late.start()
+        line = self._popen.stdout.readline().strip()
+        late.cancel()
+        assert line, f"it ended with {self._popen.wait()}"
+        return line
+
+    def go_on(self) -> None:
+        assert self._popen.stdin is not None
+        self._popen.stdin.write("go\n")
+        self._popen.stdin.flush()
+
+    def finish(self) -> tuple[dict[str, int], set[str]]:
+        """Its answers, and the orders that were answered as sold."""
+        said = json.loads(self.says())
+        return said["answers"], set(said["sold"])
+
+    def stand_still(self) -> None:
+        stand_still(self._popen)
+
+    def run_again(self) -> None:
+        self._popen.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self._popen.kill()
+        self._popen.communicate()
 
 
-@pytest.mark.parametrize("framework", ["django", "flask"])
-def test_two_processes_sell_everything_once_in_fewer_transactions_than_sales(
-    framework: str, databases: Databases, redis_server: RedisServer
-) -> None:
-    url = databases("postgresql", f"batches_{framework}")
-    engine = create_engine(database_url(url), isolation_level="AUTOCOMMIT")
-    metadata = MetaData()
-    fence_table(metadata)
-    metadata.create_all(engine)
-    with engine.connect() as connection:
+class Shop:
+    """The database, and the processes that sell from it."""
 
-        def execute(statement: str) -> Any:
-            return connection.execute(text(statement))
+    def __init__(self, framework: str, url: str, redis: str) -> None:
+        self._words = framework, url, redis
+        self._sites: list[Site] = []
+        self.engine = create_engine(database_url(url), isolation_level="AUTOCOMMIT")
+        metadata = MetaData()
+        fence_table(metadata)
+        metadata.drop_all(self.engine)
+        metadata.create_all(self.engine)
+        self.ask("DROP TABLE IF EXISTS product, sale")
+        self.ask("CREATE TABLE product (id int PRIMARY KEY, stock int NOT NULL)")
+        self.ask("CREATE TABLE sale (id text PRIMARY KEY)")
+        self.ask(f"INSERT INTO product VALUES (1, {STOCK})")
 
-        execute("CREATE TABLE product (id int PRIMARY KEY, stock int NOT NULL)")
-        execute("CREATE TABLE sale (id text PRIMARY KEY)")
-        execute(f"INSERT INTO product VALUES (1, {STOCK})")
-        commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-        before = execute(commits).scalar_one()
-        answers, sold = sell(framework, url, redis_server.url, 32)
-        took = execute(commits).scalar_one() - before
-        assert answers == {"200": STOCK, "409": 2 * THREADS * POSTS - STOCK}
-        assert {order for (order,) in execute("SELECT id FROM sale")} == sold
-        assert execute("SELECT stock FROM product").scalar_one() == 0
-    assert took < STOCK / 2
-    engine.dispose()
+    def ask(self, statement: str) -> Any:
+        with self.engine.connect() as connection:
+            result = connection.execute(text(statement))
+            return result.scalars().all() if result.returns_rows else None
+
+    def site(self, posts: int, ttl: float = 10.0, halt: int = 0) -> Site:
+        self._sites.append(Site(*self._words, 32, posts, ttl, halt))
+        return self._sites[-1]
+
+    def sold(self) -> set[str]:
+        """The orders. The stock has to agree."""
+        orders = set(self.ask("SELECT id FROM sale"))
+        assert self.ask("SELECT stock FROM product") == [STOCK - len(orders)]
+        return orders
+
+    def close(self) -> None:
+        for site in self._sites:
+            site.close()
+        self.engine.dispose()
+
+
+@pytest.fixture(params=["django", "flask"])
+def shop(request: pytest.FixtureRequest, databases: Databases, redis_server: RedisServer) -> Iterator[Shop]:
+    shop = Shop(request.param, databases("postgresql", "batches"), redis_server.url)
+    yield shop
+    shop.close()
+
+
+def test_two_processes_sell_everything_once_in_fewer_transactions_than_sales(shop: Shop) -> None:
+    posts = 15
+    commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+    sites = [shop.site(posts), shop.site(posts)]
+    [before] = shop.ask(commits)
+    for site in sites:
+        site.go_on()
+    (one, sold_by_one), (other, sold_by_other) = (site.finish() for site in sites)
+    for site in sites:
+        site.close()
+    [after] = shop.ask(commits)
+    assert Counter(one) + Counter(other) == {"200": STOCK, "409": 2 * THREADS * posts - STOCK}
+    assert sold_by_one | sold_by_other == shop.sold()
+    assert after - before < STOCK / 2
+
+
+def test_a_process_that_is_killed_in_a_batch_has_sold_nothing(shop: Shop) -> None:
+    one, other = shop.site(1, ttl=1.0, halt=3), shop.site(1)
+    one.go_on()
+    assert one.says() == "halted"
+    other.go_on()
+    one.close()
+    answers, sold = other.finish()
+    assert answers == {"200": THREADS}
+    assert shop.sold() == sold
+
+
+def test_a_process_that_stands_still_in_a_batch_sells_nothing_of_it(shop: Shop) -> None:
+    one, other = shop.site(1, ttl=1.0, halt=3), shop.site(1)
+    one.go_on()
+    assert one.says() == "halted"
+    one.stand_still()
+    other.go_on()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    eventually(lambda: shop.ask(waiting) == [1], "the lock has passed on, and the fence's row is waited for")
+    one.run_again()
+    one.go_on()
+    (answers, sold), (others, sold_by_others) = one.finish(), other.finish()
+    # The first may have had no company yet, and a batch after it: then one of the three was sold.
+    assert answers in ({"503": 3, "200": THREADS - 3}, {"503": 2, "200": THREADS - 2})
+    assert others == {"200": THREADS}
+    assert shop.sold() == sold | sold_by_others
