@@ -19,6 +19,9 @@ from distlock.terms import Seat
 
 C = TypeVar("C")
 
+#: Rolls back what goes round, and closes it.
+CleanUp = Callable[[], object]
+
 #: What a part leaves to be done after COMMIT, in the framework's words.
 Hooks = list[Any]
 
@@ -53,6 +56,9 @@ class Batch(Generic[C]):
         self._places = most - 1
         #: The first sleeps there until the last part is over.
         self._over = ThreadGate()
+        self._are_over = False
+        #: What the first has left to be done after the last part.
+        self._clean_up: CleanUp = lambda: None
         self._mutex = threading.Lock()
         self._waiting: list[ThreadGate] = []
         #: `_COMMITTED`, or why it was not; None: that is not known yet.
@@ -72,6 +78,9 @@ class Batch(Generic[C]):
             self._places -= 1
             if self.grant._take_along(self):
                 return
+        with self._mutex:
+            self._are_over = True
+        self._clean_up()
         self._over.wake()
 
     @property
@@ -89,27 +98,30 @@ class Batch(Generic[C]):
 
     # -- the first -------------------------------------------------------------------------------
 
-    def finish_parts(self) -> None:
+    def finish_parts(self, leave: Callable[[], CleanUp]) -> None:
         """Of the first, after its part: the others', and then the last look before COMMIT.
 
-        Raises what keeps them from it: `LockLost`, `BatchFailed`, `OutcomeUnknown`.
+        *leave*: called where the lock is lost while a part goes on: what goes round is its thread's then.
+        Raises what keeps them from COMMIT: `LockLost`, `BatchFailed`, `OutcomeUnknown`.
         """
         self.go_on()
         try:
-            self._over.wait(math.inf)
+            while not self._are_over:
+                self._over.wait(self._lease())
+                self._look_after_lock()
+                self._raise_outcome()
         except BaseException:
-            # What goes round is another thread's just now.
-            self.break_off(BatchFailed(f"The batch for the lock {_names(self.grant)} was interrupted."))
-            self._over.wait(math.inf)
+            with self._mutex:
+                if not self._are_over:
+                    self._clean_up = leave()
             raise
         if self.broken is not None:
             raise self.broken
         # The last moment at which nothing has happened yet.
         self.grant.check()
         with self._mutex:
-            if self._outcome is not None:
-                self._raise_outcome()
-            self._committing = True
+            self._committing = self._outcome is None
+        self._raise_outcome()
 
     def committed(self) -> None:
         """COMMIT is over. A second time does nothing."""
@@ -144,17 +156,9 @@ class Batch(Generic[C]):
         """
         with self._mutex:
             self._waiting.append(seat.gate)
-        while True:
-            with self._mutex:
-                if self._outcome is None and not self._committing and self.grant.lost:
-                    self._outcome = LockLost(
-                        f"The lock {_names(self.grant)} was lost before the COMMIT of the batch: "
-                        f"{self.grant.why_lost}. Nothing was done."
-                    )
-                if self._outcome is not None:
-                    break
-                left = math.inf if self._committing else self._lease()
-            seat.gate.wait(left)
+        while self._outcome is None:
+            seat.gate.wait(math.inf if self._committing else self._lease())
+            self._look_after_lock()
         self._raise_outcome()
 
     def stayed(self) -> None:
@@ -164,6 +168,15 @@ class Batch(Generic[C]):
         self._nobody_after.wake()
 
     # --------------------------------------------------------------------------------------------
+
+    def _look_after_lock(self) -> None:
+        """Without its lock the batch is never committed, however long its parts still take."""
+        with self._mutex:
+            if self._outcome is None and not self._committing and self.grant.lost:
+                self._outcome = LockLost(
+                    f"The lock {_names(self.grant)} was lost before the COMMIT of the batch: "
+                    f"{self.grant.why_lost}. Nothing was done."
+                )
 
     def _lease(self) -> float:
         """Seconds until the lock may be lost."""

@@ -7,16 +7,18 @@ The views stay in their threads: language, time zone and thread-locals are their
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from django.db import connections
 
+from distlock.errors import LockLost
 from distlock.fence.trouble import says_not_committed
 from distlock.grant import Grant
 from distlock.web import guard
-from distlock.web.batch import Batch, BatchSeat, Hooks
+from distlock.web.batch import Batch, BatchSeat, CleanUp, Hooks
 from distlock.web.batch_words import no_stream, one_database, one_name
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer
@@ -101,8 +103,10 @@ class BatchTransactions:
     def _lead(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
         batch: Batch[Any] | None = None
         mine: Exception | None = None
+        stack = ExitStack()
         try:
-            with self._inner.begin(grant, fenced_in, left) as commits:
+            with stack:
+                commits = stack.enter_context(self._inner.begin(grant, fenced_in, left))
                 if not grant._is_followed():
                     # By itself it needs no savepoint.
                     yield commits
@@ -111,15 +115,13 @@ class BatchTransactions:
                 batch = Batch(grant, connection, self._most)
                 hooks: Hooks = []
                 connection.inc_thread_sharing()
+                stack.callback(connection.dec_thread_sharing)
                 try:
-                    try:
-                        with part(batch, self._using, grant.names) as hooks:
-                            yield True
-                    except Exception as error:
-                        mine = error
-                    batch.finish_parts()
-                finally:
-                    connection.dec_thread_sharing()
+                    with part(batch, self._using, grant.names) as hooks:
+                        yield True
+                except Exception as error:
+                    mine = error
+                batch.finish_parts(partial(_leave, connection, stack))
                 if hooks or batch.goes_on:
                     # The others' wait for nothing but COMMIT.
                     private.put_commit_hooks(connection, [private.commit_hook(batch.committed), *hooks])
@@ -155,3 +157,23 @@ class BatchTransactions:
             if stays:
                 roll_back()
                 batch.stayed()
+
+
+def _leave(connection: Any, stack: ExitStack) -> CleanUp:
+    """Leave *connection* to the thread that has it, and so what *stack* would have ended in this one."""
+    using, rest = connection.alias, stack.pop_all()
+    del connections[using]
+    # It never comes back to the thread that has made it.
+    connection.inc_thread_sharing()
+
+    def clean_up() -> None:
+        own = connections[using]
+        connections[using] = connection
+        error = LockLost("The batch was given up.")
+        try:
+            rest.__exit__(LockLost, error, None)
+        finally:
+            connections[using] = own
+            connection.close()
+
+    return clean_up

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import Connection, RootTransaction, event
 
 from distlock.current_grants import CurrentGrant
-from distlock.errors import BatchFailed
+from distlock.errors import BatchFailed, LockLost
 from distlock.fence.passing import begin_fenced
 from distlock.fence.trouble import ends_transaction, says_not_committed
 from distlock.grant import Grant
-from distlock.web.batch import Batch, BatchSeat, unknown
+from distlock.web.batch import Batch, BatchSeat, CleanUp, unknown
 from distlock.web.batch_statements import CHECK_DEFERRED, refuse_committing
 from flask_distlock.sql.fence_row import FenceConnection, begun, make_table, watch
 from flask_distlock.sql.joining import joined, let_join
@@ -83,7 +84,8 @@ class BatchTransactions:
         engine = self._inner.engine_of(fenced_in)
         row = FenceConnection(engine)
         try:
-            with begin_fenced(lambda: begun(engine, row), row, grant, left, make_table(fenced_in)):
+            begin = partial(begun, engine, row)
+            with begin_fenced(begin, row, grant, left, make_table(fenced_in)) as stack:
                 assert row.open is not None
                 transaction = row.open.get_transaction()
                 assert transaction is not None
@@ -94,7 +96,7 @@ class BatchTransactions:
                         yield True
                 except Exception as error:
                     mine = error
-                batch.finish_parts()
+                batch.finish_parts(partial(_leave, stack))
         except BaseException as error:
             if batch is None:
                 raise
@@ -163,3 +165,9 @@ def _watch_statements(connection: Connection) -> None:
             refuse_committing(sql)
 
         event.listen(connection, "before_cursor_execute", look)
+
+
+def _leave(stack: ExitStack) -> CleanUp:
+    """Leave what *stack* would have ended to the thread that has the connection."""
+    rest = stack.pop_all()
+    return lambda: rest.__exit__(LockLost, LockLost("The batch was given up."), None)

@@ -38,6 +38,10 @@ class Line(ABC):
         self.done: list[str] = []
 
     @abstractmethod
+    def serve(self, acts: Acts, **guard: Any) -> None:
+        """A view that sells one piece, and then does what *acts* has for the query of its request."""
+
+    @abstractmethod
     def post(self, path: str) -> Any:
         """The response to one request, in the running thread."""
 

@@ -1,8 +1,8 @@
 """One process of a shop that sells in batches: eight threads buy from it at once, through its real handler.
 
-Run as ``python -m tests.batches.site FRAMEWORK DATABASE REDIS BATCH POSTS TTL HALT``. It says ``ready``, begins
-at the next line of its input, and prints a line of JSON: how often each status was answered, and what was
-sold. In the view of sale number HALT, if that is not 0, it says ``halted``, and goes on at the next line.
+Run as ``python -m tests.batches.site FRAMEWORK DATABASE REDIS BATCH POSTS TTL HALT``. It says ``ready``,
+begins at the next line of its input, and prints a line of JSON: how often each status was answered, and what
+was sold. In the view of sale number HALT, if that is not 0, it says ``halted``, and goes on at the next line.
 """
 
 from __future__ import annotations
