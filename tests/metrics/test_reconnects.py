@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import distlock
-from distlock import metrics
+from distlock import clock, metrics
 from distlock.backends.redis import RedisBackend
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.testing.fixtures import engine_of, wait_for_waiters
@@ -77,6 +77,26 @@ def test_requests_to_redis(own_server: RedisServer, kind: str, count: Count) -> 
     locks.close()
     assert served(locks)
     assert count() == 2
+    locks.close()
+
+
+def test_a_connection_that_breaks_with_a_release_on_its_way(own_server: RedisServer) -> None:
+    locks = connected(own_server.url, "prometheus")
+    # The first one is awaited: it brings the script.
+    assert served(locks)
+    grant = locks.lock("product_2").acquire()
+    assert grant is not None
+    own_server.pause()
+    # It is sent, and nobody waits for the answer.
+    grant.release()
+    own_server.kill()
+    backend = engine_of(locks).backend
+    assert isinstance(backend, RedisBackend)
+    # As the keeper does now and then.
+    backend._unanswered.settle(clock.now() + 1.0)
+    own_server.start()
+    eventually(lambda: served(locks), "another connection serves")
+    assert value("distlock_reconnects_total", alias=own_server.url) == 1
     locks.close()
 
 

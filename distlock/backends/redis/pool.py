@@ -149,6 +149,7 @@ class Pool:
                 connection.collect(deadline)
         except OSError:
             self._discard(connection)
+            self._note_broken()
         except BaseException:
             self._discard(connection)
             raise
@@ -199,8 +200,7 @@ class Pool:
             return told
         # The others have been idle for longer and are most likely dead as well.
         self.clear()
-        with self._mutex:
-            self._broken += 1
+        self._note_broken()
         if isinstance(failure, OSError) and not isinstance(failure, TimeoutError):
             stale = Stale(str(told))
             stale.__cause__ = told.__cause__
@@ -229,6 +229,10 @@ class Pool:
                         )
             finally:
                 self._waiting -= 1
+
+    def _note_broken(self) -> None:
+        with self._mutex:
+            self._broken += 1
 
     def _note_fresh(self) -> None:
         """A connection has served for the first time."""
