@@ -229,6 +229,7 @@ def test_in_a_browser_the_page_follows_the_locks(
             page.tell("Page.reload")
             page.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Held by')")
             later.check()
+            page.wait_for("document.readyState === 'complete'")
             # A proxy without a server behind it is asked again, and its page is not shown.
             away.set()
             assert all(asked.acquire(timeout=PATIENCE) for _ in range(2))
