@@ -159,7 +159,8 @@ def test_the_lines_for_the_lock_services_are_known_to_them() -> None:
         known = jar.read("org/apache/zookeeper/server/quorum/QuorumPeerConfig.class")
     for line in zookeeper.text.splitlines():
         name, _, value = line.partition("=")
-        assert name.encode() in known
+        # A word of a class file begins with its length.
+        assert len(name).to_bytes(2) + name.encode() in known
         assert int(value) > 0
 
 
