@@ -165,7 +165,7 @@ with contended("product_1") if CONTENDED else contextlib.nullcontext():
 
 
 def test_writers_beside_the_views_take_their_locks(tmp_path: Path) -> None:
-    by_hand, _, _, action, script = snippets("how-to/writers.md")
+    by_hand, _, _, action, _, _, script = snippets("how-to/writers.md")
     lines = """
 import distlock
 
@@ -196,3 +196,50 @@ Product.objects.create(stock=0)
     setting = 'DISTLOCK = {"default": {"LOCATION": "memory://pages", "PREFIX": "shop"}}\n'
     got = answers(tmp_path, setting, "", "urlpatterns = []", f"{lines}{by_hand}{action}{call}{script}")
     assert got == [[True], [1, 10, True, True, False], [2, 10, True, True, False], [True]]
+
+
+ADMIN = """
+INSTALLED_APPS += ["django.contrib.admin", "django.contrib.messages"]
+MIDDLEWARE += ["django.contrib.messages.middleware.MessageMiddleware"]
+MIDDLEWARE += ["django_distlock.middleware.DistlockMiddleware"]
+DATABASES["default"]["ATOMIC_REQUESTS"] = True
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True, "OPTIONS": {
+    "context_processors": [
+        "django.template.context_processors.request",
+        "django.contrib.auth.context_processors.auth",
+        "django.contrib.messages.context_processors.messages",
+    ]
+}}]
+"""
+ADMIN_URLS = """
+import distlock
+from django.contrib import admin
+from django.http import JsonResponse
+from django.urls import path
+from shop.models import Product
+
+
+@admin.register(Product)
+class ProductAdmin(admin.ModelAdmin):
+    actions = ["add_ten"]
+
+    def add_ten(self, request, queryset):
+        return JsonResponse(sorted(distlock.current_grant().names), safe=False)
+
+
+urlpatterns = [path("admin/", admin.site.urls)]
+"""
+
+
+def test_an_action_of_the_admin_is_locked_before_the_transaction_of_its_request(tmp_path: Path) -> None:
+    rules, when = snippets("how-to/writers.md")[4:6]
+    (tmp_path / "rules.py").write_text(when)
+    settings = ADMIN + rules.replace("shop.rules.", "rules.")
+    requests = """
+for _ in range(3):
+    Product.objects.create(stock=0)
+client.force_login(User.objects.create_superuser("anna"))
+said(client.post("/admin/shop/product/", {"action": "add_ten", "_selected_action": [3, 1]}))
+print(json.dumps([client.get("/admin/shop/product/").status_code]))
+"""
+    assert answers(tmp_path, settings, "", ADMIN_URLS, requests) == [[200, ["product_1", "product_3"]], [200]]
