@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from distlock.operate.looking import Listed, LockState, Party, printable
+
+#: What a table of rich's has around each column.
+_MARGIN = 3
 
 
 def text(name: str) -> str:
@@ -38,16 +43,44 @@ def echo_json(value: Any) -> None:
 
 
 def echo_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns under *titles*. A terminal gets a table of rich's, if that is installed."""
-    if not (sys.stdout.isatty() and draw_table(titles, rows)):
-        for line in lines(titles, rows):
-            click.echo(line)
+    """Columns under *titles*. A terminal gets a table of rich's, if that is installed.
 
-
-def lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    A terminal that is too narrow for the columns gets a paragraph for each row.
+    """
     shown = [titles, *rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
+    widths = [max(map(width, column)) for column in zip(*shown, strict=True)]
+    if not sys.stdout.isatty():
+        written: Iterable[str] = lines(shown, widths)
+    elif sum(widths) + _MARGIN * len(widths) > shutil.get_terminal_size().columns:
+        written = paragraphs(titles, rows)
+    elif draw_table(titles, rows):
+        return
+    else:
+        written = lines(shown, widths)
+    for line in written:
+        click.echo(line)
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal *text* takes: some scripts are twice as wide."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+    return len(text) + wide - sum(unicodedata.combining(one) > 0 for one in text)
+
+
+def lines(shown: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    return [
+        "  ".join(cell + " " * (most - width(cell)) for cell, most in zip(row, widths, strict=True)).rstrip()
+        for row in shown
+    ]
+
+
+def paragraphs(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for first, *rest in rows:
+        yield first
+        told = [f"{title.lower()} {cell}" for title, cell in zip(titles[1:], rest, strict=True) if cell]
+        yield f"  {', '.join(told)}"
 
 
 def draw_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

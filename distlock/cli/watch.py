@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count, islice
 
 import click
 
 from distlock.cli import output
 from distlock.cli.options import Where, with_options
+from distlock.errors import BackendUnavailable
+from distlock.operate.looking import Listed
 
-#: More would not fit on a screen.
+#: More nobody reads again every few seconds.
 MOST = 100
 
 
@@ -36,23 +41,41 @@ def watch(where: Where, as_json: bool, before: str, interval: float, looks: int 
     """
     pause = threading.Event()
     live = sys.stdout.isatty() and not as_json
-    with where.locks() as locks:
+    with suppress(KeyboardInterrupt), where.locks() as locks:
         for look in count(1):
-            found = sorted(islice(locks.list(before), 1000), key=lambda one: (one.party.since, not one.held))
-            if live:
-                click.clear()
-            if as_json:
-                for one in found:
-                    output.echo_json(output.listed_json(one))
+            try:
+                found = sorted(islice(locks.list(before), 1000), key=_longest_first)
+            except BackendUnavailable as error:
+                # What is away may come back, but something has to have been there.
+                if look in {1, looks}:
+                    raise
+                click.echo(str(error), err=True)
             else:
-                output.echo_table(output.TITLES, [output.row(one) for one in found[:MOST]])
-            if len(found) > MOST and not as_json:
-                click.echo("There are more.")
-            if not found and look == 1:
-                where.hint(locks)
+                if live:
+                    click.clear()
+                show(found, as_json, live)
+                if not found and look == 1:
+                    where.hint(locks)
+                if not live and look != looks:
+                    click.echo("")
+                sys.stdout.flush()
             if look == looks:
                 return
-            if not live:
-                click.echo("")
-            sys.stdout.flush()
             pause.wait(interval)
+
+
+def _longest_first(one: Listed) -> tuple[float, bool]:
+    return one.party.since, not one.held
+
+
+def show(found: Sequence[Listed], as_json: bool, live: bool) -> None:
+    if as_json:
+        for one in found:
+            output.echo_json(output.listed_json(one))
+        return
+    # The first lines are what matters: on a terminal they stay on it.
+    columns, lines = shutil.get_terminal_size()
+    most = min(MOST, max(1, (lines - 5) // (1 if columns >= 80 else 2))) if live else MOST
+    output.echo_table(output.TITLES, [output.row(one) for one in found[:most]])
+    if len(found) > most:
+        click.echo("There are more.")

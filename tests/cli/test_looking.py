@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
+import subprocess
+import sys
 import threading
 from contextlib import closing, suppress
 from pathlib import Path
@@ -164,3 +167,23 @@ def test_to_look_makes_no_directory(run: Run, tmp_path: Path, words: list[str]) 
         assert what in result.output
         assert "compare the path" in result.output
     assert [made.name for made in tmp_path.rglob("*")] == ["made"]
+
+
+def test_a_watch_outlives_an_outage_and_ctrl_c_ends_it(own_server: RedisServer) -> None:
+    words = [sys.executable, "-m", "distlock", "watch", "--url", own_server.url, "--interval", "0.1"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "bufsize": 1}
+    process = subprocess.Popen(words, **pipes)  # type: ignore[call-overload]
+    try:
+        assert process.stdout.readline().startswith("NAME")
+        own_server.kill()
+        while "can't be used" not in process.stderr.readline():
+            pass
+        own_server.start()
+        # All that was written before the outage is read, too.
+        while "NAME" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import socket
@@ -89,6 +90,29 @@ def test_the_output_on_the_page_is_what_is_written(
         # What runs under a lock writes by itself.
         written = result.stdout + (capfd.readouterr().out if " run " in line else "")
         assert alike(written) == alike(output), line
+
+
+@pytest.mark.usefixtures("stuck")
+def test_the_fields_of_json_are_those_of_the_page(own_server: RedisServer) -> None:
+    section = PAGE.partition("## JSON")[2].partition("## Exit codes")[0]
+    rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", section, re.MULTILINE)
+    told = {words.replace("`", ""): set(re.findall(r"`(\w+)`", fields)) for words, fields in rows}
+    party, levels = told["a process"], {"ok", "warning", "error"}
+
+    def written(*words: str) -> list[Any]:
+        environment = {"DISTLOCK_URL": own_server.url, "DISTLOCK_PREFIX": ""}
+        result = CliRunner().invoke(command, [*words, "--json"], env=environment)
+        return [json.loads(line) for line in result.stdout.splitlines() if line]
+
+    for words in (("list",), ("watch", "--count", "1")):
+        assert all(one.keys() == {"name", "held"} | party for one in written(*words))
+    [shown] = written("show", "product_1")
+    assert shown.keys() == told["show"]
+    assert all(one.keys() == party for one in (shown["holder"], *shown["queue"]))
+    [findings] = written("doctor")
+    assert all(one.keys() | levels == told["doctor"] for one in findings)
+    [broken] = written("break", "product_1", "--yes")
+    assert broken.keys() == told["show"] | (told["break"] - {"show"})
 
 
 @pytest.mark.usefixtures("stuck")
