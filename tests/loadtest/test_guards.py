@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from demo_shop.configuration import Configuration
 from loadtest import run
 from loadtest.crowd import Crowd
-from loadtest.databases import DATABASES, open_database
+from loadtest.databases import DATABASES
 from loadtest.run import Run, run_scenario
 from loadtest.scenario import Scenario, story
 from loadtest.verdict import Conclusion
 from loadtest.visit import CART, VISITS
+from tests.databases import Databases
 from tests.loadtest.buyers import check_out
 
-CROWD = Crowd(users=20, purchases=5)
+#: So many carts that all is sold in the end, as what is left of one product fits into few of them; and so much
+#: stock that both instances sell some.
+CROWD, STOCK = Crowd(users=20, purchases=10), 10
 GUARDS = ("for-update", "conditional", "optimistic", "unique-row")
 Sell = Callable[[str, Scenario], Run]
 
 
 @pytest.fixture(scope="module")
-def sell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sell]:
-    """Hold a sale of carts; each database is started once, and each control is run once."""
-    directory: Path = tmp_path_factory.mktemp("guards")
-    shop = VISITS[CART].furnish(Configuration(), 10, None)
-    with ExitStack() as databases, pytest.MonkeyPatch.context() as patched:
+def sell(databases: Databases) -> Iterator[Sell]:
+    """Hold a sale of carts; each control is run once."""
+    shop = VISITS[CART].furnish(Configuration(), STOCK, None)
+    with pytest.MonkeyPatch.context() as patched:
         # Locust takes longer to start than these sales take.
         patched.setattr(run, "load", check_out)
 
         @cache
-        def url(database: str) -> str:
-            return databases.enter_context(open_database(database, directory))
-
-        @cache
         def sell(database: str, scenario: Scenario) -> Run:
             control = sell(database, story("mixed")[-2]).conclusion if scenario.control else None
-            return run_scenario(scenario, VISITS[CART], shop, CROWD, "file", url(database), control)
+            url = databases(database, "guards")
+            return run_scenario(scenario, VISITS[CART], shop, CROWD, "file", url, control)
 
         yield sell
 
