@@ -191,9 +191,10 @@ install_python_packages() {
     if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         "$interpreter" -m venv --clear .venv || fail "The virtual environment .venv could not be made."
     fi
-    # --group came with pip 25.1. No cache: it would lie outside of this directory.
+    # --group came with pip 25.1. No cache: it would lie outside of this directory. Compat: this directory stands in
+    # sys.path; a finder, the default, costs each Python as much again as it takes to start.
     mkdir -p var
     { "$python" -m pip install --no-cache-dir --upgrade 'pip>=25.1' &&
-        "$python" -m pip install --no-cache-dir -c constraints.txt -e '.[all]' "$@"; } >var/pip.log 2>&1 ||
+        "$python" -m pip install --no-cache-dir -c constraints.txt -e '.[all]' -C editable_mode=compat "$@"; } >var/pip.log 2>&1 ||
         { tail -n 5 var/pip.log >&2; fail "The Python packages could not be installed; pip's words are in var/pip.log"; }
 }
