@@ -18,7 +18,7 @@ from loadtest.visit import CART, VISITS
 from tests.databases import Databases
 from tests.loadtest.buyers import check_out
 
-#: So many carts that all is sold in the end, as what is left of one product fits into few of them; and so much
+#: So many carts that all is sold in the end: what is left of one product fits into few of them. And so much
 #: stock that both instances sell some.
 CROWD, STOCK = Crowd(users=20, purchases=10), 10
 GUARDS = ("for-update", "conditional", "optimistic", "unique-row")
