@@ -111,7 +111,7 @@ def test_what_can_be_no_name_is_told_so(name: str, open_page: Open) -> None:
 def test_a_lock_service_that_is_away_is_a_sentence_and_no_error(open_page: Open, closed_port: int) -> None:
     away = {"LOCATION": f"redis://:secret@127.0.0.1:{closed_port}/0"}
     client = open_page({"default": {"LOCATION": "memory://well"}, "away": away})
-    one = {"alias": "away", "name": "product_1", "number": 1}
+    one = {"alias": "away", "name": "product_1", "hold": 1}
     answers = [client.get(f"/locks/{page}", query_string=one) for page in ("", "lock", "break")]
     assert [answer.status_code for answer in answers] == [200, 200, 200]
     answers.append(client.post("/locks/break", data=one, headers=FROM_THE_PAGE))
