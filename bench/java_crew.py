@@ -28,7 +28,7 @@ KINDS = ("RLock", "RFairLock", "Curator")
 
 def versions() -> str:
     """What is fetched."""
-    dependencies = ElementTree.parse(SOURCES / "pom.xml").iter("{*}dependency")
+    dependencies = ElementTree.parse(SOURCES / "pom.xml").findall(".//{*}dependency")
     return ", ".join(f"{one.findtext('{*}artifactId')} {one.findtext('{*}version')}" for one in dependencies)
 
 
