@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -132,19 +133,23 @@ class Bench:
         service: str,
         targets: Sequence[Target] = (),
         measures: Sequence[str] = CONTEST,
+        meanwhile: Callable[[float], None] | None = None,
     ) -> Table:
-        """The processes of each want one lock. That it excludes is checked in each round."""
+        """The processes of each want one lock. That it excludes is checked in each round.
+
+        *meanwhile*: called with the seconds of a round when that begins, in a thread of its own.
+        """
         violations: list[str] = []
         oracle = Oracle.make(self.services.directory)
 
-        def measure(entry: Entry, plan: Plan) -> Figures:
+        def measure(entry: Entry, plan: Plan, meanwhile: Callable[[float], None] | None = None) -> Figures:
             oracle.clear()
             numbers = range(entry.processes or entry.crew.size)
             start = START + START_OF_THREAD * plan.threads * len(numbers)
             before, begin = self.services.work(service), time.monotonic() + start
-            parts = entry.crew.do(
-                [Contest(plan, oracle.path, number, begin, last=number == numbers[-1]) for number in numbers]
-            )
+            tasks = [Contest(plan, oracle.path, one, begin, last=one == numbers[-1]) for one in numbers]
+            with beside(partial(meanwhile, plan.seconds) if meanwhile else None):
+                parts = entry.crew.do(tasks)
             work = self.services.work(service) - before
             entered, broken = sum(len(part.waits) for part in parts), sum(part.violations for part in parts)
             if broken or oracle.entered != entered:
@@ -161,5 +166,17 @@ class Bench:
 
         for entry in entries:
             measure(entry, replace(entry.plan, seconds=entry.crew.warm_up))
-        measured = {entry.name: partial(measure, entry, entry.plan) for entry in entries}
+        measured = {entry.name: partial(measure, entry, entry.plan, meanwhile) for entry in entries}
         return Table(row, title, self.in_turns(measured), measures, targets, violations=violations)
+
+
+@contextmanager
+def beside(task: Callable[[], None] | None) -> Iterator[None]:
+    """*task* runs in a thread. Raises what it raised."""
+    if task is None:
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(task)
+        yield
+        running.result()

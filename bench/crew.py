@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
@@ -30,6 +31,8 @@ def context() -> ForkServerContext:
 
 def serve(orders: Connection, kind: str, url: str) -> None:
     """A process of a crew: it does what it is told, and says what came of it."""
+    # Where connections are cut on purpose, it is no news.
+    logging.getLogger("distlock").setLevel(logging.ERROR)
     try:
         lock = LOCKS[kind](url)
         with lock("warm"):
@@ -62,6 +65,10 @@ class Crew:
     @property
     def size(self) -> int:
         return len(self._members)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process, _ in self._members]
 
     def do(self, tasks: Sequence[Callable[[Lock], Result]]) -> list[Result]:
         """Have each do its task, all at the same time. Raises `BenchError`."""

@@ -30,6 +30,10 @@ def ours(url: str) -> Lock:
     return distlock.connect(url, prefix="bench", timeout=PATIENCE).lock
 
 
+def with_short_leases(url: str) -> Lock:
+    return distlock.connect(url, prefix="bench", timeout=PATIENCE, ttl=2.0).lock
+
+
 class Silence:
     """Hears nothing: nobody waits."""
 
@@ -186,6 +190,7 @@ def started(url: str) -> Any:
 #: By the name that the tables have. Each is made anew in each process, by this name.
 LOCKS: dict[str, Callable[[str], Lock]] = {
     "distlock": ours,
+    "distlock, ttl=2": with_short_leases,
     "distlock, its backend alone": our_backend,
     "no lock": no_lock,
     "redis-py": redis_py,

@@ -44,7 +44,7 @@ class Result:
         sign = ">=" if target.least else "<="
         return (
             f"{target.ours}, {measure.heading}: {median}{unit} ({low} to {high}), "
-            f"target {sign} {target.bound:.3g}: {'met' if self.met else 'MISSED'}"
+            f"target {sign} {target.bound:,.4g}: {'met' if self.met else 'MISSED'}"
         )
 
 
