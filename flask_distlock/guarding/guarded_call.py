@@ -200,7 +200,9 @@ def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> Guard
     else:
         names = _names_of_function(guarded, args, kwargs, terms.max_names)
     state.session.watch(current_app)
-    transactions = state.session.transactions(guarded.where, is_view)
+    # What is shared is committed before anything outlives the call.
+    outlives = guarded.told.batch is None
+    transactions = state.session.transactions(guarded.where, is_view, outlives)
     if guarded.told.batch is not None:
         if len(set(names)) != 1:
             raise one_name(guarded.where, names)

@@ -70,11 +70,8 @@ class BatchTransactions:
         taken_along = self._seat.batch
         if isinstance(taken_along, Batch):
             yield from self._take_part(taken_along, grant)
-        elif not grant._is_followed():
-            # By itself it has the transactions that it has without a batch.
-            with self._inner.begin(grant, fenced_in, left) as commits:
-                yield commits
         else:
+            # Also by itself: what commit() means must not depend on who else is there.
             assert fenced_in is not None
             yield from self._lead(grant, fenced_in, left)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 #: ``plain``: the lock of ``lock``, let go when the decorator returns. ``lock``: our guard, and no fence.
 #: ``fence``: our guard with a fence, and a lock that keeps nobody out. ``row``: no lock service, as
-#: ``BACKEND: "database"`` has it. ``nothing``: no guard.
-GUARDS = ("plain", "lock", "fence", "row", "nothing")
-OURS = {"lock", "fence", "row"}
+#: ``BACKEND: "database"`` has it. ``batch``: our guard with a fence, and ``batch=32``. ``nothing``: no guard.
+GUARDS = ("plain", "lock", "fence", "batch", "row", "nothing")
+OURS = {"lock", "fence", "batch", "row"}
 
 #: What is expected of a guard: every piece is sold once and no other, or more are sold than there are.
 SELLS, OVERSELLS = "sells", "oversells"
@@ -28,6 +28,8 @@ class Arrangement:
     plain: str | None = OVERSELLS
     lock: str = SELLS
     fence: str | None = SELLS
+    #: `SELLS`: as with a fence.
+    batch: str | None = SELLS
     #: Django: with ``ATOMIC_REQUESTS``.
     atomic: bool = True
     #: … on both of the databases.
@@ -51,8 +53,10 @@ class Arrangement:
         if guard == "nothing":
             # The control where a plain lock does as well.
             return OVERSELLS if self.plain == SELLS else None
+        if guard == "batch" and self.batch != SELLS:
+            return self.batch
         # A row is a fence that is the lock, too.
-        expected: str | None = getattr(self, "fence" if guard == "row" else guard)
+        expected: str | None = getattr(self, "fence" if guard in {"row", "batch"} else guard)
         return expected
 
 

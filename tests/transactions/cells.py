@@ -52,7 +52,7 @@ class Run:
         for name, arrangement in TABLES[self.framework].items():
             if self.names is not None and name not in self.names:
                 continue
-            guards = PROOFS if not self.plain else ("plain", *PROOFS)
+            guards = PROOFS if not self.plain else ("plain", *PROOFS, "batch")
             for guard in GUARDS if name in self.thorough else guards:
                 expected = self.differing.get(f"{name}:{guard}", arrangement.expected(guard))
                 if expected is not None:

@@ -104,7 +104,11 @@ def rest_class(guard: Guard) -> Any:
     return guard(Buy).as_view()
 
 
-@DJANGO.add("`ATOMIC_REQUESTS` on two databases: the stock in one, the orders in the other", both=True)
+@DJANGO.add(
+    "`ATOMIC_REQUESTS` on two databases: the stock in one, the orders in the other",
+    both=True,
+    batch="several databases",
+)
 def two_databases(guard: Guard) -> Any:
     return guard(lambda request, id: answer(sell(id, orders="other")))
 
@@ -131,7 +135,7 @@ def exits(guard: Guard) -> Any:
     return guard(view)
 
 
-@DJANGO.add("`ATOMIC_REQUESTS`, a streaming response")
+@DJANGO.add("`ATOMIC_REQUESTS`, a streaming response", batch="return it whole")
 def streaming(guard: Guard) -> Any:
     def view(request: HttpRequest, id: int) -> StreamingHttpResponse:
         sold = sell(id)
@@ -192,7 +196,12 @@ def sync_view_of_a_client_that_goes(guard: Guard) -> Any:
 
 
 @DJANGO.add(
-    "ASGI, an async view under `ATOMIC_REQUESTS`", lock=NON_ATOMIC, fence=NON_ATOMIC, asgi=True, plain=None
+    "ASGI, an async view under `ATOMIC_REQUESTS`",
+    lock=NON_ATOMIC,
+    fence=NON_ATOMIC,
+    batch=None,
+    asgi=True,
+    plain=None,
 )
 def async_view_under_atomic_requests(guard: Guard) -> Any:
     return guard(async_buy)
@@ -202,6 +211,7 @@ def async_view_under_atomic_requests(guard: Guard) -> Any:
     "ASGI, an async view that runs an atomic function with `sync_to_async`",
     plain=SELLS,
     fence="has a fence, and Django opens no transactions around async code",
+    batch=None,
     atomic=False,
     asgi=True,
 )
@@ -213,6 +223,7 @@ def async_view(guard: Guard) -> Any:
     "ASGI, the same, and the client goes away",
     plain=OVERSELLS,
     fence="has a fence, and Django opens no transactions around async code",
+    batch=None,
     atomic=False,
     asgi=True,
     trouble=True,

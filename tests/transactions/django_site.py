@@ -43,6 +43,7 @@ from tests.transactions.till import (
 READ_FIRST = f"{__name__}.read_first"
 MEMORY = {"default": {"LOCATION": "memory://matrix", "TIMEOUT": 60}}
 SERVICES = {
+    "batch": {"default": {"LOCATION": "memory://matrix", "FENCE": True, "TIMEOUT": 60}},
     "fence": {"default": {"BACKEND": "dummy", "FENCE": True, "TIMEOUT": 60}},
     "row": {"default": {"BACKEND": "database", "TIMEOUT": 60}},
 }
@@ -155,6 +156,10 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def batch_of(guard: str) -> dict[str, Any]:
+    return {"batch": 32} if guard == "batch" else {}
+
+
 def guard_of(arrangement: Arrangement, guard: str) -> Callable[..., Any]:
     from django_distlock import distributed_lock
 
@@ -162,7 +167,7 @@ def guard_of(arrangement: Arrangement, guard: str) -> Callable[..., Any]:
         return plain
     if guard == "nothing" or arrangement.rule:
         return lambda view: view
-    return distributed_lock("product_<int:id>")
+    return distributed_lock("product_<int:id>", **batch_of(guard))
 
 
 def settings_of(arrangement: Arrangement, guard: str) -> dict[str, Any]:
@@ -170,7 +175,7 @@ def settings_of(arrangement: Arrangement, guard: str) -> dict[str, Any]:
     if arrangement.middleware:
         changed["MIDDLEWARE"] = ["django_distlock.middleware.DistlockMiddleware", READ_FIRST]
     if arrangement.rule and guard in OURS:
-        changed["DISTLOCK_RULES"] = [{"route": "buy", "lock": "product_<id>"}]
+        changed["DISTLOCK_RULES"] = [{"route": "buy", "lock": "product_<id>", **batch_of(guard)}]
     return changed
 
 

@@ -21,6 +21,7 @@ BOOK = Book()
 
 db = SQLAlchemy()
 
+LEFT = r"returned with uncommitted changes in db\.session"
 CHANGED = r"changes that are not committed.* Call db\.session\.commit"
 
 
@@ -98,7 +99,7 @@ def method_view(app: Flask, guard: Guard) -> None:
     route(app, Buy.as_view("buy"))
 
 
-@FLASK.add("the view commits; async", plain=SELLS)
+@FLASK.add("the view commits; async", plain=SELLS, batch=None)
 def async_view(app: Flask, guard: Guard) -> None:
     async def view(id: int) -> Any:
         return make_buy()(id)
@@ -119,7 +120,7 @@ def raises(app: Flask, guard: Guard) -> None:
     route(app, guard(view))
 
 
-@FLASK.add("the view commits; a streamed response", plain=SELLS)
+@FLASK.add("the view commits; a streamed response", plain=SELLS, batch="return it whole")
 def streaming(app: Flask, guard: Guard) -> None:
     def view(id: int) -> Response:
         content, status = make_buy()(id)
@@ -161,7 +162,7 @@ def leave_the_commit(app: Flask, guard: Guard) -> None:
     route(app, guard(view))
 
 
-@FLASK.add("an `after_request` hook commits")
+@FLASK.add("an `after_request` hook commits", batch=LEFT)
 def after_request_commits(app: Flask, guard: Guard) -> None:
     @app.after_request
     def commit(response: Response) -> Response:
@@ -171,7 +172,7 @@ def after_request_commits(app: Flask, guard: Guard) -> None:
     leave_the_commit(app, guard)
 
 
-@FLASK.add("`after_this_request` commits")
+@FLASK.add("`after_this_request` commits", batch=LEFT)
 def after_this_request_commits(app: Flask, guard: Guard) -> None:
     def view(id: int) -> Any:
         @after_this_request
@@ -185,7 +186,7 @@ def after_this_request_commits(app: Flask, guard: Guard) -> None:
     route(app, guard(view))
 
 
-@FLASK.add("`teardown_request` commits")
+@FLASK.add("`teardown_request` commits", batch=LEFT)
 def teardown_commits(app: Flask, guard: Guard) -> None:
     app.teardown_request(lambda error: db.session.commit())
     leave_the_commit(app, guard)

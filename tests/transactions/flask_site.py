@@ -40,6 +40,7 @@ from tests.transactions.till import (
 
 MEMORY = {"default": {"LOCATION": "memory://matrix", "TIMEOUT": 60}}
 SERVICES = {
+    "batch": {"default": {"LOCATION": "memory://matrix", "FENCE": True, "TIMEOUT": 60}},
     "fence": {"default": {"BACKEND": "dummy", "FENCE": True, "TIMEOUT": 60}},
     "row": {"default": {"BACKEND": "database", "TIMEOUT": 60}},
 }
@@ -80,6 +81,10 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def batch_of(guard: str) -> dict[str, Any]:
+    return {"batch": 32} if guard == "batch" else {}
+
+
 def guard_of(arrangement: Arrangement, guard: str) -> Callable[..., Any]:
     if arrangement.block:
         return {"plain": bare, "lock": locks.lock, "nothing": lambda name: contextlib.nullcontext()}[guard]
@@ -87,7 +92,7 @@ def guard_of(arrangement: Arrangement, guard: str) -> Callable[..., Any]:
         return plain
     if guard == "nothing" or arrangement.rule:
         return lambda view: view
-    return locks.distributed_lock("product_<int:id>")
+    return locks.distributed_lock("product_<int:id>", **batch_of(guard))
 
 
 def make_app(url: str, isolation: str) -> Flask:
@@ -107,7 +112,7 @@ def run(url: str, isolation: str, arrangement: Arrangement, guard: str) -> Outco
     app = make_app(url, isolation)
     app.config["DISTLOCK"] = SERVICES.get(guard, MEMORY)
     if arrangement.rule and guard in OURS:
-        app.config["DISTLOCK_RULES"] = [{"route": "buy", "lock": "product_<id>"}]
+        app.config["DISTLOCK_RULES"] = [{"route": "buy", "lock": "product_<id>", **batch_of(guard)}]
     locks.init_app(app)
     arrangement.make(app, guard_of(arrangement, guard))
     refusals: list[str] = []

@@ -89,12 +89,15 @@ class Book:
 
     def complaints(self, guard: str) -> list[str]:
         """What the sales have against the lock. A few are enough."""
-        by_fence = guard in {"fence", "row"}
+        by_fence = guard in {"fence", "batch", "row"}
+        # What was rolled back has left no fence behind.
+        sales = [sale for sale in self.sales if sale.fence is not None and (sale.committed or not by_fence)]
+        if guard == "batch":
+            # Those of one batch have one fence, and one COMMIT.
+            sales = list({sale.fence: sale for sale in sales}.values())
         records = [
             Record("product_1", f"sale {number}", sale.since, sale.since, sale.until, sale.fence)
-            for number, sale in enumerate(self.sales)
-            # What was rolled back has left no fence behind.
-            if sale.fence is not None and (sale.committed or not by_fence)
+            for number, sale in enumerate(sales)
         ]
         # The row of the fence lets the next one in while the answer to COMMIT is still on its way.
         return check_history(records, disjoint=not by_fence)[:3]
@@ -108,7 +111,8 @@ class Answer:
     @property
     def is_lost(self) -> bool:
         """Nothing happened, and the answer says to try again."""
-        return self.status == "503" and b'"lock_lost"' in self.body
+        codes = (b'"lock_lost"', b'"lock_batch_failed"')
+        return self.status == "503" and any(code in self.body for code in codes)
 
 
 def ask_wsgi(application: Any, query: str = "") -> Answer:
