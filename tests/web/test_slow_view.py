@@ -11,9 +11,6 @@ import pytest
 from bench.buyers import Answer, buy, percentile, together
 from tests.web.flood_server import Server
 
-# It is judged by how many come and go in its time.
-pytestmark = pytest.mark.alone
-
 #: A purchase holds for so long, and is waited for at most so long, seconds.
 HOLD, TIMEOUT = 0.4, 2.0
 BUYERS = 24
@@ -42,6 +39,8 @@ def share_in_vain(answers: Sequence[Answer]) -> float:
     return in_vain / (in_vain + sum(answer.sold for answer in answers))
 
 
+# It is judged by how many come and go in its time.
+@pytest.mark.alone
 def test_behind_a_slow_view_who_would_wait_in_vain_is_refused_early(tmp_path: Path) -> None:
     answers = flood(tmp_path)
     assert {answer.status for answer in answers} <= {200, 423, 503}
