@@ -7,6 +7,8 @@ python=.venv/bin/python
 policy=/usr/sbin/policy-rc.d
 cluster=/etc/postgresql-common/createcluster.conf
 export PIP_DISABLE_PIP_VERSION_CHECK=1 DEBIAN_FRONTEND=noninteractive
+# Each module is compiled when it is first loaded, and not again by the next process that loads it.
+unset PYTHONDONTWRITEBYTECODE
 
 say() { printf '%s\n' "$*"; }
 fail() { say "$*" >&2; exit 3; }
@@ -195,6 +197,6 @@ install_python_packages() {
     # sys.path; a finder, the default, costs each Python as much again as it takes to start.
     mkdir -p var
     { "$python" -m pip install --no-cache-dir --upgrade 'pip>=25.1' &&
-        "$python" -m pip install --no-cache-dir -c constraints.txt -e '.[all]' -C editable_mode=compat "$@"; } >var/pip.log 2>&1 ||
+        "$python" -m pip install --no-cache-dir --no-compile -c constraints.txt -e '.[all]' -C editable_mode=compat "$@"; } >var/pip.log 2>&1 ||
         { tail -n 5 var/pip.log >&2; fail "The Python packages could not be installed; pip's words are in var/pip.log"; }
 }
