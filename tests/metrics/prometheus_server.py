@@ -42,11 +42,10 @@ class PrometheusServer:
         found = [float(one["value"][1]) for one in self.ask("query", query=query)["result"]]
         return [value for value in found if not math.isnan(value)]
 
-    def firing(self, alias: str) -> set[str]:
-        """The names of the alerts that fire for *alias*."""
-        alerts = self.ask("alerts")["alerts"]
-        ours = [one for one in alerts if one["labels"]["alias"] == alias and one["state"] == "firing"]
-        return {one["labels"]["alertname"] for one in ours}
+    def fired(self, alias: str) -> set[str]:
+        """The names of the alerts that fire for *alias*, or did."""
+        query = f'last_over_time(ALERTS{{alias="{alias}", alertstate="firing"}}[1h])'
+        return {one["metric"]["alertname"] for one in self.ask("query", query=query)["result"]}
 
 
 @contextmanager
