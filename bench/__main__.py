@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,13 +30,26 @@ from loadtest.child import StackError
 MISSED, BROKEN = 1, 3
 
 
+def about_rows() -> str:
+    """What each measures, as its file says it."""
+    told = {
+        row: str(sys.modules[measure.__module__].__doc__).splitlines()[0] for row, measure in ROWS.items()
+    }
+    return "\n".join(
+        f"  {row}\n{textwrap.fill(words, 80, initial_indent='    ', subsequent_indent='    ')}"
+        for row, words in told.items()
+    )
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
         description=__doc__,
-        epilog=f"Exit code {MISSED}: a target is missed, or a row void. {BROKEN}: one could not be measured.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"rows:\n{about_rows()}\n\n"
+        f"Exit code {MISSED}: a target is missed, or a row void. {BROKEN}: one could not be measured.",
     )
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; default: all")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="of those below; default: all")
     parser.add_argument("--quick", action="store_true", help="what carries a target, in under three minutes")
     parser.add_argument("--rounds", type=int, help="of each measurement (default: 5; with --quick 3)")
     parser.add_argument("--seconds", type=float, help="of each contest (default: 3; with --quick 0.5)")

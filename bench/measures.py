@@ -42,7 +42,7 @@ MEASURES = {
     "process_changes": Measure("processes, %", 1e2),
     "refused": Measure("refused"),
     "poll": Measure("server time of a poll, µs", 1e6),
-    "poll_again": Measure("s until the next one"),
+    "poll_again": Measure("s until the next one", 1.0, 1),
     "core": Measure("all polls, % of a core", 1e2, 1),
     "few_share": Measure("what the few got, %", 1e2, 1),
     "few_p99": Measure("their p99 wait, ms", 1e3, 1),

@@ -25,10 +25,11 @@ LITTLE = ["--quick", "--rounds", "1", "--seconds", "0.05", "--pairs", "3", "--be
 
 
 def test_a_run_says_what_was_measured_beside_what(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code = main([*LITTLE, "--json", "--to", str(tmp_path), "open"])
+    code = main([*LITTLE, "--json", "--to", str(tmp_path), "open", "engine"])
     told = json.loads(capsys.readouterr().out)
     assert told["about"]["versions"]
-    (table,) = told["tables"]
+    table, engine = told["tables"]
+    assert set(engine["rounds"]["distlock, alone"][0]) == {"pair", "pass"}
     assert not table["violations"]
     assert {name: len(rounds) for name, rounds in table["rounds"].items()} == {"distlock": 1, "redis-py": 1}
     (figures,) = table["rounds"]["distlock"]
@@ -42,7 +43,9 @@ def test_a_run_says_what_was_measured_beside_what(capsys: pytest.CaptureFixture[
     assert "(01-open.svg)" in page
     texts = [text.text for text in ElementTree.parse(tmp_path / "01-open.svg").iter() if text.text]
     assert {"distlock", "redis-py"} < set(texts)
-    assert code == (0 if all(target["met"] for target in table["targets"]) else 1)
+    met = [target["met"] for each in told["tables"] for target in each["targets"]]
+    assert len(met) == 3
+    assert code == (0 if all(met) else 1)
 
 
 def test_a_lock_that_does_not_exclude_makes_the_row_void() -> None:
