@@ -219,7 +219,10 @@ class EngineNamespace(Namespace):
 
     def unmade(self) -> Finding | None:
         backend = self.engine.backend
-        return backend.unmade() if isinstance(backend, MadeByUse) else None
+        if not isinstance(backend, MadeByUse):
+            return None
+        missing: Finding | None = reentrance.call(backend.unmade)
+        return missing
 
     def close(self) -> None:
         self.engine.close(super().close)

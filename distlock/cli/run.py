@@ -7,8 +7,9 @@ import signal
 import click
 
 from distlock.cli.child import Child, signal_of
+from distlock.cli.exits import LOST, Failed
 from distlock.cli.options import Where, with_options
-from distlock.errors import ConfigurationError
+from distlock.errors import ConfigurationError, LostInside
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.names import check_name
@@ -81,7 +82,14 @@ def run(
         # Of the command only its name is told to others: its arguments may hold secrets.
         terms = Terms(locks.namespace.terms.ttl, max_hold, f"{command[0].rpartition('/')[2]} (distlock run)")
         lock = Lock(locks, (check_name(name),), seconds, terms)
-        with child.signals(), lock as grant:
-            fence = f"{grant.fence.era}:{grant.fence.number}"
-            code = child.run(command, {"DISTLOCK_NAME": name, "DISTLOCK_FENCE": fence})
+        try:
+            with child.signals(), lock as grant:
+                fence = f"{grant.fence.era}:{grant.fence.number}"
+                code = child.run(command, {"DISTLOCK_NAME": name, "DISTLOCK_FENCE": fence})
+        except LostInside as error:
+            raise Failed(
+                f"The command ended with {code}, without its lock. What it did may stand, and somebody else "
+                "may have worked at the same time: look before you repeat it.",
+                LOST,
+            ) from error
     context.exit(code)

@@ -101,7 +101,8 @@ def test_an_ensemble_is_looked_at(
     examine: Callable[..., Found], zookeeper_server: ZooKeeperServer, prefix: str
 ) -> None:
     url = zookeeper_server.url
-    found = examine("--url", f"{url}/{prefix}")
+    with closing(distlock.connect(f"{url}/{prefix}")) as locks, locks.lock("product_1"):
+        found = examine("--url", f"{url}/{prefix}")
     assert (found["rights"][0], found["session"][0]) == ("ok", "ok")
     assert (found["ensemble"][0], found["session"][1].endswith("ttl is 10 s.")) == ("warning", True)
 

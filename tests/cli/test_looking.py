@@ -17,6 +17,7 @@ import pytest
 import distlock
 from tests.cli.conftest import PATIENCE, Run, until
 from tests.redis_server import RedisServer
+from tests.zookeeper_server import ZooKeeperServer
 
 
 def test_nothing_is_held(run: Run, client: distlock.Locks) -> None:
@@ -187,3 +188,13 @@ def test_a_watch_outlives_an_outage_and_ctrl_c_ends_it(own_server: RedisServer) 
     finally:
         process.kill()
         process.communicate()
+
+
+def test_to_look_makes_no_nodes(run: Run, zookeeper_server: ZooKeeperServer, prefix: str) -> None:
+    url = f"{zookeeper_server.url}/{prefix}"
+    for words in (["list"], ["show", "a"], ["doctor"]):
+        result = run(*words, "--url", url, "--prefix", "shop")
+        assert result.exit_code == 0, result.output
+        assert "Nothing has been locked at " in result.output
+    with closing(distlock.connect(url, prefix="shop")) as locks, locks.lock("product_1"):
+        assert run("show", "a", "--url", url, "--prefix", "shop").output == "a is free.\n"

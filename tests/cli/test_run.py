@@ -140,6 +140,7 @@ def test_the_command_is_told_when_the_lock_is_lost(
     code, out, error = running.end()
     assert (code, out) == (76, f"{int(told)}\n")
     assert "'import' was lost" in error
+    assert error.splitlines()[-1].startswith("Error: The command ended with 0, without its lock.")
 
 
 def test_a_command_whose_lock_is_lost_before_it_has_started_is_told_too() -> None:

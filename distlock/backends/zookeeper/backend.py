@@ -16,7 +16,7 @@ from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.weak_sink import WeakSink
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
-from distlock.backends.zookeeper.examining import examine
+from distlock.backends.zookeeper.examining import examine, unmade
 from distlock.backends.zookeeper.janitor import Janitor
 from distlock.backends.zookeeper.line import Line
 from distlock.backends.zookeeper.nodes import FOLDER, SPAN_BITS, process_of
@@ -165,6 +165,10 @@ class ZooKeeperBackend:
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
         return self._any_line().announcements.all(before, lambda: self._deadline(deadline))
+
+    def unmade(self) -> Finding | None:
+        """See `distlock.backends.findings.MadeByUse`."""
+        return unmade(self._any_line(), self._deadline())
 
     def examine(self) -> Iterator[Finding]:
         return examine(self._any_line())

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distlock.backends.findings import Finding
+from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.line import Line
+
+
+def unmade(line: Line, deadline: Deadline) -> Finding | None:
+    """What an operator is told where no lock was ever taken; None: one was."""
+    if line.looking.is_made(deadline):
+        return None
+    return Finding(
+        "warning",
+        "nodes",
+        f"Nothing has been locked at {line.session.address} yet.",
+        "The first lock makes the nodes that are missing. If the site has locked something already, compare "
+        "hosts and path with those in its settings.",
+    )
 
 
 def examine(line: Line) -> Iterator[Finding]:

@@ -47,6 +47,11 @@ class Looking:
         listed = self._session.ask(requests, deadline)[-1]
         return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
 
+    def is_made(self, deadline: Deadline) -> bool:
+        """Whether the node is there that the first lock makes."""
+        (stat,) = self._session.ask([Exists(self._base, None)], deadline)
+        return self._checked(stat) is not None
+
     def is_first(self, ask: Ask, deadline: Deadline) -> bool:
         """Whether another client has the lock with this token. Its session is what keeps it alive."""
         parent = lock_path(self._base, ask.key)
