@@ -80,7 +80,7 @@ GUARDS = {
     ),
     "plain": Guard(
         "plain lock decorator",
-        "The decorator lets go when the view returns. The framework may commit after that, "
+        "The decorator releases the lock when the view returns. The framework may commit after that, "
         "and the next buyer reads what is about to be overwritten.",
         'with locks.lock("product_1"):  # around the view, inside its transaction',
         lock=plain,

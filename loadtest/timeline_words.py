@@ -23,10 +23,10 @@ def told_of_pair(first: Purchase, second: Purchase) -> str:
     gap = (first["committed"].at - first["released"].at) * 1000
     if gap <= 0:
         return (
-            f"{one} commits, and lets go of the lock after that: "
+            f"{one} commits, and releases the lock after that: "
             f"{other} reads {second['read'].stock}, which is what {one} has written."
         )
-    said = f"{one} lets go of the lock {gap:.0f} ms before its COMMIT is done, and {other} gets it"
+    said = f"{one} releases the lock {gap:.0f} ms before its COMMIT is done, and {other} gets it"
     if sell_one_unit(first, second):
         return f"{said}: it reads the same {second['read'].stock}, and sells the same unit."
     return f"{said}."

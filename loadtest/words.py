@@ -21,7 +21,7 @@ WHY = {
     "mixed-process": "Each instance has a process lock of its own, whichever framework it is written in. "
     "So two buyers are inside at once.",
     "commit-plain": "Django opens its transaction around the whole view, and the decorator is inside. "
-    "It lets go when the view returns; Django commits after that.",
+    "It releases the lock when the view returns; Django commits after that.",
     "commit-distributed": "@distributed_lock moves the transaction inside the lock: "
     "COMMIT first, then the release.",
     "stopped-unfenced": "A lock has to run out when its holder dies. The lock service can't tell one that "

@@ -163,7 +163,7 @@ def test_a_release_before_commit_is_counted_and_drawn() -> None:
     assert [mark.text for mark in shown.marks if mark.twice] == ["reads 5", "reads 5"]
     assert [span.what for span in shown.spans] == ["held", "committing"] * 2
     assert timeline_words.told(run) == (
-        "a lets go of the lock 30 ms before its COMMIT is done, and b gets it: "
+        "a releases the lock 30 ms before its COMMIT is done, and b gets it: "
         "it reads the same 5, and sells the same unit."
     )
 
