@@ -108,6 +108,12 @@ def limit(error: BaseException) -> str | None:
     return next((_LIMITS[code] for one in _causes(error) for code in _codes(one) if code in _LIMITS), None)
 
 
+def words_of(error: BaseException) -> str:
+    """What the driver says in its first line. What frameworks put around it has the statement, too."""
+    *_, driver = _causes(error)
+    return next(iter(str(driver).splitlines()), "") or type(driver).__name__
+
+
 def _codes(error: BaseException) -> Iterator[str | int]:
     for code in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None), *error.args[:1]):
         if isinstance(code, str | int):

@@ -9,7 +9,10 @@ from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 from distlock.fence import row_locks
 from distlock.fence.statements import Connection
+from distlock.fence.trouble import no_table, trouble, words_of
 from distlock.namespace import EngineNamespace
+
+_MAKE_TABLE = "Run 'python manage.py migrate distlock' or 'flask distlock create-table'."
 
 #: Gives a connection to the database that has the rows, for a block.
 Look = Callable[[], AbstractContextManager[Connection]]
@@ -49,4 +52,8 @@ class RowNamespace(EngineNamespace):
         except LockError:
             raise
         except Exception as error:
-            raise BackendUnavailable(f"The database does not tell who has locked a row: {error}") from error
+            if trouble(error) == "no table":
+                raise no_table(_MAKE_TABLE, row_is_lock=True) from None
+            raise BackendUnavailable(
+                f"The database does not answer a look at its rows: {words_of(error)}"
+            ) from error

@@ -23,6 +23,7 @@ import distlock
 from django_distlock.conf import clients as django_clients
 from flask_distlock import DistLock
 from tests.cli.conftest import PATIENCE, until
+from tests.databases import Databases
 
 Command = Callable[..., tuple[int, str]]
 
@@ -207,6 +208,23 @@ def test_rows_that_are_locks_have_no_lock_service(command: Command) -> None:
     code, said = command("run", "--alias", "rows", "a", "--", "true")
     assert code == 2
     assert "'distlock run' needs a lock service" in said
+
+
+def test_rows_without_their_table_are_told_with_what_makes_it(
+    databases: Databases, setting: dict[str, Any]
+) -> None:
+    app = Flask(__name__)
+    url = databases("postgresql", "no_rows_yet").replace("postgresql:", "postgresql+psycopg:")
+    app.config.from_mapping(SQLALCHEMY_DATABASE_URI=url, DISTLOCK=setting)
+    database = SQLAlchemy(app)
+    DistLock(app)
+    for words in (["show", "product_1"], ["list"]):
+        result = app.test_cli_runner().invoke(args=["distlock", *words, "--alias", "rows"])
+        assert result.exit_code == 2
+        assert "'flask distlock create-table'" in result.output
+        assert "SELECT" not in result.output
+    with app.app_context():
+        database.engine.dispose()
 
 
 def test_the_doctor_says_that_nothing_is_locked(command: Command) -> None:
