@@ -63,7 +63,7 @@ def measure(bench: Bench) -> Iterator[Table]:
             os.kill(victim.pids[0], signal.SIGKILL)
             victim.end()
 
-        entry = Entry(crew, Plan(seconds=max(6.0, 6 * bench.seconds)))
+        entry = Entry(crew, Plan(seconds=max(3.0, 4 * bench.seconds)))
         title = (
             f"Redis, {PROCESSES} processes of 1 thread: scripts are flushed, connections are cut, a process "
             "stands still, another is killed with the lock"
