@@ -110,6 +110,11 @@ def was_asked_for(grant: Grant) -> bool:
     return grant in _asked_for
 
 
+def note_asked_for(grant: Grant) -> None:
+    """Let `was_asked_for` say so of *grant*, as of one that shares its fence."""
+    _asked_for.add(grant)
+
+
 def current_grants() -> tuple[CurrentGrant, ...]:
     """What the guards around the running code hold, the outermost first; before them what is kept."""
     mine, request = _current.get(), _keeping.get()

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from distlock.current_grants import note_asked_for, was_asked_for
 from distlock.engine.steps import ThreadGate
 from distlock.errors import BatchFailed, LockLost, OutcomeUnknown
 from distlock.grant import Grant
@@ -40,10 +41,15 @@ class BatchSeat(Seat):
         #: Its part was carried out, or never will be.
         self.over = False
 
-    def leave(self) -> None:
-        """Its part is over, if it was taken along: the next one's begins. A second time does nothing."""
+    def leave(self, grant: Grant | None = None) -> None:
+        """Its part is over, if it was taken along: the next one's begins. A second time does nothing.
+
+        *grant*: the one that it had.
+        """
         if isinstance(self.batch, Batch) and not self.over:
             self.over = True
+            if grant is not None and was_asked_for(grant):
+                note_asked_for(self.batch.grant)
             self.batch.go_on()
 
 

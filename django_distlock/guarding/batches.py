@@ -146,7 +146,7 @@ class BatchTransactions:
             if stays := bool(hooks):
                 batch.stay()
         finally:
-            self._seat.leave()
+            self._seat.leave(grant)
         try:
             batch.wait(self._seat)
             if stays:

@@ -108,7 +108,7 @@ class BatchTransactions:
             with self._part(batch):
                 yield True
         finally:
-            self._seat.leave()
+            self._seat.leave(grant)
         batch.wait(self._seat)
 
     @contextmanager

@@ -34,6 +34,8 @@ class Answer(NamedTuple):
 class Line(ABC):
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        #: What the requests stand in line for.
+        self.name = "product_1"
         #: What was done, in order, by whichever thread.
         self.done: list[str] = []
 
@@ -72,7 +74,7 @@ class Line(ABC):
             answers[name] = self.ask(name)
 
         threads = [threading.Thread(target=ask, args=(name,)) for name in names]
-        with self.client().lock("product_1"):
+        with self.client().lock(self.name):
             for there, thread in enumerate(threads, 1):
                 thread.start()
                 self.wait_for(there)
