@@ -60,6 +60,8 @@ class GuardedCall:
 
     guarded: Guarded
     terms: GuardTerms
+    #: Those of its lock.
+    lock: Terms
     names: Sequence[str]
     transactions: GuardTransactions
     observer: Observer | None
@@ -67,10 +69,6 @@ class GuardedCall:
     seat: BatchSeat | None = None
     #: What the view has raised, and is an answer like any other.
     raised: HTTPException | None = None
-
-    @property
-    def lock_terms(self) -> Terms:
-        return self.terms.lock if self.seat is None else replace(self.terms.lock, seat=self.seat)
 
     def finish(self, result: Any) -> Any:
         """See to the *result* of the function, while the lock is held."""
@@ -119,7 +117,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             attempt.body(body),
             this.transactions,
             timeout=guarded.told.timeout,
-            terms=this.lock_terms,
+            terms=this.lock,
             fenced_in=this.terms.fenced_in,
             standby=this.terms.standby,
             observer=this.observer,
@@ -210,11 +208,12 @@ def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> Guard
             # The others would wait for a client that is slow to send it.
             FlaskRequest(request, state.user).read()
         seat = BatchSeat((guarded.where, terms.fenced_in))
+        lock = replace(terms.lock, seat=seat)
         shared = state.session.in_batch(
             transactions, guarded.where, terms.fenced_in, seat, guarded.told.batch
         )
-        return GuardedCall(guarded, terms, names, shared, observer_for(guarded), seat)
-    return GuardedCall(guarded, terms, names, transactions, observer_for(guarded))
+        return GuardedCall(guarded, terms, lock, names, shared, observer_for(guarded), seat)
+    return GuardedCall(guarded, terms, terms.lock, names, transactions, observer_for(guarded))
 
 
 def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: int) -> list[str]:

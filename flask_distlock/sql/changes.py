@@ -19,7 +19,7 @@ from flask_distlock.sql.dialects import (
     holds_locks,
     seen_at_begin,
 )
-from flask_distlock.sql.joining import is_joined
+from flask_distlock.sql.joining import shared_connection
 
 
 class Work(NamedTuple):
@@ -58,7 +58,7 @@ class Changes:
         self._in[connection] = session
         event.listen(connection, "after_cursor_execute", self._executed)
         # What the database tells of a shared one is that of all: what was executed has to do.
-        begun[connection] = None if is_joined(connection) else seen_at_begin(connection)
+        begun[connection] = None if shared_connection.get() is connection else seen_at_begin(connection)
 
     def end(self, session: Session) -> None:
         """The transaction of *session* has ended."""

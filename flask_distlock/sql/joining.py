@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from distlock.errors import ConfigurationError
 
-#: The connection that the sessions of the running code have.
-_joined: ContextVar[Connection | None] = ContextVar("distlock_joined", default=None)
+#: The connection that the sessions of the running code have in common with those of others.
+shared_connection: ContextVar[Connection | None] = ContextVar("distlock_shared_connection", default=None)
 
 _OURS = "_distlock_joins"
 
@@ -25,21 +25,11 @@ _OURS = "_distlock_joins"
 @contextmanager
 def joined(connection: Connection) -> Iterator[None]:
     """The sessions of the block, those of this context, take part in the transaction of *connection*."""
-    before = _joined.set(connection)
+    before = shared_connection.set(connection)
     try:
         yield
     finally:
-        _joined.reset(before)
-
-
-def is_joined(connection: Connection) -> bool:
-    """Whether the sessions of the running code share *connection* with those of others."""
-    return _joined.get() is connection
-
-
-def takes_part() -> bool:
-    """Whether the sessions of the running code take part in the transaction of others."""
-    return _joined.get() is not None
+        shared_connection.reset(before)
 
 
 def let_join(session: scoped_session[Session], where: str) -> None:
@@ -63,7 +53,7 @@ def let_join(session: scoped_session[Session], where: str) -> None:
 def _joining(get_bind: Callable[..., Engine | Connection]) -> Callable[..., Engine | Connection]:
     def get_bind_or_join(self: Session, *args: Any, **kwargs: Any) -> Engine | Connection:
         found = get_bind(self, *args, **kwargs)
-        connection = _joined.get()
+        connection = shared_connection.get()
         if connection is None or not isinstance(found, Engine):
             return found
         if found.pool is not connection.engine.pool:

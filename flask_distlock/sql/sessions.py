@@ -15,7 +15,7 @@ from distlock.web.guard import check_held, note_commit
 from flask_distlock.guarding.kept_lock import KeptLock
 from flask_distlock.guarding.required import refuse_unpassed
 from flask_distlock.sql.changes import NOTHING, Changes, Work
-from flask_distlock.sql.joining import takes_part
+from flask_distlock.sql.joining import shared_connection
 from flask_distlock.sql.session_fences import Fences
 
 #: What SQLAlchemy tells us: methods of `Sessions`.
@@ -98,7 +98,7 @@ class Sessions:
 
     def after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():
-            if not takes_part():
+            if shared_connection.get() is None:
                 note_commit()
             if self.fences.open:
                 self.fences.committed(session)
