@@ -242,6 +242,8 @@ class RedisBackend(Inspection):
         return min(deadline, clock.now() + self._io_timeout)
 
     def _unqueue(self, ask: Ask) -> None:
+        if not self._queued:
+            return
         queued = self._queued.get(ask.key)
         # What is given up late may not take its successor along.
         if queued is not None and queued.token == ask.token:

@@ -97,14 +97,11 @@ class Calls:
 
 def is_answer(script: Script, reply: object, token: bytes) -> bool:
     """Whether *reply* is what *script* answers to *token*, and no other's or nonsense."""
-    if not isinstance(reply, list) or not reply or reply[0] != token:
-        return False
-    if script is scripts.FOREIGN:
-        return all(isinstance(key, bytes) for key in reply)
-    told = reply[1] if len(reply) > 1 else None
-    long = script is scripts.REQUEST and (told == 1 or told == 2)
-    long = long or (script is scripts.RAISE_FLOOR and told == 1)
-    for part in reply[1:]:
-        if not isinstance(part, int) and not (isinstance(part, bytes) and part.isdigit()):
-            return False
-    return len(reply) == (3 if long else 2)
+    match reply:
+        case [echo, told] if echo == token and script is not scripts.FOREIGN:
+            return isinstance(told, int) and told not in script.longer
+        case [echo, told, number] if echo == token and told in script.longer:
+            return isinstance(number, int) or (isinstance(number, bytes) and number.isdigit())
+        case [echo, *keys] if echo == token and script is scripts.FOREIGN:
+            return all(isinstance(key, bytes) for key in keys)
+    return False

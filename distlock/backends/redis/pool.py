@@ -133,10 +133,11 @@ class Pool:
     def _take(self, posted: Posted) -> Connection | None:
         """The connection of *posted*, if it is idle."""
         connection = None if posted.connection is None else posted.connection()
-        with suppress(ValueError):
+        try:
             self._idle.remove(connection)  # type: ignore[arg-type]
-            return connection
-        return None
+        except ValueError:
+            return None
+        return connection
 
     def collect(self, posted: Posted, deadline: float) -> None:
         """Read the answer of *posted* if it comes until *deadline*, and nobody else uses its connection."""

@@ -31,9 +31,13 @@ def command(*parts: str | bytes | int) -> bytes:
 
 
 class Script:
-    """One script, and how its call begins: by digest, or by source for a server that forgot it."""
+    """One script, and how its call begins: by digest, or by source for a server that forgot it.
 
-    def __init__(self, *files: str, arguments: int = _ARGUMENTS) -> None:
+    *longer*: which of its answers have a number behind them.
+    """
+
+    def __init__(self, *files: str, arguments: int = _ARGUMENTS, longer: tuple[int, ...] = ()) -> None:
+        self.longer = longer
         folder = resources.files(__package__)
         text = "\n".join((folder / file).read_text("utf-8") for file in files)
         self._lines = text.splitlines()
@@ -52,13 +56,13 @@ class Script:
         return called and called[1]
 
 
-REQUEST = Script("handover.lua", "request.lua")
+REQUEST = Script("handover.lua", "request.lua", longer=(1, 2))
 RELEASE = Script("handover.lua", "release.lua")
 CANCEL = Script("handover.lua", "cancel.lua")
 RENEW = Script("handover.lua", "renew.lua")
 FOREIGN = Script("handover.lua", "foreign.lua")
 BREAK = Script("handover.lua", "break.lua", arguments=_ARGUMENTS + 1)
-RAISE_FLOOR = Script("handover.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1)
+RAISE_FLOOR = Script("handover.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1, longer=(1,))
 
 
 def hold_key(key: str) -> str:

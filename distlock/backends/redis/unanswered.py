@@ -22,7 +22,7 @@ from distlock.backends.redis.pool import Pool, Stale
 class Posted:
     """One of them. *until*: the moment from which its answer is not expected any more."""
 
-    __slots__ = ("ask", "connection", "kept_in", "lost", "over", "told", "undone", "until")
+    __slots__ = ("ask", "connection", "kept_in", "lost", "over", "told", "undone", "until", "usual")
 
     def __init__(
         self, kept_in: dict[str, Posted], ask: Ask, told: Callable[[bool | None], None], until: float
@@ -31,6 +31,8 @@ class Posted:
         self.ask = ask
         self.told = told
         self.until = until
+        #: The answer that nobody needs to be told.
+        self.usual = [ask.token.encode(), 1]
         #: What it was sent on. Weak: one that an interrupt tore out of the pool is lost at once.
         self.connection: weakref.ref[Connection] | None = None
         #: The answer was read, or the release was repeated.
@@ -42,15 +44,16 @@ class Posted:
 
     def answered(self, reply: object) -> None:
         """Raises OSError for nonsense: no later answer of that connection is to be believed."""
-        if isinstance(reply, ReplyError):
+        if reply == self.usual:
+            self.end()
+        elif isinstance(reply, ReplyError):
             self.lost = self.undone = True
         elif not is_answer(scripts.RELEASE, reply, self.ask.token.encode()):
             self.lost = True
             raise OSError("it answered something that was not asked")
         elif not self.over:
             self.end()
-            if reply[1] != 1:  # type: ignore[index]
-                self.told(False)
+            self.told(False)
 
     def end(self) -> None:
         self.over = True
