@@ -44,7 +44,7 @@ class Crowd:
 
     def poll(self, number: int) -> Queued:
         """The waiter at this place asks again."""
-        self._backend.process, ask = self._waiting[number]
+        self._backend._calls.process, ask = self._waiting[number]
         answer = self._backend.request(ask)
         if not isinstance(answer, Queued):
             raise BenchError(f"{self.key}: a poll behind a holder was answered with {answer}.")

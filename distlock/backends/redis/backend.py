@@ -32,12 +32,12 @@ from distlock.numbers import LONG, check_count, check_seconds
 _HELD, _BUSY, _UNENDING, _FOREIGN = 1, 3, 4, 5
 _TOO_HIGH = 2
 
-#: The net under a lost hint, seconds. To the scripts a waiter that did not ask for four times that is dead.
-_POLL = 1.0
-#: The same while we are not subscribed, so that there are no hints at all.
-_DEAF_POLL = 0.1
-#: How long after the end of another's hold to ask for it, seconds: spread, because all waiters do.
+#: So much of its rest a waiter waits while it is not subscribed, so that there are no hints at all.
+_DEAF = 0.1
+#: How long after the end of another's hold to ask for it, seconds: spread, because several waiters do, …
 _AFTER = (0.005, 0.05)
+#: … all those in front, who rest no longer than so many milliseconds.
+_IN_FRONT = 1000
 #: How many holds are renewed in one round trip.
 _BATCH = 500
 #: Behind a lock that is free, but whose queue was too long to clear in one call, seconds.
@@ -135,7 +135,7 @@ class RedisBackend(Inspection):
         if answer == _FOREIGN:
             raise self._calls.foreign(ask, deadline)
         self._queued[ask.key] = ask
-        return Queued(_poll(int(reply[2]), listener is not None and listener.subscribed))
+        return Queued(_poll(int(reply[2]), int(reply[3]), listener is not None and listener.subscribed))
 
     def _request(self, ask: Ask, deadline: float, queue: bool) -> list[Any]:
         # Behind a release of the key that is on its way, or it would find the lock taken by ourselves.
@@ -250,13 +250,18 @@ class RedisBackend(Inspection):
             self._queued.pop(ask.key, None)
 
 
-def _poll(pttl: int, subscribed: bool) -> float:
-    """When to ask again, seconds, behind a hold that lives for *pttl* more milliseconds."""
+def _poll(pttl: int, rest: int, subscribed: bool) -> float:
+    """When to ask again, seconds, behind a hold that lives for *pttl* more milliseconds.
+
+    *rest*: after how many milliseconds a waiter at our place has to, if it hears of its turn.
+    """
     if pttl == -2:
         return _UNDECIDED
-    poll = _POLL if subscribed else _DEAF_POLL
+    poll = rest / 1000 if subscribed else rest / 1000 * _DEAF
     spread = random.random()  # noqa: S311 - spreads clients, hides nothing
-    if pttl >= 0:
+    if pttl >= 0 and rest <= _IN_FRONT:
         low, high = _AFTER
-        poll = min(poll, pttl / 1000 + low + (high - low) * spread)
-    return poll * (0.75 + 0.25 * spread) if poll in (_POLL, _DEAF_POLL) else poll
+        after = pttl / 1000 + low + (high - low) * spread
+        if after < poll:
+            return after
+    return poll * (0.75 + 0.25 * spread)

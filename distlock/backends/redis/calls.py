@@ -23,7 +23,7 @@ class Calls:
     ) -> None:
         self._address = address
         self._pool = pool
-        self._process = process
+        self.process = process
         self._ack_window = ack_window
         self._fence_ttl = fence_ttl
 
@@ -68,7 +68,7 @@ class Calls:
     def written(self, script: Script, ask: Ask, queue: bool = False, more: bytes = b"") -> bytes:
         """The call of *script* for *ask*."""
         token = ask.token.encode()
-        said = terms(ask.key, ask.ttl, ask.span, queue, self._process, self._ack_window, self._fence_ttl)
+        said = terms(ask.key, ask.ttl, ask.span, queue, self.process, self._ack_window, self._fence_ttl)
         return script.by_digest + said + b"$%d\r\n%b\r\n" % (len(token), token) + more
 
     def foreign(self, ask: Ask, deadline: float) -> BackendUnavailable:
@@ -98,10 +98,8 @@ class Calls:
 def is_answer(script: Script, reply: object, token: bytes) -> bool:
     """Whether *reply* is what *script* answers to *token*, and no other's or nonsense."""
     match reply:
-        case [echo, told] if echo == token and script is not scripts.FOREIGN:
-            return isinstance(told, int) and told not in script.longer
-        case [echo, told, number] if echo == token and told in script.longer:
-            return isinstance(number, int) or (isinstance(number, bytes) and number.isdigit())
         case [echo, *keys] if echo == token and script is scripts.FOREIGN:
             return all(isinstance(key, bytes) for key in keys)
+        case [echo, int(told), *numbers] if echo == token and len(numbers) == script.numbers.get(told, 0):
+            return all(isinstance(one, int) or (isinstance(one, bytes) and one.isdigit()) for one in numbers)
     return False

@@ -3,7 +3,7 @@
 -- KEYS  1 hold     string "<number> <token>", lives as long as the hold (or, not yet acknowledged, the window)
 --       2 counter  string, the smallest number that was never given out
 --       3 queue    list of the waiting processes, the oldest first
---       4 waiters  hash process -> "<last seen, ms> <span> <token>"
+--       4 waiters  hash process -> "<asks again by, ms> <span> <token>"
 -- ARGV  1 process    2 key, as the hint tells it    3 window, ms    4 fence_ttl, ms    5 ttl, ms    6 span
 --       7 '1' to queue, '0' to leave no trace    8 token
 
@@ -12,10 +12,13 @@ local HELD, QUEUED, BUSY, UNENDING, FOREIGN = 1, 2, 3, 4, 5
 -- What a hold looks like.
 local HOLD = '^(%d+) (.+)$'
 
--- A waiter asks at least once a second. One that did not for this long is dead.
-local STALE_MS = 4000
+-- How long a waiter rests between two asks, ms: one in front this long, the others longer by so much for each
+-- process before them, up to the last number. They are told when it is their turn, so a crowd need not ask often.
+local SHORTEST_REST_MS, REST_MS, REST_PER_PLACE_MS, LONGEST_REST_MS = 250, 1000, 20, 20000
+-- One that did not ask for this much longer than that is dead.
+local STALE_MS = 3000
 -- No waiter leaves these keys alone for half that long, so they only go when all waiters did.
-local QUEUE_TTL_MS = 10000
+local QUEUE_TTL_MS = 60000
 -- A script blocks the server: a long queue of dead waiters is cleared over several calls.
 local MAX_SKIPS = 64
 local MAX_DEAF = 16
@@ -73,8 +76,8 @@ local function pass_on(now, mine, lifetime)
       return nil, true
     end
     local entry = redis.call('HGET', KEYS[4], waiter)
-    local seen, reserve, owner = string.match(entry or '', '^(%d+) (%d+) (.*)$')
-    if not owner or now / 1000 - tonumber(seen) > STALE_MS then
+    local asks_by, reserve, owner = string.match(entry or '', '^(%d+) (%d+) (.*)$')
+    if not owner or now / 1000 - tonumber(asks_by) > STALE_MS then
       leave(waiter)
     elseif owner == mine then
       leave(waiter)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
+from types import MappingProxyType
 
 from distlock.names import encode
 
@@ -33,11 +35,13 @@ def command(*parts: str | bytes | int) -> bytes:
 class Script:
     """One script, and how its call begins: by digest, or by source for a server that forgot it.
 
-    *longer*: which of its answers have a number behind them.
+    *numbers*: how many numbers stand behind an answer, where there are any.
     """
 
-    def __init__(self, *files: str, arguments: int = _ARGUMENTS, longer: tuple[int, ...] = ()) -> None:
-        self.longer = longer
+    def __init__(
+        self, *files: str, arguments: int = _ARGUMENTS, numbers: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        self.numbers = numbers
         folder = resources.files(__package__)
         text = "\n".join((folder / file).read_text("utf-8") for file in files)
         self._lines = text.splitlines()
@@ -56,13 +60,13 @@ class Script:
         return called and called[1]
 
 
-REQUEST = Script("handover.lua", "request.lua", longer=(1, 2))
+REQUEST = Script("handover.lua", "request.lua", numbers={1: 1, 2: 2})
 RELEASE = Script("handover.lua", "release.lua")
 CANCEL = Script("handover.lua", "cancel.lua")
 RENEW = Script("handover.lua", "renew.lua")
 FOREIGN = Script("handover.lua", "foreign.lua")
 BREAK = Script("handover.lua", "break.lua", arguments=_ARGUMENTS + 1)
-RAISE_FLOOR = Script("handover.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1, longer=(1,))
+RAISE_FLOOR = Script("handover.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1, numbers={1: 1})
 
 
 def hold_key(key: str) -> str:

@@ -106,13 +106,47 @@ def test_a_killed_holder_costs_its_ttl_and_the_poll_comes_in_time(
 ) -> None:
     key = some_key()
     one, two = contender(redis_server.url), contender(redis_server.url)
-    one.hold(ask(key, ttl=0.9))
+    one.hold(ask(key, ttl=0.4))
     second = ask(key)
     answer = two.queue(second)
-    assert 0.0 < answer.poll <= 0.95
+    assert 0.0 < answer.poll <= 0.45
     # One poll, as late as we were told: the hold has ended by then.
     threading.Event().wait(answer.poll)
     two.hold(second)
+
+
+def test_the_next_in_line_polls_while_a_hand_over_that_it_missed_is_worth_something(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two, three = (contender(redis_server.url, ack_window=0.5) for _ in range(3))
+    one.hold(ask(key))
+    assert two.queue(ask(key)).poll <= 0.5
+    assert three.queue(ask(key)).poll > 0.5
+
+
+def test_the_further_behind_the_rarer_it_polls_and_the_longer_it_counts_as_alive(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two = contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    queue, polls = f"{hold_key(key)}:queue", []
+    for before in (0, 100, 400, 5000):
+        redis_server.client.delete(queue)
+        redis_server.client.rpush(queue, *range(before), "last")
+        redis_server.client.lrem(queue, 1, "last")
+        polls.append(two.queue(second).poll)
+        asks_by = float(redis_server.client.hget(f"{hold_key(key)}:waiters", two.process).split()[0])
+        now, micros = redis_server.client.time()
+        assert asks_by / 1000 - (now + micros / 1e6) > polls[-1] - 1.0
+        assert redis_server.client.pttl(queue) / 1000 > 2 * polls[-1]
+    assert polls == sorted(polls)
+    assert 15.0 <= polls[-1] <= 20.0
+    one.release(first)
+    # The others have no entry: they are nobody, and some are cleared away by each call.
+    two.poll(second)
 
 
 def test_who_polls_a_free_lock_hands_it_to_the_one_before_him(
