@@ -82,7 +82,7 @@ def test_who_cannot_hear_asks_more_often(own_server: RedisServer, contender: Mak
     key, one, two = some_key(), contender(own_server.url), contender(own_server.url)
     second = ask(key)
     one.hold(ask(key))
-    assert two.queue(second).poll > 0.5
+    assert two.queue(second).poll > 0.3
     # The server ends a subscription that is not allowed any more.
     own_server.tell("ACL", "SETUSER", "default", "resetchannels")
     eventually(lambda: two.sink.doubts == 1, "it doubted")
