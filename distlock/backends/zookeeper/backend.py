@@ -6,7 +6,7 @@ import math
 import secrets
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -68,6 +68,7 @@ class ZooKeeperBackend:
         self._ears = WeakSink(sink)
 
     def close(self) -> None:
+        self.settle()
         with self._mutex:
             lines = list(self._lines.values())
             self._begin()
@@ -82,7 +83,9 @@ class ZooKeeperBackend:
         self._begin()
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        return self._line(ask.ttl).request(ask, self._deadline(deadline))
+        line = self._line(ask.ttl)
+        self._finish(ask.key, line)
+        return line.request(ask, self._deadline(deadline))
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         # Closed, it would open a session for it, and nobody would close that one.
@@ -108,6 +111,19 @@ class ZooKeeperBackend:
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         return not self._closed and self._line(ask.ttl).release(ask, self._deadline(deadline))
 
+    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
+        line = None if self._closed else self._line(ask.ttl)
+        if line is not None and line.post(ask, told):
+            return
+        if not self.release(ask, deadline):
+            told(False)
+
+    def settle(self, deadline: float = math.inf) -> bool:
+        until, settled = self._deadline(deadline), True
+        for line, _ in list(self._lines.values()):
+            settled = line.unanswered.settle(until) and settled
+        return settled
+
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         # A number is that of the ensemble's transaction that made the node. Nobody can tell it to skip
         # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
@@ -125,7 +141,9 @@ class ZooKeeperBackend:
         )
 
     def locked(self, key: str) -> bool:
-        return self._any_line().locked(key, self._deadline())
+        line = self._any_line()
+        self._finish(key, line)
+        return line.locked(key, self._deadline())
 
     def inspect(self, key: str, deadline: float = math.inf) -> Sight:
         """See `distlock.backends.inspectable.Inspectable`.
@@ -134,6 +152,7 @@ class ZooKeeperBackend:
         is not known, only the whole: the hold ends at the latest so many seconds after its process.
         """
         line = self._any_line()
+        self._finish(key, line)
         standing = line.looking.standing(key, self._deadline(deadline))
         if standing is None:
             return Sight()
@@ -178,6 +197,13 @@ class ZooKeeperBackend:
         self._lines.clear()
         self.process = secrets.token_hex(8)
         self._speaking = None
+
+    def _finish(self, key: str, line: Line) -> None:
+        """What was released in another session than that of *line* is released before that is asked."""
+        if len(self._lines) > 1:
+            for other, _ in list(self._lines.values()):
+                if other is not line:
+                    other.unanswered.finish(key, self._deadline())
 
     def _any_line(self) -> Line:
         """For what does not depend on a session."""

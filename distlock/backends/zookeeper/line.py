@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
@@ -27,6 +27,7 @@ from distlock.backends.zookeeper.nodes import POLL, Node, in_line, lock_path
 from distlock.backends.zookeeper.parents import Parents
 from distlock.backends.zookeeper.session import Session
 from distlock.backends.zookeeper.strays import Strays
+from distlock.backends.zookeeper.unanswered import Unanswered
 from distlock.backends.zookeeper.watcher import Watcher
 
 
@@ -36,6 +37,7 @@ class Line:
     def __init__(self, session: Session, base: str, ack_window: float, sink: Sink) -> None:
         self.session = session
         self.strays = Strays(session, base)
+        self.unanswered = Unanswered(session, self.strays)
         self.parents = Parents()
         #: By token.
         self.nodes: dict[str, Node] = {}
@@ -53,6 +55,8 @@ class Line:
     def request(self, ask: Ask, deadline: Deadline) -> Held | Queued | Busy:
         while True:
             try:
+                if (before := self.unanswered.lost(ask.key)) is not None:
+                    self.cancel(before, deadline)
                 answer = self._request(ask, deadline)
             except Broken:
                 # On the next connection it can be found out what became of it.
@@ -101,8 +105,16 @@ class Line:
         return answers
 
     def release(self, ask: Ask, deadline: Deadline) -> bool:
-        node = self.current(ask.token)
-        return node is not None and self._leave(node, deadline) and node.held
+        return (node := self.current(ask.token)) is not None and self._leave(node, deadline) and node.held
+
+    def post(self, ask: Ask, told: Callable[[bool | None], None]) -> bool:
+        """Send the release. False: it has to be awaited."""
+        if (node := self.current(ask.token)) is None or not (node.held and self.session.connected):
+            return False
+        self._drop(node)
+        self.unanswered.post(node.path, ask, told)
+        self._spare(node.parent)
+        return True
 
     def locked(self, key: str, deadline: Deadline) -> bool:
         return bool(self.looking.names(lock_path(self._base, key), deadline))
@@ -247,14 +259,17 @@ class Line:
         except BaseException:
             self.strays.add(ask.token, ask.key)
             raise
-        self.parents.put(lock_path(self._base, ask.key))
-        if self.parents.many:
-            self.tidy()
+        self._spare(lock_path(self._base, ask.key))
         if isinstance(answer, NoNodeError):
             # If its session lives, it was our first attempt that deleted it.
             return tried and owner == self.session.id
         self._checked(answer)
         return True
+
+    def _spare(self, parent: str) -> None:
+        self.parents.put(parent)
+        if self.parents.many:
+            self.tidy()
 
     def tidy(self) -> None:
         """Remove the nodes of locks that are not used any more; those that are in use do not let us."""

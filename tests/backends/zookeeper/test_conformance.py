@@ -14,7 +14,10 @@ def url(zookeeper_server: ZooKeeperServer) -> str:
 
 
 class TestProtocol(
-    conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+    conformance.ProtocolConformance,
+    conformance.NumberConformance,
+    conformance.LeaseConformance,
+    conformance.PostingConformance,
 ):
     pass
 
