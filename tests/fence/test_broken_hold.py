@@ -18,9 +18,9 @@ from tests.zookeeper_server import ZooKeeperServer, zookeeper_server
 
 __all__ = ["database", "redis_server", "stock", "zookeeper_server"]
 
-STOCK = 200
+STOCK = 120
 #: Fewer broken holds tell nothing. For rows as locks see `tests/backends/database`.
-ENOUGH = 10
+ENOUGH = 20
 
 
 @pytest.fixture(params=["redis", "zookeeper", "file"])
