@@ -88,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 for table in ROWS[row](bench):
                     tables.append(table)
+                    broken |= bool(table.lost)
                     if not words.json:
                         print(markdown(table), flush=True)
             except (BenchError, StackError) as error:
@@ -120,4 +121,7 @@ def keep(folder: Path, tables: Sequence[Table], written: str, about: dict[str, s
 if __name__ == "__main__":
     # Its servers end, too, where it is asked to end from outside.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("\nStopped.")

@@ -12,7 +12,7 @@ from functools import partial
 
 from bench.alone import Pairs
 from bench.contest import Contest, Plan
-from bench.crew import Crew
+from bench.crew import BenchError, Crew
 from bench.java_crew import KINDS as JAVA
 from bench.java_crew import JavaCrew
 from bench.measures import Figures, of_contest, of_few, of_work
@@ -101,12 +101,30 @@ class Bench:
                 stack.callback(crews[-1].end)
             yield crews
 
-    def in_turns(self, measured: Mapping[str, Callable[[], Figures]]) -> dict[str, list[Figures]]:
-        """What each finds, by name and round. Each round has another order."""
+    def in_turns(
+        self,
+        measured: Mapping[str, Callable[[], Figures]],
+        warm_up: Callable[[str], object] = lambda name: None,
+        lost: list[str] | None = None,
+    ) -> dict[str, list[Figures]]:
+        """What each finds, by name and round. Each round has another order.
+
+        *warm_up*: called with each name before the first round. *lost*: is told which peers could not be
+        measured, and why; None: that is an error, as it is of ours.
+        """
         found: dict[str, list[Figures]] = {name: [] for name in measured}
-        for _ in range(self.rounds):
-            for name in random.sample(list(measured), len(measured)):
-                found[name].append(measured[name]())
+        for number in range(-1, self.rounds):
+            for name in random.sample(list(found), len(found)):
+                try:
+                    if number < 0:
+                        warm_up(name)
+                    else:
+                        found[name].append(measured[name]())
+                except BenchError as error:
+                    if lost is None or name.startswith("distlock"):
+                        raise
+                    del found[name]
+                    lost.append(f"{name}: {str(error).splitlines()[-1]}")
         return found
 
     def alone(
@@ -120,10 +138,13 @@ class Bench:
             work = self.services.work(service) - before
             return {"pair": spent.seconds, "cpu": spent.cpu, **of_work(work, self.pairs)}
 
-        for crew in crews:
-            crew.do([Pairs(self.pairs // 10)])
-        measured = {crew.kind: partial(measure, crew) for crew in crews}
-        return Table(row, title, self.in_turns(measured), ALONE, targets)
+        by_name, lost = {crew.kind: crew for crew in crews}, list[str]()
+        rounds = self.in_turns(
+            {name: partial(measure, crew) for name, crew in by_name.items()},
+            lambda name: by_name[name].do([Pairs(self.pairs // 10)]),
+            lost,
+        )
+        return Table(row, title, rounds, ALONE, targets, lost=lost)
 
     def contest(
         self,
@@ -164,10 +185,14 @@ class Bench:
                 figures["served"] = figures["rate"] * plan.think / (plan.threads * len(parts))
             return figures
 
-        for entry in entries:
+        def warm_up(name: str) -> None:
+            entry = by_name[name]
             measure(entry, replace(entry.plan, seconds=entry.crew.warm_up))
-        measured = {entry.name: partial(measure, entry, entry.plan, meanwhile) for entry in entries}
-        return Table(row, title, self.in_turns(measured), measures, targets, violations=violations)
+
+        by_name, lost = {entry.name: entry for entry in entries}, list[str]()
+        measured = {name: partial(measure, entry, entry.plan, meanwhile) for name, entry in by_name.items()}
+        rounds = self.in_turns(measured, warm_up, lost)
+        return Table(row, title, rounds, measures, targets, violations=violations, lost=lost)
 
 
 @contextmanager

@@ -40,6 +40,8 @@ def serve(orders: Connection, kind: str, url: str) -> None:
         orders.send(None)
         while (task := orders.recv()) is not None:
             orders.send(task(lock))
+    except ModuleNotFoundError as error:
+        orders.send(BenchError(f"{kind}: {error}. Run: pip install --group bench"))
     except BaseException:
         orders.send(BenchError(f"{kind}: {traceback.format_exc()}"))
 

@@ -25,6 +25,7 @@ def markdown(table: Table) -> str:
         lines.append(f"| {contestant} | {' | '.join(cells)} |")
     lines += ["", *(f"- {result}" for result in table.results())]
     lines += [f"- VOID: {violation}" for violation in table.violations]
+    lines += [f"- NOT MEASURED: {peer}" for peer in table.lost]
     lines += [f"- {note}" for note in table.notes]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -53,6 +54,7 @@ def as_json(tables: Sequence[Table], about: dict[str, str]) -> str:
                         for result in table.results()
                     ],
                     "violations": table.violations,
+                    "lost": table.lost,
                     "notes": table.notes,
                 }
                 for table in tables

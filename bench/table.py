@@ -63,6 +63,8 @@ class Table:
     notes: list[str] = field(default_factory=list)
     #: The locks that did not exclude: then nothing here counts.
     violations: list[str] = field(default_factory=list)
+    #: The peers that could not be measured, and why.
+    lost: list[str] = field(default_factory=list)
 
     @property
     def shown(self) -> list[str]:

@@ -75,9 +75,11 @@ def table(bench: Bench, stack: Stack, pause: float) -> Table:
         f"Django, {INSTANCES} instances of {THREADS} threads, {BUYERS} buyers of one product, "
         f"{f'{pause * 1000:g} ms more for each COMMIT' if pause else 'COMMIT as it is'}"
     )
-    for way in ways:
-        sell(way, WARM_UP)
-    rounds = bench.in_turns({name: partial(sell, way, LONGER * bench.seconds) for way, name in ways.items()})
+    by_name = {name: way for way, name in ways.items()}
+    rounds = bench.in_turns(
+        {name: partial(sell, way, LONGER * bench.seconds) for name, way in by_name.items()},
+        lambda name: sell(by_name[name], WARM_UP),
+    )
     notes = [f"A COMMIT alone takes {measured(stack.database) * 1000:.1f} ms here."]
     targets = [*(() if pause else FAST)]
     if pause in BATCHES:

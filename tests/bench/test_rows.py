@@ -15,6 +15,8 @@ from bench import rows
 from bench.__main__ import main
 from bench.bench import Bench, Entry
 from bench.contest import Plan
+from bench.crew import BenchError
+from bench.measures import Figures
 from bench.oracle import Oracle, Witness
 from bench.report import as_json, markdown
 from bench.services import Services
@@ -58,6 +60,22 @@ def test_a_lock_that_does_not_exclude_makes_the_row_void() -> None:
     assert all(violation.startswith("no lock: ") for violation in table.violations)
     assert table.failed
     assert "- VOID: no lock: " in markdown(table)
+
+
+def test_a_peer_that_breaks_down_is_told_and_costs_nobody_else_the_row() -> None:
+    def breaks_down() -> Figures:
+        raise BenchError("peer: Traceback\n  ...\nTimeoutError: too late")
+
+    with Services() as services:
+        bench, lost = Bench(services, rounds=2), list[str]()
+        rounds = bench.in_turns({"distlock": lambda: {"rate": 1.0}, "peer": breaks_down}, lost=lost)
+        assert rounds == {"distlock": [{"rate": 1.0}] * 2}
+        assert lost == ["peer: TimeoutError: too late"]
+        with pytest.raises(BenchError):
+            bench.in_turns({"distlock": breaks_down}, lost=[])
+    assert "- NOT MEASURED: peer: TimeoutError" in markdown(
+        Table("row", "A title", rounds, ["rate"], lost=lost)
+    )
 
 
 @contextmanager
