@@ -49,10 +49,13 @@ _WAITER = f"""
 FROM {TABLE} AS f
 JOIN pg_locks AS l ON l.locktype = 'tuple' AND l.relation = '{TABLE}'::regclass
     AND f.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid
-JOIN pg_stat_activity AS s ON s.pid = l.pid AND s.wait_event_type = 'Lock'
+JOIN pg_stat_activity AS s ON s.pid = l.pid
+    AND EXISTS (SELECT FROM pg_locks AS w WHERE w.pid = l.pid AND NOT w.granted)
 """
 _WHO = "s.pid, s.application_name, COALESCE(host(s.client_addr), ''), s.client_port"
-_SINCE = "EXTRACT(EPOCH FROM s.xact_start)::float8"
+# Of another user's connections the times are not told to everybody: then it is just now.
+_SINCE = "EXTRACT(EPOCH FROM COALESCE(s.xact_start, now()))::float8"
+_WAITS_SINCE = "EXTRACT(EPOCH FROM COALESCE(s.query_start, now()))::float8"
 # Nothing but the names of the table and its columns is put in.
 _IS_WAITED_FOR = f"""EXISTS (
     SELECT FROM pg_locks AS w JOIN pg_locks AS q ON q.pid = w.pid
@@ -65,13 +68,13 @@ _HELD = f"SELECT true, {_SHOWN} {_HOLDER} AND f.id = %s"
 _HELD_NESTED = f"SELECT {_IS_WAITED_FOR}, {_SHOWN} {_NESTED_HOLDER} AND f.id = %s ORDER BY 1 DESC, s.pid"
 _RUNNING = f"SELECT f.xmax::text FROM {TABLE} AS f WHERE {_RUNS} AND f.id = %s"  # noqa: S608
 _IS_LISTED = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND transactionid::text = %s"
-_WAITING = f"SELECT EXTRACT(EPOCH FROM s.query_start)::float8, {_WHO} {_WAITER} WHERE f.id = %s"  # noqa: S608
+_WAITING = f"SELECT {_WAITS_SINCE}, {_WHO} {_WAITER} WHERE f.id = %s"
 _IN_ORDER = "ORDER BY l.granted DESC, s.query_start"
 _LISTED = f"""
 SELECT f.name, {_SINCE}, 0, {_WHO} {_HOLDER} AND f.domain = %s
 UNION ALL
-SELECT f.name, EXTRACT(EPOCH FROM s.query_start)::float8, 1, {_WHO} {_WAITER} WHERE f.domain = %s
-"""  # noqa: S608
+SELECT f.name, {_WAITS_SINCE}, 1, {_WHO} {_WAITER} WHERE f.domain = %s
+"""
 _RUNNING_UNLISTED = f"""
 SELECT f.name, f.id FROM {TABLE} AS f WHERE {_RUNS} AND f.domain = %s
 AND NOT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'transactionid' AND l.transactionid = f.xmax)

@@ -202,3 +202,27 @@ def test_which_of_several_transactions_it_is_may_not_be_known_and_is_not_guessed
     waiting.join(30)
     assert look.holder("a").split()[0] == str(waiter.pid)
     assert look.holder("b").split()[0] == str(other.pid)
+
+
+def test_a_user_without_rights_over_the_site_s_sees_its_locks_and_can_not_break_them(begin: Begin) -> None:
+    tables, holder, waiter = begin(autocommit=True), begin(), begin()
+    # It is one of the whole server.
+    if not tables.execute("SELECT 1 FROM pg_roles WHERE rolname = 'ann'"):
+        tables.execute("CREATE ROLE ann")
+    tables.execute("GRANT SELECT ON distlock_fence TO ann")
+    holder.lock("a")
+    waiting = threading.Thread(target=waiter.lock, args=("a",))
+    waiting.start()
+    look = begin(autocommit=True)
+    look.execute("SET ROLE ann")
+    eventually(lambda: look.sees("a").waiting == 1, "the one that waits is seen")
+    sight = look.sees("a")
+    assert sight.holder is not None
+    assert sight.holder.process.split()[0] == str(holder.pid)
+    listed = {one.process.split()[0]: one.row for one in row_locks.listed(look, "shop", "")}
+    assert listed.keys() == {str(holder.pid), str(waiter.pid)}
+    assert all(row is not None and row.held_since + row.waiting_since for row in listed.values())
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        row_locks.end(look, "shop", "a", sight.transaction)
+    holder.connection.rollback()
+    waiting.join(30)
