@@ -15,18 +15,19 @@ from django.contrib.admin.utils import quote
 from django.contrib.admin.utils import unquote as unquoted
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.middleware.csrf import get_token
+from django.template import Context, Engine
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-import distlock.web.operate
 from distlock.errors import LockError
 from distlock.locks import Locks
-from distlock.web.operate.one_lock import CONSEQUENCES, break_seen, is_hold, look
-from distlock.web.operate.overview import overview
+from distlock.web.operate import pages
+from distlock.web.operate.one_lock import break_seen, is_hold, look
 from django_distlock.conf import clients
 from django_distlock.models import Lock
 
-STATIC = Path(distlock.web.operate.__file__).with_name("static")
+_PAGES = Engine(dirs=[str(pages.TEMPLATES)])
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 if TYPE_CHECKING:
@@ -78,33 +79,15 @@ class LockAdmin(Base):
         alias, before = request.GET.get("alias", ""), request.GET.get("q", "")
         aliases = clients.aliases()
         alias = alias or aliases[0]
-        seen = overview(_client(alias), before)
-        context = {
-            "title": "Locks",
-            "alias": alias,
-            "aliases": [(one, f"?{urlencode({'alias': one, 'q': before})}") for one in aliases],
-            "before": before,
-            "seen": seen,
-            "lines": [(line, self._url("change", alias, line.name)) for line in seen.lines],
-            "exactly": self._url("change", alias, before) if before else "",
-            **(extra_context or {}),
-        }
-        return self._page(request, "change_list", context)
+        shown = pages.locks_page(_client(alias), aliases, alias, before, self)
+        return self._page(request, "change_list", pages.LOCKS, shown, title="Locks", **(extra_context or {}))
 
     def lock_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """One lock: holder and queue."""
         self._refuse_unless(self.has_view_permission(request))
         alias, name = _of(object_id)
-        seen = look(_client(alias), name)
-        context = {
-            "title": f"Lock {name}",
-            "alias": alias,
-            "name": name,
-            "seen": seen,
-            "break_url": f"{self._url('break', alias, name)}?{urlencode({'hold': seen.hold})}",
-            "may_break": self.may_break(request),
-        }
-        return self._page(request, "change_form", context)
+        shown = pages.lock_page(_client(alias), alias, name, self, self.may_break(request))
+        return self._page(request, "change_form", pages.LOCK, shown, title=f"Lock {name}", name=name)
 
     def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask whether to break what was seen; and break it, and nothing after it."""
@@ -116,22 +99,17 @@ class LockAdmin(Base):
             raise Http404("There is no such hold.")
         if request.method == "POST":
             self._break(request, client, alias, name, hold)
-            return HttpResponseRedirect(self._url("change", alias, name))
-        context = {
-            "title": f"Break the lock {name}?",
-            "alias": alias,
-            "name": name,
-            "hold": hold,
-            "seen": look(client, name),
-            "consequences": CONSEQUENCES,
-            "lock_url": self._url("change", alias, name),
-        }
-        return self._page(request, "break_confirmation", context)
+            return HttpResponseRedirect(self.lock(alias, name))
+        shown = pages.break_page(look(client, name), alias, name, hold, self)
+        shown["action"] = self._url("break", alias, name)
+        shown["hidden"] = [("csrfmiddlewaretoken", get_token(request)), ("hold", hold)]
+        title = f"Break the lock {name}?"
+        return self._page(request, "break_confirmation", pages.BREAK, shown, title=title, name=name)
 
     def file_view(self, file: str, request: HttpRequest) -> HttpResponse:
         """Script or style of the pages: the same for both frameworks, so that it is no file of this app."""
         self._refuse_unless(self.has_view_permission(request))
-        return HttpResponse((STATIC / file).read_text("utf-8"), content_type=_TYPES[Path(file).suffix])
+        return HttpResponse((pages.STATIC / file).read_text("utf-8"), content_type=_TYPES[Path(file).suffix])
 
     # --------------------------------------------------------------------------------------------
 
@@ -150,14 +128,30 @@ class LockAdmin(Base):
         self.log_change(request, _lock(alias, name), f"Broken. It was held by {broken.holder}.")
         self.message_user(request, f"The lock {name} was broken. It was held by {broken.holder}.")
 
-    def _page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> TemplateResponse:
+    def _page(
+        self, request: HttpRequest, template: str, page: str, shown: pages.Context, **context: Any
+    ) -> TemplateResponse:
+        """*shown* as *page* has it, inside of the admin's *template*, which a site may have of its own."""
         request.current_app = self.admin_site.name
-        context = {**self.admin_site.each_context(request), "opts": self.opts, **context}
-        response = TemplateResponse(request, f"admin/distlock/lock/{template}.html", context)
+        content = _PAGES.get_template(page).render(Context(shown, use_l10n=False))
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "content": content, **context}
+        templates = [f"admin/distlock/lock/{name}.html" for name in (template, "base")]
+        response = TemplateResponse(request, templates, context)
         response["Cache-Control"] = "no-store"
         # Also where the site's middleware doesn't say so: a frame could be put under somebody's click.
         response["X-Frame-Options"] = "DENY"
         return response
+
+    # -- where the pages are: see `distlock.web.operate.pages.Addresses` -----------------------------
+
+    def locks(self, alias: str, before: str) -> str:
+        return f"?{urlencode({'alias': alias, 'q': before})}"
+
+    def lock(self, alias: str, name: str) -> str:
+        return self._url("change", alias, name)
+
+    def ask(self, alias: str, name: str, hold: str) -> str:
+        return f"{self._url('break', alias, name)}?{urlencode({'hold': hold})}"
 
     def _url(self, page: str, alias: str, name: str) -> str:
         key = quote(_lock(alias, name).pk)

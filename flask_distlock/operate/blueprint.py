@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
+from typing import Any
 
-from flask import Blueprint, Response, abort, redirect, render_template, request, url_for
+from flask import (
+    Blueprint,
+    Response,
+    abort,
+    current_app,
+    redirect,
+    render_template,
+    render_template_string,
+    request,
+    url_for,
+)
 from werkzeug.wrappers import Response as AnyResponse
 
-import distlock.web.operate
 from distlock.errors import LockError
 from distlock.locks import Locks
-from distlock.web.operate.one_lock import CONSEQUENCES, Sighting, break_seen, is_hold, look
-from distlock.web.operate.overview import overview
+from distlock.web.operate import pages
+from distlock.web.operate.one_lock import Sighting, break_seen, is_hold, look
 from flask_distlock.guarding.state import current_state
 from flask_distlock.operate.access import Access, check_access, refuse_foreign, refuse_unfit
 
@@ -55,9 +64,8 @@ def locks_blueprint(
     if may_break is not None:
         refuse_unfit("may_break", may_break)
         breaks = may_break
-    static = Path(distlock.web.operate.__file__).with_name("static")
     blueprint = Blueprint(
-        name, __name__, url_prefix=url_prefix, template_folder="templates", static_folder=str(static)
+        name, __name__, url_prefix=url_prefix, template_folder="templates", static_folder=str(pages.STATIC)
     )
 
     @blueprint.before_request
@@ -76,16 +84,15 @@ def locks_blueprint(
         """What is held or waited for."""
         aliases = current_state().clients.aliases()
         alias, before = request.args.get("alias") or aliases[0], request.args.get("q", "")
-        seen = overview(_client(alias), before)
-        return render_template("distlock/locks.html", aliases=aliases, alias=alias, before=before, seen=seen)
+        return _page("Locks", pages.LOCKS, pages.locks_page(_client(alias), aliases, alias, before, _at))
 
     @blueprint.get("/lock")
     def lock() -> str:
         """One lock: holder and queue."""
         alias, of = _named()
         news = _NEWS.get(request.args.get("news", ""), "")
-        seen = look(_client(alias), of)
-        return render_template("distlock/lock.html", alias=alias, name=of, seen=seen, news=news)
+        shown = pages.lock_page(_client(alias), alias, of, _at, may_break=True)
+        return _page("Lock", pages.LOCK, shown, alias=alias, name=of, news=news)
 
     @blueprint.get("/break")
     def ask() -> str | Response:
@@ -93,10 +100,8 @@ def locks_blueprint(
         if (answer := check_access("may_break", breaks)) is not None:
             return answer
         alias, of = _named()
-        hold, seen = _hold(), look(_client(alias), of)
-        return render_template(
-            "distlock/break.html", alias=alias, name=of, hold=hold, seen=seen, consequences=CONSEQUENCES
-        )
+        hold = _hold()
+        return _question(look(_client(alias), of), alias, of, hold)
 
     @blueprint.post("/break")
     def break_() -> AnyResponse | tuple[str, int]:
@@ -108,12 +113,44 @@ def locks_blueprint(
         try:
             broken = break_seen(_client(alias), of, _hold(), by=(user or _user)())
         except LockError as error:
-            trouble = Sighting(trouble=str(error))
-            return render_template("distlock/break.html", alias=alias, name=of, seen=trouble), 503
+            return _question(Sighting(trouble=str(error)), alias, of, ""), 503
         news = _PASSED if broken is None else _BROKEN
         return redirect(url_for(".lock", alias=alias, name=of, news=news), 303)
 
     return blueprint
+
+
+class _Addresses:
+    """See `distlock.web.operate.pages.Addresses`."""
+
+    def locks(self, alias: str, before: str) -> str:
+        return url_for(".index", alias=alias, q=before or None)
+
+    def lock(self, alias: str, name: str) -> str:
+        return url_for(".lock", alias=alias, name=name)
+
+    def ask(self, alias: str, name: str, hold: str) -> str:
+        return url_for(".ask", alias=alias, name=name, hold=hold)
+
+
+_at = _Addresses()
+
+
+def _page(title: str, page: str, shown: pages.Context, **context: object) -> str:
+    """*shown* as *page* has it, inside of what stands around each. An *alias* leads back to its locks."""
+    content = render_template_string((pages.TEMPLATES / page).read_text("utf-8"), **shown)
+    return render_template("distlock/page.html", title=title, content=content, **context)
+
+
+def _question(seen: Sighting, alias: str, name: str, hold: str) -> str:
+    shown = pages.break_page(seen, alias, name, hold, _at)
+    shown["action"] = url_for(".break_")
+    shown["hidden"] = [("alias", alias), ("name", name), ("hold", hold)]
+    # Flask-WTF refuses forms without its token, where a site has it.
+    token: Any = current_app.jinja_env.globals.get("csrf_token")
+    if token is not None:
+        shown["hidden"].append(("csrf_token", token()))
+    return _page("Break the lock", pages.BREAK, shown, alias=alias, name=name, end="?")
 
 
 def _client(alias: str) -> Callable[[], Locks]:

@@ -51,14 +51,41 @@ class Sighting:
         return shown_seconds(left) if math.isfinite(left) else "no lease: it ends with its process"
 
     @property
-    def queue(self) -> list[tuple[Party, str]]:
-        """Each process that waits, and for how long."""
-        return [] if self.state is None else [(one, shown_since(one)) for one in self.state.queue]
+    def facts(self) -> list[tuple[str, str]]:
+        """What is known of the hold; nothing where nobody holds the lock."""
+        if self.state is None or self.state.holder is None:
+            return []
+        fence = self.state.fence
+        return [
+            ("Held by", str(self.state.holder)),
+            ("Held for", self.held_for or "a moment, or not known"),
+            ("Lease left", self.remaining),
+            ("Fence of the hold", "none" if fence is None else f"{fence.era}:{fence.number}"),
+        ]
 
     @property
-    def left_out(self) -> int:
-        """How many processes wait behind those that are shown."""
-        return 0 if self.state is None else self.state.waiting - len(self.state.queue)
+    def waiting(self) -> str:
+        """How many processes wait."""
+        number = 0 if self.state is None else self.state.waiting
+        return f"Waiting: {number} {'process' if number == 1 else 'processes'}, the next one first"
+
+    @property
+    def queue(self) -> list[str]:
+        """A line for each process that waits."""
+        return [] if self.state is None else [shown_waiting(one) for one in self.state.queue]
+
+    @property
+    def more(self) -> str:
+        """How many processes wait behind those that are shown; "" where all are."""
+        left_out = 0 if self.state is None else self.state.waiting - len(self.state.queue)
+        return f"And {left_out} more." if left_out > 0 else ""
+
+
+def shown_waiting(party: Party) -> str:
+    """A process in the queue: how many callers of it wait, and for how long."""
+    callers = f": {party.waiting} caller{'' if party.waiting == 1 else 's'}" if party.waiting else ""
+    since = shown_since(party)
+    return f"{party}{callers}{f', for {since}' if since else ''}"
 
 
 def shown_since(party: Party | None) -> str:

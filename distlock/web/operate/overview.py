@@ -36,12 +36,18 @@ class Line:
         return max((one.seconds() for one in (self.holder, self.first) if one is not None), default=0.0)
 
     @property
+    def held_by(self) -> str:
+        return "not known yet" if self.holder is None else str(self.holder)
+
+    @property
     def held_for(self) -> str:
         return "" if self.holder is None else shown_seconds(self.holder.seconds())
 
     @property
-    def waited_for(self) -> str:
-        return "" if self.first is None else shown_seconds(self.first.seconds())
+    def waits(self) -> str:
+        """How many wait, and for how long; "": nobody does."""
+        longest = "" if self.first is None else f", for up to {shown_seconds(self.first.seconds())}"
+        return f"{self.waiting}{longest}" if self.waiting else ""
 
 
 @dataclass(frozen=True, slots=True)

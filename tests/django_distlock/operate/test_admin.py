@@ -175,9 +175,9 @@ def test_in_a_browser_the_page_follows_the_locks(log_in: LogIn, served: str, bro
     browser.open(f"{served}{ONE}")
     assert faults_everywhere(browser) == []
     browser.click(".distlock-break")
-    browser.wait_for("document.querySelector('input.distlock-break') !== null")
+    browser.wait_for("document.querySelector('button.distlock-break') !== null")
     assert faults_everywhere(browser) == []
-    browser.click("input.distlock-break")
+    browser.click("button.distlock-break")
     browser.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Nobody holds it')")
     assert grant.lost
     # A reload shows the lock, and breaks nothing.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -149,3 +150,33 @@ def test_an_alias_is_text_as_a_name_is(log_in: LogIn, settings: Any) -> None:
     assert "<b>" not in seen
     assert f"{grant.fence.era}:{grant.fence.number}" in seen
     assert client.get(LIST, {"alias": "<b>"}).status_code == 404
+
+
+def test_a_site_puts_its_own_words_around_a_page(log_in: LogIn, settings: Any, tmp_path: Path) -> None:
+    own = tmp_path / "admin/distlock/lock/change_list.html"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        '{% extends "admin/distlock/lock/base.html" %}{% block content %}Ask Ann. {{ content }}{% endblock %}'
+    )
+    settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path]}]
+    client = log_in(*BOTH)
+    page = client.get(LIST).content.decode()
+    assert "Ask Ann." in page
+    assert '<form class="distlock-search"' in page
+    assert "Ask Ann." not in client.get(ONE).content.decode()
+
+
+def test_figures_of_a_hold_are_not_written_as_sums_of_money(log_in: LogIn, settings: Any) -> None:
+    settings.USE_THOUSAND_SEPARATOR = True
+    client = log_in(*BOTH)
+    locks["default"].close()
+    for _ in range(20):
+        # Each hold reserves a block of numbers.
+        with locks.lock("product_1") as grant:
+            number = grant.fence.number
+        locks["default"].close()
+    take("product_1")
+    assert number > 999
+    page = client.get(ONE).content.decode()
+    (shown,) = re.findall(r"<dd>1:([^<]+)</dd>", page)
+    assert int(shown) > number

@@ -136,3 +136,12 @@ def test_an_alias_is_text_as_a_name_is(open_page: Open, locks: DistLock) -> None
     nowhere = client.get("/locks/", query_string={"alias": "<b>"})
     assert nowhere.status_code == 404
     assert all("<b>" not in text for text in (page, one, nowhere.text))
+
+
+def test_the_form_has_the_token_of_flask_wtf_where_a_site_has_it(open_page: Open, locks: DistLock) -> None:
+    client = open_page()
+    grant = take(locks, client, "product_1")
+    assert "csrf_token" not in client.get("/locks/break", query_string=seen(grant)).text
+    client.application.jinja_env.globals["csrf_token"] = lambda: "to&ken"
+    page = client.get("/locks/break", query_string=seen(grant)).text
+    assert '<input type="hidden" name="csrf_token" value="to&amp;ken">' in page
