@@ -101,10 +101,9 @@ class Keeper:
 
     def await_answer(self, within: float = SOON) -> None:
         """A release was sent, and nobody waits for its answer: it is read in *within* seconds."""
-        due = self._now() + within
-        if due < self.answers.due:
-            self.answers.due = due
-            self.thread.wake_before(due)
+        if within < SOON or self.answers.due == math.inf:
+            self.answers.due = self._now() + within
+            self.thread.wake_before(self.answers.due)
 
     def count(self, refusal: TooManyWaiters) -> None:
         """Log it soon, with others of its kind."""
