@@ -15,6 +15,7 @@ from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
+from distlock.web.batch_words import one_database
 from distlock.web.names.joined import joined
 from distlock.web.settings.aliases import AliasSettings, contended_status, read, refuse_problems
 from distlock.web.settings.clients import (
@@ -204,7 +205,9 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
         for shared in joined(guarded.told.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
         # Made, and not connected: an extra that is missing is a mistake like the others.
-        state.clients.terms(guarded)
+        terms = state.clients.terms(guarded)
+        if guarded.told.batch is not None and terms.fenced_in is None:
+            raise one_database(guarded.where, [])
     return views
 
 

@@ -7,7 +7,7 @@ import re
 from distlock.errors import ConfigurationError
 
 #: What is checked at COMMIT is checked now, on PostgreSQL. Then it is put off again.
-CHECK_DEFERRED = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED"
+CHECK_DEFERRED = ("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
 
 #: What MySQL and MariaDB commit before they do it: https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/
 _COMMITS = re.compile(

@@ -15,6 +15,7 @@ from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
+from distlock.web.batch_words import one_database
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.settings.aliases import AliasSettings, read
 from distlock.web.terms import fence_for
@@ -22,6 +23,8 @@ from django_distlock.checks.placement import guards_at
 from django_distlock.clients.caches import redis_of
 from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.fence import check_database, database_of, make_table
+from django_distlock.guarding.transactions import EveryAlias, SyncTransactions
+from django_distlock.private import opted_out
 from django_distlock.rules.applying import make_plan
 from django_distlock.rules.routes import routes
 
@@ -92,9 +95,21 @@ def _problems(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
             continue
         if told.fence is not None:
             yield from _problem(guarded.where, fence)
+        if told.batch is not None:
+            yield from _not_one_database(guarded, fence)
         if fence and iscoroutinefunction(guarded.function):
             row_is_lock = by_alias[told.alias].row_is_lock
             yield async_with_fence(guarded, row_is_lock=row_is_lock)
+
+
+def _not_one_database(guarded: Guarded, fence: bool | str) -> Iterator[str]:
+    # A fence in no database of the site is said above.
+    with suppress(ConfigurationError):
+        every = opted_out(guarded.wrapper)
+        transactions = SyncTransactions(guarded.where, every if isinstance(every, EveryAlias) else None)
+        databases = transactions.databases(database_of(fence))
+        if len(databases) != 1:
+            yield str(one_database(guarded.where, databases))
 
 
 def _problem(where: str, fence: bool | str) -> Iterator[str]:

@@ -44,7 +44,7 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
                 refuse_left(names, roll_back(but=connection))
                 refuse_closed([using])
                 refuse_failed([using])
-                _check_deferred(connection)
+                watch.is_over = True
             except BaseException as error:
                 private.end_blocks_inside(connection, block, error)
                 raise
@@ -61,24 +61,20 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
             batch.break_off(_why_broken(batch, problem, watch))
 
 
-def _check_deferred(connection: Any) -> None:
-    """What is checked at COMMIT is checked now: it fails this request, and not all of them.
-
-    MariaDB defers nothing, and SQLite can't be asked without a look at whole tables.
-    """
-    if connection.vendor == "postgresql" and not private.is_marked(connection):
-        with connection.cursor() as cursor:
-            cursor.execute(CHECK_DEFERRED)
-
-
 class _Watch:
-    """Sees in *connection*, of MySQL or MariaDB, what ends the transaction."""
+    """Is around the statements of one part."""
 
     def __init__(self, connection: Any) -> None:
-        self.wrappers = [self._execute] if connection.vendor == "mysql" else []
+        vendor = connection.vendor
+        # SQLite can't be asked for what is deferred without a look at whole tables.
+        around = {"mysql": self._see_end, "postgresql": self._check_deferred}
+        self.wrappers = [around[vendor]] if vendor in around else []
+        #: How MySQL or MariaDB has ended the transaction.
         self.ended: Exception | None = None
+        #: What comes next is the end of the savepoint.
+        self.is_over = False
 
-    def _execute(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
+    def _see_end(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
         refuse_committing(sql)
         try:
             return execute(sql, *arguments)
@@ -86,6 +82,15 @@ class _Watch:
             if ends_transaction(error):
                 self.ended = error
             raise
+
+    def _check_deferred(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
+        """What is checked at COMMIT is checked now: it fails this request, and not all of them."""
+        if self.is_over and sql.startswith("RELEASE SAVEPOINT"):
+            # Where it fails, the savepoint is rolled back, and then released.
+            self.is_over = False
+            # In one message: it is sent for each request.
+            sql = "; ".join((*CHECK_DEFERRED, sql))
+        return execute(sql, *arguments)
 
 
 def _why_broken(batch: Batch[Any], problem: BaseException | None, watch: _Watch) -> Exception:

@@ -125,7 +125,8 @@ class BatchTransactions:
                 with joined(connection), self._inner.ending_all():
                     yield
                 if connection.dialect.name == "postgresql":
-                    connection.exec_driver_sql(CHECK_DEFERRED)
+                    for statement in CHECK_DEFERRED:
+                        connection.exec_driver_sql(statement)
             except BaseException:
                 savepoint.rollback()
                 sound = True

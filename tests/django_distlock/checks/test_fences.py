@@ -106,3 +106,14 @@ def test_a_missing_table_is_found_where_the_database_is_asked(setting: object, h
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [str(hints), "[]", "[]"]
+
+
+def test_a_batch_needs_the_transaction_of_one_database(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(distributed_lock("product_<id>", batch=32)(view))
+    [problem] = found()
+    assert "no transaction that requests could share: write fence=True beside it" in problem
+    serve(distributed_lock("product_<id>", batch=32, fence=True)(view))
+    assert found() == []
+    monkeypatch.setitem(connections.settings["other"], "ATOMIC_REQUESTS", True)
+    [problem] = found()
+    assert "transactions of several databases: 'other', 'default'" in problem
