@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
-from distlock.backends.base import Held
+import pytest
+
+from distlock.backends.base import Ask, Held
 from distlock.errors import BackendUnavailable
 from distlock.testing.history import Record, check_history
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
@@ -33,7 +36,37 @@ class Alarm:
     def reconnected(self) -> None: ...
 
 
-def take_turns(one: Contender, who: str, key: str, history: list[Record], alarm: Alarm) -> None:
+GiveBack = Callable[[Contender, Ask], None]
+
+
+def release(one: Contender, mine: Ask) -> None:
+    while True:
+        try:
+            one.release(mine)
+            return
+        except BackendUnavailable:
+            continue
+
+
+def post(one: Contender, mine: Ask) -> None:
+    """As the engine does: it releases again what nothing is known of."""
+
+    def told(ours: bool | None) -> None:
+        assert ours is None, "it was ours"
+        unknown.append(mine)
+
+    unknown: list[Ask] = []
+    try:
+        one.post(mine, told)
+    except BackendUnavailable:
+        unknown.append(mine)
+    for again in unknown:
+        release(one, again)
+
+
+def take_turns(
+    one: Contender, who: str, key: str, history: list[Record], alarm: Alarm, give_back: GiveBack
+) -> None:
     for _ in range(ROUNDS):
         mine = ask(key)
         asked = time.monotonic()
@@ -48,16 +81,21 @@ def take_turns(one: Contender, who: str, key: str, history: list[Record], alarm:
             alarm.rang.wait(getattr(answer, "poll", 0))
         granted = time.monotonic()
         released = time.monotonic()
-        while True:
-            try:
-                one.release(mine)
-                break
-            except BackendUnavailable:
-                continue
+        give_back(one, mine)
         history.append(Record(key, who, asked, granted, released, (0, answer.number)))
+    while True:
+        try:
+            # What was posted is carried out before, and repeated if it was lost.
+            one.locked(key)
+            return
+        except BackendUnavailable:
+            continue
 
 
-def test_one_is_inside_at_a_time_whatever_breaks(own_server: RedisServer, contender: MakeContender) -> None:
+@pytest.mark.parametrize("give_back", [release, post])
+def test_one_is_inside_at_a_time_whatever_breaks(
+    own_server: RedisServer, contender: MakeContender, give_back: GiveBack
+) -> None:
     key = some_key()
     history: list[Record] = []
     threads = []
@@ -66,7 +104,9 @@ def test_one_is_inside_at_a_time_whatever_breaks(own_server: RedisServer, conten
         alarm = Alarm()
         one.open(alarm)
         threads.append(
-            threading.Thread(target=take_turns, args=(one, str(number), key, history, alarm), daemon=True)
+            threading.Thread(
+                target=take_turns, args=(one, str(number), key, history, alarm, give_back), daemon=True
+            )
         )
     for thread in threads:
         thread.start()
