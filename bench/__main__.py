@@ -11,6 +11,7 @@ import argparse
 import signal
 import sys
 import textwrap
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -91,8 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     broken |= bool(table.lost)
                     if not words.json:
                         print(markdown(table), flush=True)
-            except (BenchError, StackError) as error:
+            except Exception as error:  # What one row can't do costs no other.
                 broken = True
+                if not isinstance(error, BenchError | StackError):
+                    traceback.print_exc()
                 print(f"{row} could not be measured. {error}", file=sys.stderr, flush=True)
     written = as_json(tables, about)
     if words.json:

@@ -27,6 +27,7 @@ CONTEST = (
     "rate",
     "p50",
     "p99",
+    "longest",
     "hand_over",
     "changes",
     "process_changes",

@@ -13,6 +13,7 @@ import redis.asyncio
 
 import distlock
 from bench.bench import ALONE, Bench
+from bench.crew import BenchError
 from bench.locks import MOST, PATIENCE, TTL
 from bench.measures import Figures, of_work
 from bench.table import Table, Target
@@ -25,7 +26,7 @@ AsyncLock = Callable[[str], AbstractAsyncContextManager[Any]]
 def measure(bench: Bench) -> Iterator[Table]:
     url = bench.services.url("redis")
     locks = distlock.connect(url, prefix="bench", timeout=PATIENCE)
-    client = redis.asyncio.Redis.from_url(url, max_connections=MOST)
+    client = redis.asyncio.Redis.from_url(url, max_connections=MOST, socket_connect_timeout=PATIENCE)
     made: dict[str, AsyncLock] = {
         "distlock": lambda name: locks.lock(name),
         "redis-py": lambda name: client.lock(name, timeout=TTL, blocking_timeout=PATIENCE),
@@ -44,6 +45,7 @@ def measure(bench: Bench) -> Iterator[Table]:
 
         await asyncio.gather(*map(come, range(TASKS)))
 
+    lost: list[str] = []
     with asyncio.Runner() as runner:
 
         def timed(
@@ -51,7 +53,10 @@ def measure(bench: Bench) -> Iterator[Table]:
         ) -> Figures:
             before = bench.services.work("redis")
             began, cpu = time.perf_counter(), time.process_time()
-            runner.run(task(make))
+            try:
+                runner.run(task(make))
+            except (redis.RedisError, distlock.LockError) as error:
+                raise BenchError(f"{type(error).__name__}: {error}") from error
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
             work = bench.services.work("redis") - before
             return {
@@ -65,9 +70,9 @@ def measure(bench: Bench) -> Iterator[Table]:
         measured = {name: partial(timed, make, pairs, bench.pairs) for name, make in made.items()}
         title = "Redis on the loopback, one task of asyncio, nobody else wants the lock"
         targets = [Target("pair", 0.8, peer="redis-py")]
-        yield Table("asyncio", title, bench.in_turns(measured), ALONE, targets)
+        yield Table("asyncio", title, bench.in_turns(measured, lost=lost), ALONE, targets, lost=lost)
         many = {name: partial(timed, make, crowd, TASKS * EACH) for name, make in made.items()}
         title = f"Redis on the loopback, {TASKS} tasks of asyncio on {NAMES} names"
-        yield Table("asyncio", title, bench.in_turns(many), ("rate", *ALONE[1:]))
+        yield Table("asyncio", title, bench.in_turns(many, lost=lost), ("rate", *ALONE[1:]), lost=lost)
         runner.run(client.aclose())
     locks.close()
