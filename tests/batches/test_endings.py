@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from sqlalchemy import Engine, event, text
 
 from django_distlock.conf import clients
 from tests.backends.redis.proxy import Proxy
 from tests.batches.django_line import Answer, DjangoLine, Line
 from tests.databases import on
 from tests.fence.conftest import STOCK
+from tests.fence.shops import DjangoShop, open_shop
 from tests.redis_server import eventually
 
 SOLD = Answer(200)
@@ -139,3 +142,56 @@ def test_a_part_that_hangs_keeps_the_others_no_longer_than_the_lock(any_line: Li
     assert line.left() == STOCK
     # What it had is in nobody's way.
     assert line.ask("d") == SOLD
+
+
+@on("postgresql")
+def test_nobody_is_answered_before_the_commit(any_line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits, may_commit = threading.Event(), threading.Event()
+
+    def wait(*_: object) -> None:
+        commits.set()
+        assert may_commit.wait(60)
+
+    commit = BaseDatabaseWrapper._commit
+    monkeypatch.setattr(BaseDatabaseWrapper, "_commit", lambda self: (wait(), commit(self)))
+    any_line.serve({})
+    answered: list[str] = []
+    threads = [threading.Thread(target=lambda one=one: answered.append(any_line.ask(one))) for one in "abc"]  # type: ignore[misc]
+    with any_line.standing():
+        for there, thread in enumerate(threads, 1):
+            thread.start()
+            any_line.wait_for(there)
+        event.listen(Engine, "commit", wait)
+    assert commits.wait(60)
+    assert any_line.done == ["a", "b", "c"]
+    assert answered == []
+    may_commit.set()
+    for thread in threads:
+        thread.join()
+    event.remove(Engine, "commit", wait)
+    assert answered == [SOLD] * 3
+
+
+@pytest.fixture
+def serializable(engine: Engine, using: str, unhurried: None) -> Iterator[DjangoLine]:
+    with open_shop("django", engine, using, {}, isolation="SERIALIZABLE") as shop:
+        assert isinstance(shop, DjangoShop)
+        yield DjangoLine(shop, engine)
+
+
+@on("postgresql")
+def test_a_serialization_failure_at_commit_fails_all(serializable: DjangoLine) -> None:
+    """Two transactions have read what the other one writes. The other is committed first."""
+    line = serializable
+    line.execute("DROP TABLE IF EXISTS note", "CREATE TABLE note (stock int)")
+
+    def cross() -> None:
+        line.shop.execute("SELECT * FROM note")
+        with line.engine.connect().execution_options(isolation_level="SERIALIZABLE") as other:
+            [(stock,)] = other.execute(text("SELECT qty FROM stock"))
+            other.execute(text(f"INSERT INTO note VALUES ({stock})"))
+            other.commit()
+
+    line.serve({"c": cross})
+    assert line.answers("a", "b", "c") == dict.fromkeys("abc", Answer(503, "lock_batch_failed"))
+    assert line.left() == STOCK
