@@ -85,6 +85,18 @@ def test_a_hook_writes_in_a_transaction_that_passes_the_fence(line: DjangoLine) 
 
 
 @on("postgresql")
+def test_a_hook_whose_lock_is_lost_writes_nothing(line: DjangoLine) -> None:
+    def write() -> None:
+        line.shop.lost()
+        with transaction.atomic(using=line.using):
+            line.shop.write(0)
+
+    line.serve({"b": lambda: transaction.on_commit(write, using=line.using)})
+    assert line.answers("a", "b") == {"a": SOLD, "b": FAILED}
+    assert line.left() == STOCK - 2
+
+
+@on("postgresql")
 def test_a_lock_that_is_lost_fails_all(line: DjangoLine) -> None:
     line.serve({"b": line.shop.lost})
     assert line.answers("a", "b", "c") | {"c": LOST} == dict.fromkeys("abc", LOST)

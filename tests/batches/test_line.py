@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
@@ -26,7 +27,7 @@ def test_nobody_is_passed_over(line: DjangoLine) -> None:
     """A request of another guard stands between two of a batch: it has its turn between them."""
     line.serve({})
 
-    @distributed_lock("product_<id>", fence=line.using)
+    @distributed_lock("product_<id>", fence=line.using, batch=8)
     def restock(request: HttpRequest, id: int) -> HttpResponse:
         line.shop.write(line.shop.read() + 10)
         line.done.append("restock")
@@ -49,6 +50,22 @@ def test_nobody_is_passed_over(line: DjangoLine) -> None:
         last.join()
     assert line.done == ["a", "b", "restock", "c"]
     assert (len(commits), line.left()) == (3, STOCK + 7)
+
+
+def test_a_batch_is_a_turn(line: DjangoLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock goes back to its service behind it: another process may want it."""
+    backend = line.client().namespace.engine.backend  # type: ignore[attr-defined]
+    release, released = backend.release, list[object]()
+
+    def count(*arguments: object) -> object:
+        released.append(arguments[0])
+        return release(*arguments)
+
+    monkeypatch.setattr(backend, "release", count)
+    line.serve({}, batch=2)
+    # The lock for which they stand in line is passed on to the first of them.
+    line.answers(*SOME)
+    assert len(released) == 2
 
 
 def test_who_has_waited_too_long_is_in_no_batch(line: DjangoLine) -> None:
