@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine, text
 
 from distlock import ConfigurationError, current_grant
 from tests.batches.django_line import Answer
@@ -80,6 +80,19 @@ def test_changes_that_nobody_commits_are_refused(line: FlaskLine) -> None:
     line.serve({"b": leave})
     assert line.answers("a", "b", "c") == {"a": SOLD, "b": FAILED, "c": SOLD}
     assert line.left() == STOCK - 2
+
+
+@on("postgresql")
+def test_another_database_is_refused(line: FlaskLine) -> None:
+    other = create_engine("sqlite://")
+
+    def ask() -> None:
+        line.shop.db.session.execute(text("SELECT 1"), bind_arguments={"bind": other})
+
+    line.serve({"b": ask})
+    assert line.answers("a", "b", "c") == {"a": SOLD, "b": FAILED, "c": SOLD}
+    assert line.left() == STOCK - 2
+    other.dispose()
 
 
 @on("postgresql")
