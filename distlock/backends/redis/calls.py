@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 from distlock.backends.base import Ask
@@ -49,7 +50,7 @@ class Calls:
 
         *more*: arguments after those that all scripts take. *connection*: see `Pool.exchange`.
         """
-        calls = [self.written(script, ask, queue, more) for ask in asks]
+        calls = list(map(self.written, repeat(script), asks, repeat(queue), repeat(more)))
         replies = self._pool.exchange(calls, deadline, connection)
         if len(asks) == 1 and is_answer(script, replies[0], asks[0].token.encode()):
             return replies
@@ -101,7 +102,10 @@ def is_answer(script: Script, reply: object, token: bytes) -> bool:
     """Whether *reply* is what *script* answers to *token*, and no other's or nonsense."""
     match reply:
         case [echo, int(told), *numbers] if echo == token and len(numbers) == script.numbers.get(told, 0):
-            return all(isinstance(one, int) or (isinstance(one, bytes) and one.isdigit()) for one in numbers)
+            for one in numbers:
+                if not isinstance(one, int) and not (isinstance(one, bytes) and one.isdigit()):
+                    return False
+            return True
         case [echo, *keys] if echo == token and script is scripts.FOREIGN:
             return all(isinstance(key, bytes) for key in keys)
     return False

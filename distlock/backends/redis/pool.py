@@ -103,7 +103,8 @@ class Pool:
         posted.connection = weakref.ref(connection)
         try:
             if len(connection.owed) >= _MOST_OWED:
-                self._give_back(connection)
+                self._idle.append(connection)
+                self._tell()
                 return False
             connection.post(command, posted, deadline)
         except (OSError, ValueError) as error:
@@ -112,7 +113,9 @@ class Pool:
         except BaseException:
             self._discard(connection)
             raise
-        self._give_back(connection)
+        self._idle.append(connection)
+        if self._waiting:
+            self._tell()
         return True
 
     def claim(self, posted: Posted, deadline: float) -> Connection | None:
@@ -183,16 +186,17 @@ class Pool:
             # https://github.com/redis/redis-py/issues/2624
             self._discard(connection)
             raise
-        self._give_back(connection)
+        self._idle.append(connection)
+        if self._waiting:
+            self._tell()
         if fresh:
             self._note_fresh()
         return replies
 
-    def _give_back(self, connection: Connection) -> None:
-        self._idle.append(connection)
-        if self._waiting:
-            with self._mutex:
-                self._freed.notify_all()
+    def _tell(self) -> None:
+        """Those that wait for a connection look again."""
+        with self._mutex:
+            self._freed.notify_all()
 
     def _failed(self, failure: Exception, fresh: bool) -> BackendUnavailable:
         """What to raise because of *failure*."""

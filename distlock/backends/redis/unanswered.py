@@ -57,6 +57,7 @@ class Posted:
 
     def end(self) -> None:
         self.over = True
+        # One that was repeated may be answered late, when the next has taken its place.
         if self.kept_in.get(self.ask.key) is self:
             self.kept_in.pop(self.ask.key, None)
 
