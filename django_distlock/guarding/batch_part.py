@@ -57,7 +57,7 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
         wrappers[:] = shared
         private.put_commit_hooks(connection, before)
         connections[using] = own
-        if private.is_marked(connection):
+        if private.is_marked(connection) or is_broken(connection.connection):
             batch.break_off(_why_broken(batch, problem, watch))
 
 

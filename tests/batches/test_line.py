@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -122,3 +123,26 @@ def test_a_statement_that_takes_too_long_fails_its_own_request(line: DjangoLine)
     line.serve({"b": wait})
     assert line.answers(*SOME) == {"a": SOLD, "b": Answer(500), "c": SOLD}
     assert line.left() == STOCK - 2
+
+
+def test_a_connection_that_breaks_between_two_requests_fails_all(line: DjangoLine) -> None:
+    pids: list[int] = []
+    acquired = itertools.count(1)
+
+    def note_connection() -> None:
+        pids.append(connections[line.using].connection.info.backend_pid)
+
+    def cut(**about: object) -> None:
+        if next(acquired) == 3:
+            with line.engine.connect() as other:
+                other.exec_driver_sql(f"SELECT pg_terminate_backend({pids[0]}, 60000)")
+
+    line.serve({"a": note_connection})
+    signals.lock_acquired.connect(cut)
+    try:
+        answers = line.answers(*SOME)
+    finally:
+        signals.lock_acquired.disconnect(cut)
+    failed = Answer(503, "lock_batch_failed")
+    assert answers == {"a": failed, "b": failed, "c": Answer(500)}
+    assert line.left() == STOCK
