@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import time
@@ -16,29 +15,30 @@ from bench.crew import context
 @contextmanager
 def farther(host: str, port: int, seconds: float) -> Iterator[int]:
     """The port of the loopback that leads to *host* and *port*, *seconds* of round-trip time farther away."""
-    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
-        relay = context().Process(target=run, args=(listener, (host, port), seconds / 2), daemon=True)
+    here, there = socket.socketpair()
+    with here, there, socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        relay = context().Process(target=run, args=(listener, (host, port), seconds / 2, there), daemon=True)
         relay.start()
         try:
             yield listener.getsockname()[1]
         finally:
-            relay.terminate()
+            here.close()
             relay.join()
 
 
-def run(listener: socket.socket, target: tuple[str, int], delay: float) -> None:
-    """Pass on what comes, *delay* seconds later.
+def run(listener: socket.socket, target: tuple[str, int], delay: float, bench: socket.socket) -> None:
+    """Pass on what comes, *delay* seconds later, until *bench* hangs up, as it does when it is killed.
 
     One thread: the delay is the same for all, so what came first is due first. ``select`` is the only one of
     its kind that takes its time in microseconds; epoll's milliseconds are the whole delay.
     """
     other: dict[socket.socket, socket.socket] = {}
     under_way: deque[tuple[float, socket.socket, bytes]] = deque()
-    parent = os.getppid()
-    # Nothing outlives a bench that was killed.
-    while os.getppid() == parent:
-        wait = max(0.0, under_way[0][0] - time.monotonic()) if under_way else 1.0
-        ready, _, _ = select.select([listener, *other], [], [], wait)
+    while True:
+        wait = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
+        ready, _, _ = select.select([bench, listener, *other], [], [], wait)
+        if bench in ready:
+            return
         now = time.monotonic()
         for one in ready:
             if one is listener:
