@@ -96,8 +96,7 @@ class Child:
         Returns when every thread of it stands still: the signal alone leaves time for a query or two.
         """
         group = self.process.pid
-        again = f"sleep {LONGEST}; kill -CONT -- -{group}"
-        self._waker = subprocess.Popen(["sh", "-c", again], start_new_session=True, stderr=subprocess.DEVNULL)
+        self._waker = subprocess.Popen(waking(group, LONGEST), start_new_session=True)
         os.killpg(group, signal.SIGSTOP)
         self.wait_until(lambda: all(state in "TZX" for state in thread_states(group)))
 
@@ -118,6 +117,12 @@ class Child:
         except ProcessLookupError:
             pass
         self.process.wait()
+
+
+def waking(group: int, seconds: int) -> list[str]:
+    """The command that lets a process group go on after *seconds*, whoever is there to do it."""
+    # Without -s the sh of Debian takes the group for an option.
+    return ["sh", "-c", f"sleep {seconds}; kill -s CONT -- -{group} 2>/dev/null"]
 
 
 def thread_states(group: int) -> list[str]:

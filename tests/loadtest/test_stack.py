@@ -13,7 +13,7 @@ import pytest
 from demo_shop.configuration import VAR, Configuration
 from loadtest import nginx
 from loadtest.__main__ import main
-from loadtest.child import Child, StackError, thread_states
+from loadtest.child import Child, StackError, thread_states, waking
 from loadtest.options import parse, told
 from loadtest.stack import ROOT, Stack
 from loadtest.workspace import sweep
@@ -124,6 +124,18 @@ def test_a_port_in_use_is_told_before_anything_starts() -> None:
 def test_a_port_that_does_not_exist_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "one-process", "--port", "70000"]) == 3
     assert "there is no port 70000" in capsys.readouterr().err
+
+
+def test_what_stands_still_goes_on_by_itself_when_nobody_is_left_to_wake_it(tmp_path: Path) -> None:
+    child = Child("the sleeper", ["sleep", "60"], tmp_path / "log")
+    try:
+        child.freeze()
+        assert set(thread_states(child.process.pid)) == {"T"}
+        subprocess.run(waking(child.process.pid, 0), check=True)
+        child.wait_until(lambda: "T" not in thread_states(child.process.pid))
+    finally:
+        child.thaw()
+        child.kill()
 
 
 def test_a_server_that_does_not_start_is_reported_with_its_own_words(tmp_path: Path) -> None:
