@@ -155,6 +155,11 @@ class Batch(Generic[C]):
 
     # -- the others ------------------------------------------------------------------------------
 
+    def take_in(self, grant: Grant) -> None:
+        """Of one that was taken along, before its part. Raises `LockLost` where it woke up too late."""
+        grant._join(self.grant)
+        grant.check()
+
     def wait(self, seat: BatchSeat) -> None:
         """Of one that was taken along: wait for COMMIT. Raises what kept the batch from it.
 

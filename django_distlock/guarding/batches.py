@@ -140,7 +140,7 @@ class BatchTransactions:
         hooks: Hooks = []
         stays = False
         try:
-            grant._join(batch.grant)
+            batch.take_in(grant)
             with part(batch, self._using, grant.names) as hooks:
                 yield True
             if stays := bool(hooks):

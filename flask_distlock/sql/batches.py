@@ -104,7 +104,7 @@ class BatchTransactions:
 
     def _take_part(self, batch: Batch[_Carried], grant: Grant) -> Iterator[bool]:
         try:
-            grant._join(batch.grant)
+            batch.take_in(grant)
             with self._part(batch):
                 yield True
         finally:

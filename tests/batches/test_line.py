@@ -146,3 +146,21 @@ def test_a_connection_that_breaks_between_two_requests_fails_all(line: DjangoLin
     failed = Answer(503, "lock_batch_failed")
     assert answers == {"a": failed, "b": failed, "c": Answer(500)}
     assert line.left() == STOCK
+
+
+def test_one_that_wakes_when_the_lock_is_lost_does_nothing(line: DjangoLine) -> None:
+    acquired = itertools.count(1)
+
+    def lose(**about: object) -> None:
+        if next(acquired) == 2:
+            line.shop.lost()
+
+    line.serve({})
+    signals.lock_acquired.connect(lose)
+    try:
+        answers = line.answers("a", "b")
+    finally:
+        signals.lock_acquired.disconnect(lose)
+    assert answers == dict.fromkeys("ab", Answer(503, "lock_lost"))
+    assert line.done == ["a"]
+    assert line.left() == STOCK
