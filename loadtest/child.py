@@ -120,7 +120,7 @@ class Child:
 
 
 def waking(group: int, seconds: int) -> list[str]:
-    """The command that lets a process group go on after *seconds*, whoever is there to do it."""
+    """The command that lets a process group go on after *seconds*, also when nobody else is left to do it."""
     # Without -s the sh of Debian takes the group for an option.
     return ["sh", "-c", f"sleep {seconds}; kill -s CONT -- -{group} 2>/dev/null"]
 
