@@ -36,7 +36,7 @@ def test_who_does_not_hold_it_is_told_so_instead(one: Contender) -> None:
 def test_behind_by_less_than_a_transaction_it_is_enough_to_ask_again(one: Contender) -> None:
     mine, next_one = ask("floor:product_3"), ask("floor:product_3")
     fence = one.held(mine).number
-    with pytest.raises(BackendUnavailable, match="ask again"):
+    with pytest.raises(BackendUnavailable, match="try again"):
         one.backend.raise_floor(mine, fence + 1)
     one.backend.release(mine)
     assert one.held(next_one).number > fence + 1
