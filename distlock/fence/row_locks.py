@@ -29,10 +29,12 @@ _HAS_LOCKED = f"""EXISTS (
     WHERE t.pid = s.pid AND t.locktype = 'relation' AND t.relation = '{TABLE}'::regclass AND t.granted
     AND t.mode <> 'AccessShareLock'
 )"""
+# A copy of this database, as each process of a test suite may have one, has the same numbers for all of it.
+_HERE = "s.datname = current_database()"
 _HOLDER = f"""
 FROM {TABLE} AS f
 JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = f.xmax AND l.granted
-JOIN pg_stat_activity AS s ON s.pid = l.pid AND age(s.backend_xid) >= age(f.xmax)
+JOIN pg_stat_activity AS s ON s.pid = l.pid AND {_HERE} AND age(s.backend_xid) >= age(f.xmax)
 WHERE {_HAS_LOCKED}
 """
 # A number has 32 bits, and the function that tells what became of it wants 64.
@@ -42,14 +44,14 @@ _RUNS = f"""f.xmax::text <> '0' AND 'in progress' = CASE WHEN age(f.xmax) > 0 TH
 ) END"""  # noqa: S608
 _NESTED_HOLDER = f"""
 FROM {TABLE} AS f
-JOIN pg_stat_activity AS s ON age(s.backend_xid) > age(f.xmax)
+JOIN pg_stat_activity AS s ON {_HERE} AND age(s.backend_xid) > age(f.xmax)
 WHERE f.xmax::text = %s AND {_RUNS} AND {_HAS_LOCKED}
 """
 _WAITER = f"""
 FROM {TABLE} AS f
 JOIN pg_locks AS l ON l.locktype = 'tuple' AND l.relation = '{TABLE}'::regclass
     AND f.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid
-JOIN pg_stat_activity AS s ON s.pid = l.pid
+JOIN pg_stat_activity AS s ON s.pid = l.pid AND {_HERE}
     AND EXISTS (SELECT FROM pg_locks AS w WHERE w.pid = l.pid AND NOT w.granted)
 """
 _WHO = "s.pid, s.application_name, COALESCE(host(s.client_addr), ''), s.client_port"

@@ -145,8 +145,8 @@ def begin(databases: Databases) -> Iterator[Begin]:
     url = databases("postgresql", "bare_rows")
     opened = list[Transaction]()
 
-    def begin(autocommit: bool = False) -> Transaction:
-        opened.append(Transaction(url, autocommit))
+    def begin(autocommit: bool = False, database: str = url) -> Transaction:
+        opened.append(Transaction(database, autocommit))
         return opened[-1]
 
     tables = begin(autocommit=True)
@@ -202,6 +202,32 @@ def test_which_of_several_transactions_it_is_may_not_be_known_and_is_not_guessed
     waiting.join(30)
     assert look.holder("a").split()[0] == str(waiter.pid)
     assert look.holder("b").split()[0] == str(other.pid)
+
+
+def test_a_copy_of_the_database_has_locks_of_its_own(begin: Begin, databases: Databases) -> None:
+    """In a copy, as each process of a test suite has one, table and rows have the same numbers."""
+    administrator = begin(autocommit=True, database=databases("postgresql", "row_locks"))
+    administrator.execute("DROP DATABASE IF EXISTS bare_copy WITH (FORCE)")
+    administrator.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'bare_rows'"
+    )
+    administrator.execute("CREATE DATABASE bare_copy TEMPLATE bare_rows")
+    copy = administrator.connection.info.dsn.replace("row_locks", "bare_copy")
+    look, stranger, waiter = begin(autocommit=True), begin(database=copy), begin(database=copy)
+    stranger.lock("a", savepoint=True)
+    waiting = threading.Thread(target=waiter.lock, args=("a",))
+    waiting.start()
+    theirs = begin(autocommit=True, database=copy)
+    eventually(lambda: theirs.sees("a").waiting == 1, "it waits")
+    holder = begin()
+    holder.lock("a", savepoint=True)
+    sight = look.sees("a")
+    assert (sight.holder and sight.holder.process.split()[0], sight.waiting) == (str(holder.pid), 0)
+    assert [one.process.split()[0] for one in row_locks.listed(look, "shop", "")] == [str(holder.pid)]
+    assert row_locks.end(look, "shop", "a", sight.transaction)
+    assert theirs.holder("a").split()[0] == str(stranger.pid)
+    stranger.connection.rollback()
+    waiting.join(30)
 
 
 def test_a_user_without_rights_over_the_site_s_sees_its_locks_and_can_not_break_them(begin: Begin) -> None:
