@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from distlock.cli.exits import NOT_RUN, Failed
+
 #: Reads to the end of the pipe: whom to signal, and perhaps that it is over.
 _PROGRAM = """
 import os, sys
@@ -28,21 +30,28 @@ if not over:
 def watchdog(number: signal.Signals | None) -> Iterator[Callable[[int], None]]:
     """Send *number* to the target that the block names if this process ends in it; None: nothing.
 
-    The target is a process, or a group of them if it is negative, as for kill(2). Raises OSError.
+    The target is a process, or a group of them if it is negative, as for kill(2). Raises `Failed`.
     """
     if number is None:
         yield lambda target: None
         return
     # Not in our group, which may be signalled as a whole, and with nothing of ours left open.
-    process = subprocess.Popen(  # noqa: S603 - the program above
-        [sys.executable, "-I", "-S", "-c", _PROGRAM, str(int(number))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd="/",
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the program above
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, str(int(number))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise Failed(
+            f"The process that watches over the command can't be run: {error.strerror}. The command has not "
+            "run. Free what is short, or do without by --on-lost none.",
+            NOT_RUN,
+        ) from error
     pipe = process.stdin
     assert pipe is not None
 

@@ -94,6 +94,18 @@ def test_a_command_that_can_not_run_is_told_as_a_shell_does(start: Start, tmp_pa
     assert start("a", "--", "sh", "-c", "kill -KILL $$").end()[0] == 128 + signal.SIGKILL
 
 
+def test_a_command_that_can_not_be_watched_over_does_not_run(environment: dict[str, str]) -> None:
+    """Python was upgraded meanwhile, or files, processes or memory are short."""
+    program = "import sys; sys.executable = '/gone'; from distlock.__main__ import main; main()"
+    for words, code, out in (((), 126, ""), (("--on-lost", "none"), 0, "it ran\n")):
+        command = [sys.executable, "-c", program, "run", *words, "a", "--", "echo", "it ran"]
+        run = subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert (run.returncode, run.stdout) == (code, out), run.stderr
+        assert run.stderr.count("\n") == (code != 0)
+
+
 def test_a_lock_that_stays_taken_has_an_exit_code_of_its_own(start: Start, client: distlock.Locks) -> None:
     with client.lock("import"):
         code, out, error = start("--nonblock", "import", "--", "echo", "it ran").end()
