@@ -27,6 +27,8 @@ from loadtest.stack import Stack
 MOMENT = "read"
 #: How long the one buyer has to get there, seconds: nobody else has come yet.
 PATIENCE = 10.0
+#: What comes to us says what it is at once, seconds.
+AT_ONCE = 1.0
 #: The others have done what they can if nothing was sold for so long, seconds.
 AT_REST = 1.5
 #: It goes on so long after its lease at the latest, seconds.
@@ -97,18 +99,15 @@ class Standstill:
 
         They come in the block. *choice*: what guards them. Gives None where no purchase got so far.
         """
-        try:
-            purchase = self._listener.accept()[0]
-        except TimeoutError:
+        purchase = self._purchase()
+        if purchase is None:
             yield None
             return
         victim = self.stack.instances[self.number]
-        with purchase:
-            # To its end: the purchase only listens from then on.
-            purchase.makefile().read()
-            victim.freeze()
-            # We hang up: it goes on as soon as it runs again.
         try:
+            with purchase:
+                victim.freeze()
+                # We hang up: it goes on as soon as it runs again.
             with closing(distlock.connect(self.stack.shop.lock, prefix="shop")) as locks:
                 ledger, number = self.stack.ledger(), number_of(locks)
                 unit, lease = ledger.left[PRODUCT_ID], self.stack.shop.lock_ttl
@@ -121,6 +120,22 @@ class Standstill:
             standing.lasted = standing.seconds
         finally:
             victim.thaw()
+
+    def _purchase(self) -> socket.socket | None:
+        """The one that has got there; None: none has. Whatever else comes to our port is hung up on."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                purchase = self._listener.accept()[0]
+            except TimeoutError:
+                return None
+            purchase.settimeout(AT_ONCE)
+            with contextlib.suppress(OSError):
+                # To its end: the purchase only listens from then on.
+                if purchase.makefile("rb").read(len(self.purchase) + 1) == self.purchase.encode():
+                    return purchase
+            purchase.close()
+        return None
 
     def _let_others_buy(
         self, standing: Standing, least: int, before: int, locks: distlock.Locks, number: int | None

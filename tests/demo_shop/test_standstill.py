@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import psutil
 import pytest
@@ -20,6 +22,7 @@ from loadtest.standstill import Standing, Standstill
 from loadtest.standstill_words import told_meanwhile, told_of_standstill
 from tests.demo_shop.accessibility import grave_faults
 from tests.demo_shop.browser import Page
+from tests.redis_server import eventually
 
 UNITS = 20
 READY = "document.querySelector('#sale button').ariaDisabled === 'false'"
@@ -94,6 +97,14 @@ def test_with_a_process_lock_the_others_do_not_even_wait() -> None:
     )
 
 
+def test_what_comes_to_its_port_and_is_no_purchase_stops_nothing(stack: Stack) -> None:
+    port = int(stack.shop.stall.split(":")[2])
+    with socket.create_connection(("127.0.0.1", port)):
+        ask(f"{stack.url}/sale/fenced?stands-still")
+        eventually(lambda: not told(f"{stack.url}/sale")["runs"], "the sale has ended")
+    assert told(f"{stack.url}/sale")["said"].startswith("django-1 stood still for ")
+
+
 def test_a_shop_that_is_closed_meanwhile_ends_at_once() -> None:
     """And leaves nobody standing."""
     shop = Configuration(stock=UNITS, pause=0.0, lock_ttl=60.0)
@@ -121,3 +132,8 @@ def test_where_nothing_can_be_shown_it_is_not_offered(framework: str, lock: str)
 def ask(url: str) -> None:
     with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60):
         pass
+
+
+def told(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.load(answer)
