@@ -80,7 +80,7 @@ def create_table(bind: str) -> None:
 @_bind
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 def prune(older_than: float, bind: str, dry_run: bool) -> None:
-    """Take away the fence's rows of names that nobody locks any more."""
+    """Take away fence rows of names that nobody locks any more."""
     engine = _engine_of(bind)
     from flask_distlock.sql import fence_row
 

@@ -17,7 +17,7 @@ from distlock.cli.output import TITLES, echo_json, echo_table, listed_json, row
 )
 @with_options
 def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
-    """List the locks that are held or waited for, in all processes.
+    """List the locks held or waited for, in all processes.
 
     With START, only names that begin with it. A lock appears once it has been held or waited for longer than
     about three seconds; 'show' sees it at once. With --json each line is one object.

@@ -19,7 +19,7 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 HELP = """Look at distributed locks, break one that is stuck, and run commands under them.
 
-In a site, use 'manage.py distlock' or 'flask distlock': they know its settings. Elsewhere --url or
+In a site, use 'python manage.py distlock' or 'flask distlock': they know its settings. Elsewhere --url or
 DISTLOCK_URL names the lock service, and --prefix or DISTLOCK_PREFIX the prefix of the names.
 """
 
@@ -37,7 +37,7 @@ def distlock() -> None: ...
 @distlock.command("prune", context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def prune(words: tuple[str, ...]) -> None:
-    """Only in a site: take away the fence's rows of names that nobody locks any more."""
+    """In a site: take away fence rows of names nobody locks any more."""
     raise click.UsageError(
         "The fence's table is in a site's database, which only the site knows. Run there: "
         "'python manage.py distlock prune' or 'flask distlock prune'."

@@ -56,7 +56,7 @@ def run(
     max_hold: float,
     on_lost: signal.Signals | None,
 ) -> None:
-    """Run COMMAND while holding the lock NAME, and exit with its code.
+    """Run COMMAND holding the lock NAME, and exit with its code.
 
     Signals are passed on to it; without a terminal to its children, too. It finds DISTLOCK_NAME and
     DISTLOCK_FENCE, as 1:42, in its environment. Exits with 75 if the lock stays taken, with 69 if the lock

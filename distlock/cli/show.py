@@ -17,7 +17,7 @@ from distlock.operate.typed import URL
 @click.argument("name")
 @with_options
 def show(where: Where, as_json: bool, name: str) -> None:
-    """Show the lock NAME: holder, lease, fence, and queue in order."""
+    """Show the lock NAME: holder, lease, fence, queue in order."""
     with where.locks() as locks:
         state = locks.inspect(name)
     if as_json:

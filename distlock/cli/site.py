@@ -54,14 +54,14 @@ class Alone(Site):
     def connect(self, alias: str | None, prefix: str | None, on_lost: OnLost | None = None) -> Locks:
         if alias is not None:
             raise ConfigurationError(
-                "--alias names one of a site's settings, which 'manage.py distlock' and 'flask distlock' "
-                "know. Here it is --url."
+                "--alias names one of a site's settings, which 'python manage.py distlock' and "
+                "'flask distlock' know. Here it is --url."
             )
         url = self._url or os.environ.get(URL)
         if not url:
             raise ConfigurationError(
                 f"Which lock service? Write --url redis://localhost:6379/0, or set {URL}. In a site "
-                "'manage.py distlock' and 'flask distlock' know its settings."
+                "'python manage.py distlock' and 'flask distlock' know its settings."
             )
         before = os.environ.get(PREFIX, "") if prefix is None else prefix
         return connect(url, prefix=before, on_lost=on_lost)

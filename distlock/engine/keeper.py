@@ -220,7 +220,7 @@ class Keeper:
                 with self._section.mutex:
                     hold.renew(now, hold.ask.ttl if hold.deadline != math.inf else math.inf)
             else:
-                self._lose(hold, "its lock service forgot it, or gave it to another", retire=False)
+                self._lose(hold, "it was broken, or the lock service forgot it or gave it on", retire=False)
         if unknown:
             self._failed(now)
             logger.warning("%s could not be renewed; trying again", _counted(unknown))

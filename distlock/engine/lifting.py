@@ -60,7 +60,7 @@ class Lifting:
         sent = self._now()
         answer: Held | None = yield Call(self._backend.raise_floor, hold.ask, number)
         if answer is None:
-            self._lose(hold, "its lock service forgot it, or gave it to another", retire=False)
+            self._lose(hold, "it was broken, or the lock service forgot it or gave it on", retire=False)
             return False
         with self._section.mutex:
             if not is_out():

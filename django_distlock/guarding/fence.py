@@ -115,7 +115,7 @@ def examine(using: str, wanted: bool) -> Finding | None:
     """See `distlock.fence.examining`. *using*: an alias of ``DATABASES``."""
     check_database(using)
     begin = partial(transaction.atomic, using=using)
-    line = "manage.py distlock prune" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")
+    line = "python manage.py distlock prune" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")
     return examine_table(begin, _Connection(using), make_table(using), line, wanted)
 
 
@@ -148,7 +148,7 @@ def make_table(using: str) -> str:
     installed = apps.is_installed("django_distlock")
     install = "" if installed else 'Write INSTALLED_APPS += ["django_distlock"]. '
     database = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
-    return f"{install}Run: manage.py migrate distlock{database}"
+    return f"{install}Run: python manage.py migrate distlock{database}"
 
 
 @contextmanager

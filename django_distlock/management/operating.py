@@ -52,7 +52,7 @@ def distlock(context: click.Context) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 def prune(older_than: float, database: str, dry_run: bool) -> None:
-    """Take away the fence's rows of names that nobody locks any more."""
+    """Take away fence rows of names that nobody locks any more."""
     with told():
         rows = prune_rows(database, older_than, dry_run)
     click.echo(pruned(rows, older_than, dry_run))

@@ -119,7 +119,7 @@ def test_the_fields_of_json_are_those_of_the_page(own_server: RedisServer) -> No
 def test_a_stuck_lock_is_freed_by_the_line_that_the_page_names(own_server: RedisServer) -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/stuck.md").read_text("utf-8")
     [(line, output)] = blocks(page).items()
-    words = shlex.split(line.removeprefix("manage.py "))[1:]
+    words = shlex.split(line.removeprefix("python manage.py "))[1:]
     environment = {"DISTLOCK_URL": own_server.url, "DISTLOCK_PREFIX": ""}
     result = CliRunner().invoke(command, words, env=environment, prog_name="distlock", input="y\n")
     assert alike(result.output) == alike(output)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 #: Programs of ours, and those that our pages say to run.
-PROGRAMS = r"manage\.py|flask|distlock|scripts/\w+|python -m|pip install"
+PROGRAMS = r"(?:python )?manage\.py|flask|distlock|scripts/\w+|python -m|pip install"
 
 
 class Block(NamedTuple):

@@ -227,7 +227,7 @@ def test_doubt_makes_every_hold_be_looked_at_now(kept: Kept) -> None:
     kept.engine.sink.doubt()
     kept.pass_time(0.0)
     assert grant.lost
-    assert kept.told == ["its lock service forgot it, or gave it to another"]
+    assert kept.told == ["it was broken, or the lock service forgot it or gave it on"]
 
 
 def test_time_in_which_the_machine_was_suspended_counts(kept: Kept) -> None:

@@ -114,5 +114,5 @@ def test_where_it_is_missing_django_says_what_to_run(
         monkeypatch.setattr(apps, "is_installed", lambda name: name != "django_distlock")
     with DummyLocks().lock("product_1") as grant, pytest.raises(ConfigurationError) as missing:
         atomic(grant, using).__enter__()
-    assert "Run: manage.py migrate distlock --database fenced" in str(missing.value)
+    assert "Run: python manage.py migrate distlock --database fenced" in str(missing.value)
     assert ('INSTALLED_APPS += ["django_distlock"]' in str(missing.value)) is not installed

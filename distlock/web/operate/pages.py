@@ -67,7 +67,7 @@ def break_page(seen: Sighting, alias: str, name: str, hold: str, at: Addresses) 
     ended = "The hold that you saw has ended: the lock is free, or has passed on. Nothing was broken."
     return {
         "trouble": seen.trouble or ("" if seen.hold == hold else ended),
-        "lock_url": at.lock(alias, name),
+        "back": at.lock(alias, name),
         "held_by": seen.holder,
         "held_for": seen.held_for,
         "consequences": CONSEQUENCES,

@@ -22,7 +22,10 @@ for _option in ("--settings", "--pythonpath", "--verbosity"):
 
 
 class Command(BaseCommand):
-    help = "Look at locks, break one, run the doctor, prune the fence's table. 'distlock help' lists it all."
+    help = (
+        "Look at locks, break one, run the doctor, prune the fence's table. "
+        "'python manage.py distlock help' lists the commands."
+    )
     # What an operator does can't wait until a site has no mistake.
     requires_system_checks = ()
 

@@ -62,7 +62,7 @@ def test_a_database_that_has_no_fence_is_found(serve: Serve, monkeypatch: pytest
     assert "The database 'other' is oracle" in found()[0]
 
 
-MIGRATE = "Run: manage.py migrate distlock"
+MIGRATE = "Run: python manage.py migrate distlock"
 TABLE = """
 from django.conf import settings
 settings.configure(

@@ -77,7 +77,7 @@ def rest(request, id):
 
 NO_TABLE = (
     "The table distlock_fence, whose rows are the locks, is missing in the database. "
-    "Run: manage.py migrate distlock"
+    "Run: python manage.py migrate distlock"
 )
 ZOOKEEPER = 'DISTLOCK="zookeeper://localhost:2181"'
 RULES = 'DISTLOCK_RULES=[{"route": "buy", "methods": ["GET"], "lock": "product_<int:id>"}]'
