@@ -22,7 +22,7 @@ BLOCKS = {found[1]: block for block in PAGE if (found := re.match(r"# (\S+)\n", 
 SETTINGS = """
 from pathlib import Path
 
-BASE_DIR = Path(__file__).parent
+BASE_DIR = Path(__file__).parents[1]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": BASE_DIR / "db.sqlite3"}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["shop"]
@@ -36,16 +36,6 @@ from django.db import models
 
 class Product(models.Model):
     stock = models.IntegerField()
-"""
-CONFTEST = """
-import pytest
-
-
-@pytest.fixture
-def product(db):
-    from shop.models import Product
-
-    return Product.objects.create(pk=1, stock=5)
 """
 MANAGE = "import sys; from django.core.management import execute_from_command_line as run; run(sys.argv)"
 
@@ -66,23 +56,22 @@ def run_pytest(folder: Path, *arguments: str) -> tuple[int, str]:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A Django project with the ten lines of its page, and the tests of this one."""
-    for package in ("shop", "shop/tests"):
+    for package in ("mysite", "shop", "shop/tests"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
     _, views, urls, setting = snippets(DOCS / "start/django.md")
     (tmp_path / "shop/models.py").write_text(MODELS)
     (tmp_path / "shop/views.py").write_text(views)
     (tmp_path / "urls.py").write_text("from django.urls import path\nurlpatterns = []\n" + urls)
-    (tmp_path / "conftest.py").write_text(CONFTEST)
     for file, block in BLOCKS.items():
-        if file.startswith("shop/"):
+        if file.startswith(("mysite/", "shop/")):
             (tmp_path / file).write_text(block)
-    (tmp_path / "settings.py").write_text(SETTINGS + setting + BLOCKS["settings.py"])
+    (tmp_path / "mysite/settings.py").write_text(SETTINGS + setting)
     return tmp_path
 
 
 def test_the_django_lines_pass_and_without_the_lock_the_race_is_lost(project: Path) -> None:
-    ds = "--ds=settings"
+    ds = "--ds=mysite.settings_for_tests"
     code, said = run_pytest(project, ds, "shop")
     assert code == 0, said
     assert "12 passed" in said
@@ -108,22 +97,23 @@ def test_they_pass_on_a_server_of_databases(project: Path, databases: Databases)
         "USER": url.username,
         "PASSWORD": url.password,
     }
-    with (project / "settings.py").open("a") as settings:
+    with (project / "mysite/settings_for_tests.py").open("a") as settings:
         settings.write(f"\nDATABASES = {{'default': {database!r}}}\n")
     races = ["shop/tests/test_race.py", "shop/tests/test_processes.py"]
-    code, said = run_pytest(project, "--ds=settings", *races)
+    code, said = run_pytest(project, "--ds=mysite.settings_for_tests", *races)
     assert code == 0, said
     assert "2 passed" in said
 
     views = project / "shop/views.py"
     views.write_text(without_decorator(views.read_text()))
-    code, said = run_pytest(project, "--ds=settings", *races)
+    code, said = run_pytest(project, "--ds=mysite.settings_for_tests", *races)
     assert code == 1
     assert "2 failed" in said, said
 
 
 def test_they_pass_with_manage_py_test_as_well(project: Path) -> None:
-    command = ["-W", "error", "-c", MANAGE, "test", "shop.tests.test_case", "--settings=settings"]
+    settings = "--settings=mysite.settings_for_tests"
+    command = ["-W", "error", "-c", MANAGE, "test", "shop.tests.test_case", settings]
     code, said = run(project, *command)
     assert code == 0, said
     assert "Ran 2 tests" in said
