@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import click
-from flask import current_app
+from flask import Flask, current_app
 from flask.cli import AppGroup, ScriptInfo, with_appcontext
 
 from distlock.backends.findings import Finding
@@ -21,11 +22,22 @@ from flask_distlock.clients.rows import looking
 from flask_distlock.guarding.state import current_state
 
 
+def command_of(app: Flask) -> str:
+    """How ``flask distlock`` is typed for *app*, which may have been started by anything."""
+    # What the flask command finds by itself. An app that runs as a script has no name to import it by.
+    found = app.import_name in {"app", "wsgi", "__main__"} or "FLASK_APP" in os.environ
+    return _typed(None if found else app.import_name)
+
+
+def _typed(app_path: str | None) -> str:
+    return f"flask --app {shlex.quote(app_path)} distlock" if app_path else "flask distlock"
+
+
 class _Site(Settings):
     def __init__(self, app_path: str | None) -> None:
         # The line to type is typed as this one was.
-        flask = f"flask --app {shlex.quote(app_path)}" if app_path else "flask"
-        super().__init__(current_state().clients, f"{flask} distlock", lambda fence: looking(bind_of(fence)))
+        command = _typed(app_path)
+        super().__init__(current_state().clients, command, lambda fence: looking(bind_of(fence)))
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         yield from super().examine(alias, threads)

@@ -30,7 +30,7 @@ from flask_distlock.binds import bind_of
 from flask_distlock.clients.blocks import BLOCK, SessionAcquirer
 from flask_distlock.clients.caches import redis_of
 from flask_distlock.clients.rows import looking, row_client
-from flask_distlock.commands import commands
+from flask_distlock.commands import command_of, commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
 from flask_distlock.guarding.inherited import lock_own_views, with_inherited
@@ -88,7 +88,7 @@ class DistLock:
             lambda: _read(app),
             lambda settings: _make(app, settings),
             fenced_in=bind_of,
-            command="flask distlock",
+            command=command_of(app),
         )
         state = State(clients, self._user)
         app.extensions[KEY] = state

@@ -22,6 +22,7 @@ from flask_sqlalchemy import SQLAlchemy
 import distlock
 from django_distlock.conf import clients as django_clients
 from flask_distlock import DistLock
+from flask_distlock.commands import command_of
 from tests.cli.conftest import PATIENCE, until
 from tests.databases import Databases
 
@@ -161,12 +162,32 @@ def test_in_debug_mode_the_423_names_the_holder_and_the_line_to_type(tmp_path: P
         until(lambda: bool(list(locks["default"].list())))
     answer = app.test_client().post("/reduce/1")
     assert answer.status_code == 423
-    for part in (".slow_import (test_faces.py:", "see how to break it: flask distlock show product_1"):
+    line = f"see how to break it: flask --app {__name__} distlock show product_1"
+    for part in (".slow_import (test_faces.py:", line):
         assert (part in answer.text) is debug
     end.set()
     holder.join(PATIENCE)
     with app.app_context():
         locks.close()
+
+
+@pytest.mark.parametrize(
+    ("import_name", "environment", "typed"),
+    [
+        ("app", None, "flask distlock"),
+        ("wsgi", None, "flask distlock"),
+        ("__main__", None, "flask distlock"),
+        ("shop", "shop:make()", "flask distlock"),
+        ("shop", None, "flask --app shop distlock"),
+    ],
+)
+def test_flask_is_told_of_an_app_that_it_does_not_find(
+    monkeypatch: pytest.MonkeyPatch, import_name: str, environment: str | None, typed: str
+) -> None:
+    monkeypatch.delenv("FLASK_APP", raising=False)
+    if environment:
+        monkeypatch.setenv("FLASK_APP", environment)
+    assert command_of(Flask(import_name, root_path="/")) == typed
 
 
 def test_the_line_to_type_of_a_time_out_is_that_of_the_site(settings: Any, tmp_path: Path) -> None:
