@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 
 import click
@@ -26,6 +28,10 @@ PASSED_ON = (
 )
 #: A terminal sends these to all processes in the foreground, the command among them.
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
+
+
+#: The command begins when whatever ends it with us knows its process.
+_BEHIND_GATE = 'read -r go <"$0" && exec "$@"'
 
 
 class Child:
@@ -57,23 +63,27 @@ class Child:
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Run it to its end. Returns its exit code, or `SIGNAL` and the signal that ended it."""
         self._starting = True
-        with watchdog(self._when_killed) as watch:
-            process = self._started(command, environment)
+        _refuse_unrunnable(command[0])
+        with watchdog(self._when_killed) as watch, _gate() as (gate, open_gate):
+            process = self._started(command, environment, gate)
             watch(-process.pid if self._is_group else process.pid)
+            open_gate()
             self._process = process
             self._pass_on(process)
             code = process.wait()
         return code if code >= 0 else SIGNAL - code
 
-    def _started(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        group = 0 if self._is_group else None
+    def _started(
+        self, command: Sequence[str], environment: Mapping[str, str], gate: int
+    ) -> subprocess.Popen[bytes]:
         try:
             # What is run is the user's.
             return subprocess.Popen(  # noqa: S603
-                command, env={**os.environ, **environment}, process_group=group
+                ["/bin/sh", "-c", _BEHIND_GATE, f"/dev/fd/{gate}", *command],
+                env={**os.environ, **environment},
+                process_group=0 if self._is_group else None,
+                pass_fds=[gate],
             )
-        except FileNotFoundError as error:
-            raise Failed(f"There is no command {command[0]!r}.", NOT_FOUND) from error
         except OSError as error:
             raise Failed(f"The command {command[0]!r} can't be run: {error.strerror}.", NOT_RUN) from error
 
@@ -108,6 +118,26 @@ class Child:
             raise SystemExit(SIGNAL + number)
         if number not in _OF_TERMINALS or not _is_in_foreground():
             self.tell(number)
+
+
+@contextmanager
+def _gate() -> Iterator[tuple[int, Callable[[], int]]]:
+    """What the command waits at, and what lets it go. If this process ends before, it never runs."""
+    behind, before = os.pipe()
+    try:
+        # Both ends are ours, so that it can be written to also when the command was ended at the gate.
+        yield behind, partial(os.write, before, b"\n")
+    finally:
+        os.close(behind)
+        os.close(before)
+
+
+def _refuse_unrunnable(command: str) -> None:
+    """Raise `Failed`, with the codes of a shell, for what is no command."""
+    if shutil.which(command) is None:
+        if os.path.exists(command):
+            raise Failed(f"The command {command!r} can't be run: it is not executable.", NOT_RUN)
+        raise Failed(f"There is no command {command!r}.", NOT_FOUND)
 
 
 @contextmanager

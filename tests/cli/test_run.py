@@ -200,6 +200,29 @@ def test_a_killed_run_leaves_no_command_behind(start: Start) -> None:
     assert running.end()[:2] == (-signal.SIGKILL, "")
 
 
+def test_a_run_that_is_killed_before_it_can_watch_over_the_command_never_runs_it(
+    environment: dict[str, str],
+) -> None:
+    program = """
+import os, signal
+from contextlib import contextmanager
+from distlock.cli import child
+from distlock.__main__ import main
+
+@contextmanager
+def watchdog(number):
+    yield lambda target: os.kill(os.getpid(), signal.SIGKILL)
+
+child.watchdog = watchdog
+main()
+"""
+    command = [sys.executable, "-c", program, "run", "a", "--", "echo", "it ran"]
+    run = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (run.returncode, run.stdout) == (-signal.SIGKILL, "")
+
+
 def test_a_command_that_is_to_be_told_nothing_outlives_a_killed_run(start: Start) -> None:
     running = start("--on-lost", "none", "import", "--", "sh", "-c", "echo runs; read word; echo went on")
     running.until_it_runs()
