@@ -136,6 +136,10 @@ def end(connection: Connection, domain: str, name: str, transaction: str) -> boo
     row = key_of(domain, name)
     if connection.execute(f"{_END} {_HOLDER} {_OF}", [row, transaction]):
         return True
+    found = _held_nested(connection, row)
+    if len(found) != 1 or found[0][2] != transaction:
+        # It may be one of several, or it has ended.
+        return False
     nested = _nested(connection, row)
     return bool(nested and connection.execute(f"{_END} {_NESTED_HOLDER} {_OF}", [nested, row, transaction]))
 

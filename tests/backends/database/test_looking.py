@@ -194,9 +194,13 @@ def test_which_of_several_transactions_it_is_may_not_be_known_and_is_not_guessed
     holder.lock("a", savepoint=True)
     assert look.sees("a").transaction == ""
     assert {str(one.pid) for one in (other, holder)} <= set(look.holder("a").split())
+    [(others,)], [(holders,)] = (one.execute("SELECT txid_current()::text") for one in (other, holder))
+    assert not row_locks.end(look, "shop", "a", others)
+    assert not row_locks.end(look, "shop", "a", holders)
     waiting = threading.Thread(target=waiter.lock, args=("a",))
     waiting.start()
     eventually(lambda: look.sees("a").transaction != "", "the one that is waited for is known")
+    assert not row_locks.end(look, "shop", "a", others)
     assert look.holder("a").split()[0] == str(holder.pid)
     assert row_locks.end(look, "shop", "a", look.sees("a").transaction)
     waiting.join(30)
