@@ -111,7 +111,7 @@ def in_all(runs: Sequence[Run]) -> str:
         return f"Every scenario went as expected: {', and '.join(lessons)}."
     if {run.scenario.guard for run in runs} <= {"none", "process", DISTRIBUTED}:
         return (
-            "Every scenario went as expected: a lock that all instances share keeps the shop "
+            "Every scenario went as expected: a lock that all instances share keeps several of them "
             "from overselling, and nothing less does."
         )
     return "Every scenario went as expected: what all instances share keeps the shop from overselling."

@@ -58,7 +58,7 @@ urlpatterns += [path("", TemplateView.as_view(template_name="buy.html"))]
 (FORM,) = re.findall("`(<form.*?</form>)`", README)
 #: What it has installed for Flask's lines, and the line that makes their table.
 (FLASK_NEEDS,) = re.findall("`pip install (flask-[^`]*)`", README)
-(CREATE_ALL,) = re.findall(r"`(with app\.app_context\(\): db\.create_all\(\))`", README)
+(CREATE_ALL,) = re.findall(r"`(with app\.app_context\(\): db\.create_all\(\)[^`]*)`", README)
 OWN = ["gunicorn", FLASK_NEEDS]
 
 
@@ -176,8 +176,8 @@ class Reader:
         """A new app with a table of products, and the README's lines below it."""
         folder.mkdir()
         (folder / "app.py").write_text(f"{FLASK_SHOP}\n{lines}")
-        fill = f"from app import *\n{CREATE_ALL}\nwith app.app_context():\n"
-        fill += f"    db.session.add(Product(stock={stock}))\n    db.session.commit()\n    {prepare}\n"
+        fill = f"from app import *\n{CREATE_ALL.replace('stock=5', f'stock={stock}')}\n"
+        fill += f"with app.app_context():\n    {prepare}\n"
         self.run("-c", fill, cwd=folder)
         return Shop(folder, "app:app", folder / "instance" / "shop.db", "product", typed(FLASK_CURL))
 
