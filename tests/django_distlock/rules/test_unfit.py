@@ -145,7 +145,7 @@ class TestDecoratedViews:
 class TestWithoutTheMiddleware:
     def test_the_app_does_not_start(self, settings: Any, name: str) -> None:
         setattr(settings, name, [rule()])
-        with pytest.raises(ConfigurationError, match=f"{name} is set, and the middleware .* is missing: add"):
+        with pytest.raises(ConfigurationError, match=f"{name} is set, but the middleware .* is missing: add"):
             apps.get_app_config("distlock").ready()
 
     def test_the_checks_say_so(self, settings: Any, name: str, serve: Callable[..., object]) -> None:
