@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import distlock
 from distlock import clock
+from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.testing.fixtures import engine_of
 
 
 class Worker:
@@ -23,6 +28,25 @@ class Worker:
             return None
         self.grants.append(grant)
         return {"fence": list(grant.fence), "at": clock.now()}
+
+    def wait(self, name: str, timeout: float) -> None:
+        """Begin to acquire. Returns when the lock service has said to wait, and so who is before it."""
+        backend, told = engine_of(self.locks).backend, threading.Event()
+        request = backend.request
+
+        def telling(ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+            answer = request(ask, deadline)
+            if isinstance(answer, Queued):
+                told.set()
+            return answer
+
+        backend.request = telling  # type: ignore[method-assign]
+        self.waiting = ThreadPoolExecutor(1).submit(self.acquire, name, timeout)
+        told.wait(timeout)
+
+    def granted(self) -> dict[str, Any] | None:
+        """What became of `wait`."""
+        return self.waiting.result()
 
     def release(self) -> float:
         at = clock.now()

@@ -239,7 +239,7 @@ def test_what_can_t_be_pruned_is_said(engine: Engine, using: str) -> None:
     assert "There is no bind 'archive'" in flask_command(engine, "prune", "--bind", "archive")
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE distlock_fence"))
-    with pytest.raises(CommandError, match=r"Run: manage\.py migrate distlock --database fenced"):
+    with pytest.raises(CommandError, match=r"Run: python manage\.py migrate distlock --database fenced"):
         call_command("distlock", "prune", "--database", using)
     assert "Run: flask distlock create-table" in flask_command(engine, "prune")
     with pytest.raises(ConfigurationError, match="days, 0 or more"):

@@ -30,6 +30,7 @@ class Proxy:
         #: Seconds between two bytes.
         self.drips = 0.0
         self._sockets: list[socket.socket] = []
+        self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -57,6 +58,7 @@ class Proxy:
             flowing[False].set()
 
     def close(self) -> None:
+        self._closed = True
         self._pause.set()
         self.flow()
         for one in [self._listener, *self._sockets]:
@@ -71,6 +73,8 @@ class Proxy:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._sockets += [client, server]
+                if self._closed:
+                    self.close()
                 self._flowing.append({True: threading.Event(), False: threading.Event()})
                 for source, target, replies in ((client, server, False), (server, client, True)):
                     flowing = self._flowing[-1][replies]

@@ -29,6 +29,7 @@ class Proxy:
         self._apart = threading.Event()
         self.lost = threading.Event()
         self._sockets: list[socket.socket] = []
+        self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -67,6 +68,7 @@ class Proxy:
         self._apart.clear()
 
     def close(self) -> None:
+        self._closed = True
         for one in [self._listener, *self._sockets]:
             # A thread that is blocked in it wakes up by shutdown only.
             with contextlib.suppress(OSError):
@@ -82,6 +84,8 @@ class Proxy:
                     continue
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._sockets += [client, server]
+                if self._closed:
+                    self.close()
                 threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
                 threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()
 
