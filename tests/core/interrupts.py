@@ -72,7 +72,8 @@ class Tracer:
         sys.settrace(self._before)
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
-        if not frame.f_code.co_filename.startswith(OURS):
+        # What is raised in a finaliser reaches nobody: Python prints it, and goes on.
+        if not frame.f_code.co_filename.startswith(OURS) or frame.f_code.co_name == "__del__":
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
