@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -77,10 +78,14 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+#: Nothing was bought, and one may come again: waited in vain, or refused at once.
+REFUSED = {423, 503}
+
+
 def buy(
     ports: list[int], headers: Mapping[str, str], buyers: int = BUYERS, purchases: int = PURCHASES
 ) -> list[int]:
-    """Everybody buys from both instances in turns. Gives the statuses of the answers."""
+    """Everybody buys from both instances in turns; the refused come back. Gives the other statuses."""
     statuses: list[int] = []
     start = threading.Barrier(buyers)
 
@@ -89,12 +94,9 @@ def buy(
         for turn in range(purchases):
             url = f"http://127.0.0.1:{ports[(number + turn) % 2]}/products/1/reduce"
             request = urllib.request.Request(url, method="POST", headers=dict(headers))
-            try:
-                with urllib.request.urlopen(request, timeout=120) as response:
-                    statuses.append(response.status)
-            except urllib.error.HTTPError as error:
-                with error:
-                    statuses.append(error.code)
+            while (answered := _answer(request))[0] in REFUSED:
+                time.sleep(answered[1])
+            statuses.append(answered[0])
 
     threads = [threading.Thread(target=buyer, args=(number,)) for number in range(buyers)]
     for thread in threads:
@@ -102,3 +104,13 @@ def buy(
     for thread in threads:
         thread.join()
     return statuses
+
+
+def _answer(request: urllib.request.Request) -> tuple[int, float]:
+    """The status, and after how many seconds one may come back."""
+    try:
+        with urllib.request.urlopen(request, timeout=120) as response:
+            return response.status, 0.0
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, float(error.headers.get("Retry-After", 0))
