@@ -18,7 +18,6 @@ from distlock.errors import ConfigurationError
 from distlock.web.dummy import DummyLocks
 from django_distlock import atomic
 from flask_distlock import DistLock
-from flask_distlock.fence import fence_table
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -29,12 +28,6 @@ def with_django(engine: Engine, using: str) -> None:
     from django.core.management import call_command
 
     call_command("migrate", "distlock", database=using, verbosity=0)
-
-
-def with_sqlalchemy(engine: Engine, using: str) -> None:
-    metadata = MetaData()
-    fence_table(metadata)
-    metadata.create_all(engine)
 
 
 def with_alembic(engine: Engine, using: str) -> None:
