@@ -11,21 +11,18 @@ import argparse
 import signal
 import sys
 import textwrap
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import machine
-from bench.bench import Bench
+from bench import kept, machine, page
+from bench.bench import QUICK, WHOLE, Bench
 from bench.crew import BenchError
 from bench.java_crew import versions
-from bench.plots import svg
-from bench.report import as_json, markdown
-from bench.rows import ROWS
+from bench.report import WHY, as_json, head, summary
+from bench.rows import QUICK_ROWS, ROWS
+from bench.run import Run, say
 from bench.services import Services
-from bench.table import Table
 from demo_shop.configuration import VAR
-from loadtest.child import StackError
 
 #: Exit codes: a target was missed or a row is void; it could not be measured.
 MISSED, BROKEN = 1, 3
@@ -51,14 +48,29 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         f"Exit code {MISSED}: a target is missed, or a row void. {BROKEN}: one could not be measured.",
     )
     parser.add_argument("rows", nargs="*", metavar="ROW", help="of those below; default: all")
-    parser.add_argument("--quick", action="store_true", help="what carries a target, in under three minutes")
-    parser.add_argument("--rounds", type=int, help="of each measurement (default: 5; with --quick 3)")
-    parser.add_argument("--seconds", type=float, help="of each contest (default: 3; with --quick 0.5)")
-    parser.add_argument("--pairs", type=int, help="in a round without contention (default: 1000; quick 300)")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="what carries a target, without chaos-zookeeper, in under three minutes",
+    )
+    for name, kind, what in (
+        ("rounds", int, "of each measurement"),
+        ("seconds", float, "of each contest"),
+        ("pairs", int, "in a round without contention"),
+    ):
+        usual = f"default: {getattr(WHOLE, name):g}; with --quick {getattr(QUICK, name):g}"
+        parser.add_argument(f"--{name}", type=kind, help=f"{what} ({usual})")
     parser.add_argument("--beside", action="append", metavar="PEER", help="only these peers; may be repeated")
     parser.add_argument("--java", action="store_true", help="Redisson and Curator, too: a JDK and Maven")
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
     parser.add_argument("--to", type=Path, default=VAR / "bench", help="where the results are kept, too")
+    parser.add_argument(
+        "--write-docs",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help=f"measure nothing: write the figures of runs that were kept there into {WHY}",
+    )
     words = parser.parse_args(arguments)
     for row in words.rows:
         if row not in ROWS:
@@ -68,57 +80,48 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = parse(arguments)
-    tables: list[Table] = []
-    broken = False
+    if words.write_docs is not None:
+        return write_docs(words.write_docs or [words.to])
     with Services() as services:
-        bench = Bench(
-            services,
-            rounds=words.rounds or (3 if words.quick else 5),
-            seconds=words.seconds or (0.5 if words.quick else 3.0),
-            pairs=words.pairs or (300 if words.quick else 1000),
-            quick=words.quick,
-            beside=words.beside,
-            java=words.java,
-        )
-        about = machine.about()
-        if words.java:
-            about["Java"] = versions()
-        if not words.json:
-            print("\n".join(f"- {what}: {which}" for what, which in about.items()), end="\n\n", flush=True)
-        for row in words.rows or ROWS:
-            try:
-                for table in ROWS[row](bench):
-                    tables.append(table)
-                    broken |= bool(table.lost)
-                    if not words.json:
-                        print(markdown(table), flush=True)
-            except Exception as error:  # What one row can't do costs no other.
-                broken = True
-                if not isinstance(error, BenchError | StackError):
-                    traceback.print_exc()
-                print(f"{row} could not be measured. {error}", file=sys.stderr, flush=True)
-    written = as_json(tables, about)
-    if words.json:
-        print(written)
-    keep(words.to, tables, written, about)
-    return BROKEN if broken else MISSED if any(table.failed for table in tables) else 0
+        run = begin(words, services)
+        try:
+            run.carry_out()
+        except (KeyboardInterrupt, SystemExit):
+            say(f"\nStopped in row {len(run.took) + 1} of {len(run.rows)}. {run.kept}")
+            raise
+    print(as_json(run.tables, run.about) if words.json else summary(run.tables))
+    say(run.kept)
+    return BROKEN if run.broken else MISSED if any(table.failed for table in run.tables) else 0
 
 
-def keep(folder: Path, tables: Sequence[Table], written: str, about: dict[str, str]) -> None:
-    """The whole of a run, where the last one was."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.svg"):
-        old.unlink()
-    pages = [
-        "# distlock beside other locks",
-        "\n".join(f"- {what}: {which}" for what, which in about.items()),
-    ]
-    for number, table in enumerate(tables, 1):
-        picture = f"{number:02}-{table.row}.svg"
-        (folder / picture).write_text(svg(table), encoding="utf-8")
-        pages += [markdown(table).rstrip(), f"![{table.title}]({picture})"]
-    (folder / "bench.json").write_text(written, encoding="utf-8")
-    (folder / "bench.md").write_text("\n\n".join(pages) + "\n", encoding="utf-8")
+def write_docs(folders: Sequence[Path]) -> int:
+    try:
+        page.write([kept.read(folder) for folder in folders])
+    except BenchError as error:
+        say(str(error))
+        return BROKEN
+    say(f"{WHY} has the figures of {', '.join(map(str, folders))}.")
+    return 0
+
+
+def begin(words: argparse.Namespace, services: Services) -> Run:
+    usual = QUICK if words.quick else WHOLE
+    bench = Bench(
+        services,
+        rounds=words.rounds or usual.rounds,
+        seconds=words.seconds or usual.seconds,
+        pairs=words.pairs or usual.pairs,
+        quick=words.quick,
+        beside=words.beside,
+        java=words.java,
+    )
+    about = machine.about() | {"asked for": f"{bench.rounds} rounds of {bench.seconds:g} s"}
+    if words.java:
+        about["Java"] = versions()
+    if not words.json:
+        print(head(about, whole=True), end="\n\n", flush=True)
+    rows = words.rows or (QUICK_ROWS if words.quick else list(ROWS))
+    return Run(bench, rows, about, words.to, lambda table: None if words.json else print(table, flush=True))
 
 
 if __name__ == "__main__":
@@ -127,4 +130,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("\nStopped.")
+        sys.exit(128 + signal.SIGINT)

@@ -42,6 +42,20 @@ ALONE = ("pair", "cpu", "server_cpu", "requests", "commands")
 
 
 @dataclass(frozen=True, slots=True)
+class Usual:
+    """How thorough a run is, unless it is told otherwise."""
+
+    rounds: int
+    seconds: float
+    pairs: int
+
+
+WHOLE, QUICK = Usual(5, 1.5, 1000), Usual(3, 0.5, 300)
+#: Of what no target speaks of, rounds at most.
+LIGHT = 3
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One of those that are compared in a contest."""
 
@@ -51,6 +65,8 @@ class Entry:
     processes: int | None = None
     #: What tells it from other entries of the crew.
     suffix: str = ""
+    #: Called with the seconds of a round when that begins, in a thread of its own.
+    meanwhile: Callable[[float], None] | None = None
 
     @property
     def name(self) -> str:
@@ -63,11 +79,11 @@ class Bench:
 
     services: Services
     #: How often each contestant is measured.
-    rounds: int = 5
+    rounds: int = WHOLE.rounds
     #: Of one contest, seconds.
-    seconds: float = 3.0
+    seconds: float = WHOLE.seconds
     #: Pairs of one round, where nobody else wants the lock.
-    pairs: int = 1000
+    pairs: int = WHOLE.pairs
     #: Only what carries a target.
     quick: bool = False
     #: The peers that are measured; None: all.
@@ -88,6 +104,10 @@ class Bench:
     def thorough(self, usual: Sequence[float], more: Sequence[float]) -> Sequence[float]:
         """*usual*, and *more* where there is time."""
         return usual if self.quick else (*usual, *more)
+
+    def lightly(self) -> Bench:
+        """For what no target speaks of: fewer rounds, and shorter ones."""
+        return replace(self, rounds=min(self.rounds, LIGHT), seconds=self.seconds / 2, pairs=self.pairs // 2)
 
     @contextmanager
     def crews(
@@ -155,17 +175,14 @@ class Bench:
         service: str,
         targets: Sequence[Target] = (),
         measures: Sequence[str] = CONTEST,
-        meanwhile: Callable[[float], None] | None = None,
     ) -> Table:
-        """The processes of each want one lock. That it excludes is checked in each round.
-
-        *meanwhile*: called with the seconds of a round when that begins, in a thread of its own.
-        """
+        """The processes of each want one lock. That it excludes is checked in each round."""
         violations: list[str] = []
         oracle = Oracle.make(self.services.directory)
 
-        def measure(entry: Entry, plan: Plan, meanwhile: Callable[[float], None] | None = None) -> Figures:
+        def measure(entry: Entry) -> Figures:
             oracle.clear()
+            plan, meanwhile = entry.plan, entry.meanwhile
             numbers = range(entry.processes or entry.crew.size)
             start = START + START_OF_THREAD * plan.threads * len(numbers)
             before, begin = self.services.work(service), time.monotonic() + start
@@ -188,10 +205,10 @@ class Bench:
 
         def warm_up(name: str) -> None:
             entry = by_name[name]
-            measure(entry, replace(entry.plan, seconds=entry.crew.warm_up))
+            measure(replace(entry, plan=replace(entry.plan, seconds=entry.crew.warm_up), meanwhile=None))
 
         by_name, lost = {entry.name: entry for entry in entries}, list[str]()
-        measured = {name: partial(measure, entry, entry.plan, meanwhile) for name, entry in by_name.items()}
+        measured = {name: partial(measure, entry) for name, entry in by_name.items()}
         rounds = self.in_turns(measured, warm_up, lost)
         return Table(row, title, rounds, measures, targets, violations=violations, lost=lost)
 

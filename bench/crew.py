@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 import multiprocessing
+import os
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +18,8 @@ from typing import Any, TypeVar
 from bench.locks import LOCKS, PATIENCE, Lock
 
 Result = TypeVar("Result")
+#: So long a process may take to end by itself, seconds.
+GRACE = 5.0
 
 
 class BenchError(Exception):
@@ -29,8 +34,17 @@ def context() -> ForkServerContext:
     return made
 
 
+def end_with_parent() -> None:
+    """A run that is killed can end its crews no more."""
+    parent = multiprocessing.parent_process()
+    assert parent
+    parent.join()
+    os._exit(1)
+
+
 def serve(orders: Connection, kind: str, url: str) -> None:
     """A process of a crew: it does what it is told, and says what came of it."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
     # Where connections are cut on purpose, it is no news.
     logging.getLogger("distlock").setLevel(logging.ERROR)
     try:
@@ -42,6 +56,8 @@ def serve(orders: Connection, kind: str, url: str) -> None:
             orders.send(task(lock))
     except ModuleNotFoundError as error:
         orders.send(BenchError(f"{kind}: {error}. Run: pip install --group bench"))
+    except EOFError:
+        return  # The run was killed.
     except BaseException:
         orders.send(BenchError(f"{kind}: {traceback.format_exc()}"))
 
@@ -88,8 +104,13 @@ class Crew:
         return answer
 
     def end(self) -> None:
-        for process, orders in self._members:
+        """Those that are still busy, because the run is stopped, are not waited for."""
+        for _, orders in self._members:
             # One that failed has gone already.
             with suppress(OSError):
                 orders.send(None)
-            process.join(PATIENCE)
+        deadline = time.monotonic() + GRACE
+        for process, _ in self._members:
+            process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()
+            process.join()

@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from bench.contest import Contest, Part
-from bench.crew import BenchError, Crew, Result
+from bench.crew import GRACE, BenchError, Crew, Result
 from bench.locks import PATIENCE, Lock
 from demo_shop.configuration import VAR
 from loadtest.child import StackError
@@ -110,7 +110,7 @@ class JavaCrew(Crew):
             with suppress(OSError):
                 member.stdin.close()
             try:
-                member.wait(PATIENCE)
+                member.wait(GRACE)
             except subprocess.TimeoutExpired:
                 member.kill()
                 member.wait()

@@ -30,6 +30,12 @@ def ours(url: str) -> Lock:
     return distlock.connect(url, prefix="bench", timeout=PATIENCE).lock
 
 
+def on_the_push(url: str) -> Lock:
+    """As guards with a transaction do: a body begins when the lock is pushed to it."""
+    locks = distlock.connect(url, prefix="bench", timeout=PATIENCE)
+    return lambda name: locks.lock(name, on_push=True)
+
+
 def with_short_leases(url: str) -> Lock:
     return distlock.connect(url, prefix="bench", timeout=PATIENCE, ttl=2.0).lock
 
@@ -39,7 +45,11 @@ class Silence:
 
     def hint(self, key: str) -> None: ...
 
+    def handed(self, key: str, token: str, number: int, sent: float) -> None: ...
+
     def lost(self, key: str, token: str) -> None: ...
+
+    def release_requested(self, key: str, token: str) -> None: ...
 
     def doubt(self) -> None: ...
 
@@ -143,6 +153,12 @@ def redis_floor(url: str) -> Lock:
     return lock
 
 
+def bare_queue(url: str) -> Lock:
+    from bench.bare_queue import caller
+
+    return caller(url).lock
+
+
 def kazoo(url: str) -> Lock:
     client = started(url)
     return lambda name: client.Lock(f"/bench/{name}")
@@ -190,6 +206,7 @@ def started(url: str) -> Any:
 #: By the name that the tables have. Each is made anew in each process, by this name.
 LOCKS: dict[str, Callable[[str], Lock]] = {
     "distlock": ours,
+    "distlock, on the push": on_the_push,
     "distlock, ttl=2": with_short_leases,
     "distlock, its backend alone": our_backend,
     "no lock": no_lock,
@@ -199,6 +216,7 @@ LOCKS: dict[str, Callable[[str], Lock]] = {
     "sherlock": sherlock,
     "django-redis": django_redis,
     "two bare commands": redis_floor,
+    "a bare queue": bare_queue,
     "kazoo": kazoo,
     "flock": flock,
     "bare create + delete": kazoo_floor,

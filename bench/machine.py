@@ -26,8 +26,7 @@ PACKAGES = (
 def about() -> dict[str, str]:
     """What to say beside the figures."""
     return {
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}",
+        "machine": f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
         "load before": " ".join(f"{load:.1f}" for load in os.getloadavg()),
         "commit": commit(),
         "versions": ", ".join(filter(None, map(version, PACKAGES))),

@@ -30,6 +30,8 @@ MEASURES = {
     "answer": Measure("median answer, ms", 1e3),
     "late_answer": Measure("p99 answer, ms", 1e3),
     "longest_answer": Measure("longest answer, ms", 1e3),
+    "site_cpu": Measure("CPU of the site, ms a sale", 1e3, 2),
+    "database_cpu": Measure("CPU of the database, ms a sale", 1e3, 2),
     "pair": Measure("µs a pair", 1e6, 1),
     "pass": Measure("CPU of a pair, µs", 1e6, 1),
     "p50": Measure("median wait, ms", 1e3, 2),

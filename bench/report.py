@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from bench.measures import MEASURES
-from bench.table import Table
+from bench.table import Result, Table
+
+#: Where each missed target has its paragraph.
+WHY = "docs/explanation/performance.md"
 
 
 def markdown(table: Table) -> str:
@@ -30,6 +33,37 @@ def markdown(table: Table) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def head(about: Mapping[str, str], whole: bool) -> str:
+    """What was measured on."""
+    lines = ["# distlock beside other locks", "", *(f"- {what}: {which}" for what, which in about.items())]
+    if not whole:
+        lines.append("- NOT WHOLE: the run was stopped, or goes on.")
+    return "\n".join(lines)
+
+
+def summary(tables: Sequence[Table]) -> str:
+    """Each target with what came of it, and all that could not be judged."""
+    results = [(table, result) for table in tables for result in table.results()]
+    void = [f"- {table.row}: VOID: {one}" for table in tables for one in table.violations]
+    lost = [f"- {table.row}: NOT MEASURED: {one}" for table in tables for one in table.lost]
+    met = f"{sum(result.met for _, result in results)} of {len(results)} targets are met."
+    lines = ["## Targets", "", met if results else "No target speaks of what was measured.", ""]
+    if results:
+        lines += ["| row | target | median | from, to | |", "|---|---|--:|--:|---|"]
+        lines += [
+            f"| {table.row}: {table.title} | {result.target} | {result.shown_median} | {result.shown_range} "
+            f"| {verdict(result)} |"
+            for table, result in results
+        ]
+    return "\n".join([*lines, *[""] * bool(void or lost), *void, *lost]).rstrip() + "\n"
+
+
+def verdict(result: Result) -> str:
+    if result.met:
+        return "met"
+    return f"MISSED: {WHY}#{result.target.why}" if result.target.why else "MISSED"
+
+
 def cells_of(table: Table, contestant: str, name: str, spread: bool) -> list[str]:
     measure, figures = MEASURES[name], table.spread(contestant, name)
     if figures is None:
@@ -38,15 +72,24 @@ def cells_of(table: Table, contestant: str, name: str, spread: bool) -> list[str
     return [median, f"{low}, {high}"] if spread else [median]
 
 
-def as_json(tables: Sequence[Table], about: dict[str, str]) -> str:
-    """Every figure of every round, in seconds and counts. *about*: what was measured on."""
+def as_json(tables: Sequence[Table], about: Mapping[str, str], whole: bool = True) -> str:
+    """Every figure of every round, in seconds and counts.
+
+    *about*: what was measured on. *whole*: whether all rows that were asked for are over.
+    """
     return json.dumps(
         {
-            "about": about,
+            "about": dict(about),
+            "whole": whole,
+            "targets": {
+                "met": sum(result.met for table in tables for result in table.results()),
+                "of": sum(len(table.results()) for table in tables),
+            },
             "tables": [
                 {
                     "row": table.row,
                     "title": table.title,
+                    "measures": list(table.measures),
                     "rounds": table.rounds,
                     "targets": [
                         asdict(result.target)

@@ -55,6 +55,8 @@ class Configuration:
     goods: str = ""
     #: How long ``/kill`` takes between reading and writing, seconds: in the article two.
     kill_pause: float = 2.0
+    #: The URL of the payment gateway, for ``/readers/pay``.
+    gateway: str = ""
     #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.moments`.
     journal: str = ""
     #: ``instance:moment:port``: the first purchase of that instance stays there until the port hangs up.
@@ -121,6 +123,7 @@ KINDS: dict[str, Callable[[str], object]] = {
     "products": int,
     "goods": str,
     "kill_pause": float,
+    "gateway": str,
     "journal": str,
     "stall": str,
     "sales": switch,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from distlock.connecting import connect
 from distlock.current_grants import current_grant
 from distlock.errors import (
     BackendUnavailable,
     BatchFailed,
     ConfigurationError,
     InvalidName,
+    LatchNotFound,
     LockError,
     LockLost,
     LockTimeout,
@@ -18,9 +20,14 @@ from distlock.errors import (
     TooManyWaiters,
 )
 from distlock.grant import Fence, Grant
+from distlock.joint_grant import JointGrant
+from distlock.latch import Latch
 from distlock.lock import Lock
-from distlock.locks import Locks, connect
+from distlock.locks import Locks
+from distlock.multi_lock import MultiLock, multi_lock
+from distlock.read_lock import ReadLock
 from distlock.rlock import RLock
+from distlock.semaphore import Semaphore
 
 #: The one home of the version: pyproject.toml reads it here.
 __version__ = "0.1.0"
@@ -32,18 +39,25 @@ __all__ = [
     "Fence",
     "Grant",
     "InvalidName",
+    "JointGrant",
+    "Latch",
+    "LatchNotFound",
     "Lock",
     "LockError",
     "LockLost",
     "LockTimeout",
     "Locks",
     "LostInside",
+    "MultiLock",
     "NotHeld",
     "OutcomeUnknown",
     "RLock",
+    "ReadLock",
     "Reentered",
+    "Semaphore",
     "TooManyWaiters",
     "__version__",
     "connect",
     "current_grant",
+    "multi_lock",
 ]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from distlock.awaited import awaits_this
 from distlock.current_grants import current_grants, inherited
+from distlock.engine.room import upgrade_refusal
 from distlock.entries import Entry
 from distlock.errors import ConfigurationError, LockTimeout
+from distlock.modes import READ
 from distlock.operate.looking import known_holder
 from distlock.operate.typed import URL
 from distlock.owner import current_owner
@@ -70,27 +75,96 @@ def apart() -> Iterator[None]:
         _around.reset(before)
 
 
-def refuse_own(namespace: Namespace, names: Sequence[str]) -> None:
-    """Raise `ConfigurationError` if the code around holds one of *names*, which it would wait for."""
+def refuse_own(
+    namespace: Namespace, names: Sequence[str], reads: bool = False, seconds: float = math.inf
+) -> None:
+    """Raise `ConfigurationError` if the code around holds one of *names*, which it would wait for.
+
+    *reads*: it asks to read, which it may beside its own reads, and in its own client's write. *seconds*: for
+    so long it would wait.
+    """
+    if reads:
+        owner = current_owner()
+        read = [one for one in _around.get() if one.reads]
+        names = [
+            name
+            for name in names
+            if not namespace.is_holder(name, owner) and not _common(namespace, [name], read)
+        ]
     if both := _of_guard(namespace, names):
         raise ConfigurationError(
             f"The lock {both} is held by the guard around this very code, which would wait for itself: leave "
             "this lock out, for the guard holds it already."
         )
+    refuse_awaited(namespace, names, reads, seconds, _around.get())
     if not namespace.keeps_out or not (around := _around.get()):
         return
     owner = current_owner()
-    if both := _common(namespace, names, [one for one in around if one.owner == owner]):
+    own = [one for one in around if one.owner == owner]
+    if both := _common(namespace, names, [one for one in own if one.reads]):
+        raise upgrade_refusal(both)
+    if both := _common(namespace, names, own):
         raise ConfigurationError(
             f"The lock {both} is held by a 'with' block around this very code, which would wait for itself: "
             f"leave the inner 'with' out, or write rlock({both}) twice, which lets its owner in again."
         )
 
 
+def refuse_awaited(
+    namespace: Namespace, names: Sequence[str], reads: bool, seconds: float, around: Sequence[Entry] = ()
+) -> None:
+    """Raise `ConfigurationError` if a task holds one of *names* and awaits what the running thread does.
+
+    *reads*: it asks to read, which it may beside others that do. *seconds*: for so long it would wait; what
+    does not wait is not refused. *around*: the ``with`` blocks that count, beside guards.
+    """
+    guards = inherited()
+    if not seconds or not (guards or around) or not (namespace.keeps_out and namespace.has_owners):
+        return
+    grants = [(one.owner, one.grant) for one in guards if namespace.is_same(one.namespace)]
+    blocks = [one for one in around if namespace.is_same(one.namespace)]
+    grants += [(one.owner, one.grant) for one in blocks if one.grant is not None]
+    for (thread, _, task), grant in grants:
+        both = _shown(names, grant.names)
+        if not both or grant.released or grant.lost or (reads and grant.mode == READ):
+            continue
+        holder = None if task is None else task()
+        if holder is not None and thread != get_ident() and awaits_this(holder, seconds):
+            raise ConfigurationError(
+                f"The lock {both} is held by the task that awaits this very thread, so both would wait for "
+                "themselves: take the lock in one of them only."
+            )
+
+
+def read_again(namespace: Namespace, names: Sequence[str]) -> Namespace | None:
+    """Where the running thread or task may read *names* again at once, if that is another client's.
+
+    In it, a ``with`` block or a guard around the running code holds all of them.
+    """
+    owner = current_owner()
+    for guard in current_grants():
+        if guard.namespace is namespace or not guard.running or not namespace.is_same(guard.namespace):
+            continue
+        # The view of a guard may run in another thread than the one that was granted its lock.
+        if all(guard.namespace.is_holder(name, owner) for name in names):
+            return guard.namespace
+    for one in reversed(_around.get()):
+        if one.owner != owner or one.namespace is namespace or not set(names) <= set(one.names):
+            continue
+        if one.is_open and namespace.is_same(one.namespace):
+            return one.namespace
+    return None
+
+
 def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stopped_loop: bool) -> LockTimeout:
     """The error of one that has waited *seconds* in vain. *stopped_loop*: no task could run meanwhile."""
     shown = ", ".join(map(repr, names))
     plain_with = _PLAIN_WITH if stopped_loop else ""
+    if not namespace.has_owners:
+        return LockTimeout(
+            f"The semaphore {shown} had too few permits left for {seconds:g} seconds. Try again later, raise "
+            f"the time-out, or its limit.{plain_with}"
+        )
     if fault := own_fault(namespace, names):
         return LockTimeout(f"The lock {shown} was still held after {seconds:g} seconds, {fault}{plain_with}")
     return LockTimeout(
@@ -116,6 +190,8 @@ def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
 
 def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
     """How the running code itself keeps *names* from being granted, as far as is known, and what to do."""
+    if not namespace.has_owners:
+        return None
     if _of_guard(namespace, names):
         return (
             "by the guard around this very code, which waits for itself: leave this lock out, for the "
@@ -124,9 +200,12 @@ def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
     owner = current_owner()
     around = _around.get()
     again = f"write rlock({', '.join(map(repr, names))}), which lets its owner in again."
-    if _common(namespace, names, [one for one in around if one.owner == owner]):
+    own = [one for one in around if one.owner == owner]
+    if _common(namespace, names, [one for one in own if one.reads]):
+        return "by a read lock around this very code, which waits for itself: release that one first."
+    if _common(namespace, names, own):
         return f"by a 'with' block around this very code, which waits for itself: leave it out, or {again}"
-    if any(namespace.holder(name) == owner for name in names):
+    if any(namespace.is_holder(name, owner) for name in names):
         return f"by an acquire() of this very thread or task, which waits for itself: release it, or {again}"
     if is_held_around(namespace, names):
         return (
@@ -140,7 +219,7 @@ def is_held_around(namespace: Namespace, names: Sequence[str]) -> bool:
     """Whether the running code, or what has started it, holds one of *names*, as far as is known."""
     owner = current_owner()
     return (
-        any(namespace.holder(name) == owner for name in names)
+        any(namespace.is_holder(name, owner) for name in names)
         or bool(_common(namespace, names, _around.get()))
         or any(
             namespace.is_same(one.namespace) and not set(names).isdisjoint(one.grant.names)

@@ -131,9 +131,9 @@ def current_grants() -> tuple[CurrentGrant, ...]:
 
 def inherited() -> tuple[CurrentGrant, ...]:
     """`current_grants`, and what still is held around the code that started the running task or thread."""
-    request = _keeping.get()
+    mine, request = _current.get(), _keeping.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
-    return (*kept, *filterfalse(_RELEASED, _current.get()))
+    return (*kept, *filterfalse(_RELEASED, mine)) if mine or kept else ()
 
 
 @contextmanager

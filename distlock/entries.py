@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distlock.engine.steps import Gate
 from distlock.grant import Grant
+from distlock.modes import READ
 from distlock.owner import Owner
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class Entry:
     frame: FrameType | None = None
     #: What its end found, and raises unless the block has raised something itself.
     trouble: Exception | None = None
+
+    @property
+    def reads(self) -> bool:
+        """Whether others may read under the lock, too."""
+        return self.grant is not None and self.grant.mode == READ
 
     @property
     def is_open(self) -> bool:

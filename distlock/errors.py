@@ -35,6 +35,10 @@ class BackendUnavailable(LockError):
     """The lock service does not answer. No lock was granted."""
 
 
+class LatchNotFound(LockError, LookupError):
+    """There is no such latch: nobody has made it, or it is over. That does not count as open."""
+
+
 class InvalidName(LockError, ValueError):
     """A name that cannot be locked: empty, too long, or with characters that are not text."""
 

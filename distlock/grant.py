@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from weakref import WeakSet
 
 from distlock.engine.steps import Steps, arun, run
+from distlock.errors import ConfigurationError
+from distlock.modes import EXCLUSIVE, Mode
 
 
 class Fence(NamedTuple):
@@ -52,6 +54,11 @@ class Grant(ABC):
         """For each name a text that no other holder has, not even one with the same fence. No secret."""
 
     @property
+    def mode(self) -> Mode:
+        """``"exclusive"``; ``"read"``: others may read at the same time; ``"permit"``: a semaphore's."""
+        return EXCLUSIVE
+
+    @property
     @abstractmethod
     def released(self) -> bool:
         """Whether it was given back."""
@@ -65,6 +72,14 @@ class Grant(ABC):
     @abstractmethod
     def why_lost(self) -> str | None:
         """What is known here of how it was lost; None if it was not."""
+
+    @property
+    def release_requested(self) -> bool:
+        """Whether somebody wants the lock back: see `distlock.Locks.request_release`. Asks nobody.
+
+        It stays yours. Look now and then, between two parts of something long, and release it when you can.
+        """
+        return False
 
     @property
     def parts(self) -> Mapping[str, Grant]:
@@ -104,6 +119,26 @@ class Grant(ABC):
     def unnumbered_by(self) -> str | None:
         """The backend, if that declares no growing numbers: then the fence tells nothing. Else None."""
         return None
+
+    def downgrade(self) -> None:
+        """Turn this write lock into a read lock: others may read as well, and nobody has written between.
+
+        It stays yours until you release it. A second call changes nothing. Raises `ConfigurationError` where
+        it is no write lock, or the backend has none that readers share; `NotHeld`; `LockLost`; and
+        `BackendUnavailable`: call it again, and it downgrades the names that are left.
+        """
+        run(self._downgrade())
+
+    async def adowngrade(self) -> None:
+        """`downgrade`, for asyncio."""
+        await arun(self._downgrade())
+
+    def _downgrade(self) -> Steps[None]:
+        raise ConfigurationError(
+            f"The lock {', '.join(map(repr, self.names))} can't be downgraded: no write lock "
+            "of a lock service holds it. Take it by locks.write_lock(…) first."
+        )
+        yield
 
     def _vouch(self) -> None:
         """A fenced transaction was committed under it: what was done stands, whatever became of the lock."""
@@ -162,6 +197,9 @@ class Grant(ABC):
             self._let_go(error)
             raise
 
+
+#: Called with a grant that somebody wants back, in a thread of its own.
+OnReleaseRequested = Callable[[Grant], object]
 
 #: Those whose fence vouches for what was committed under them.
 _committed: WeakSet[Grant] = WeakSet()

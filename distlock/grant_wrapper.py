@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from distlock.engine.steps import Steps
 from distlock.grant import Fence, Grant
+from distlock.modes import Mode
 
 
 class GrantWrapper(Grant):
@@ -33,6 +34,10 @@ class GrantWrapper(Grant):
         return self._grant.seals
 
     @property
+    def mode(self) -> Mode:
+        return self._grant.mode
+
+    @property
     def released(self) -> bool:
         return self._grant.released
 
@@ -43,6 +48,10 @@ class GrantWrapper(Grant):
     @property
     def why_lost(self) -> str | None:
         return self._grant.why_lost
+
+    @property
+    def release_requested(self) -> bool:
+        return self._grant.release_requested
 
     @property
     def held_by_transaction(self) -> bool:
@@ -60,6 +69,9 @@ class GrantWrapper(Grant):
 
     def lift(self, name: str, number: int) -> bool:
         return self._grant.lift(name, number)
+
+    def _downgrade(self) -> Steps[None]:
+        return self._grant._downgrade()
 
     def _is_followed(self) -> bool:
         return self._grant._is_followed()

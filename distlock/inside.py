@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distlock.grant import Grant
+from distlock.modes import EXCLUSIVE
 from distlock.multi_grant import MultiGrant
 from distlock.owner import Owner
 
@@ -24,6 +25,11 @@ class Entered:
     @property
     def is_held(self) -> bool:
         return not self.grant.released and not self.grant.lost
+
+    @property
+    def is_written(self) -> bool:
+        """It is held, and nobody else reads: it was not downgraded."""
+        return self.is_held and self.grant.mode == EXCLUSIVE
 
     def unreleased(self) -> Entered | None:
         """This one, or the next one further out whose end is still to come."""

@@ -9,18 +9,21 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distlock.acquirer import Acquirer
 from distlock.clock import now
+from distlock.contending import holder_of, told_of_the_wait
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.engine.name_grant import NameGrant
 from distlock.engine.steps import Gate, Steps
 from distlock.errors import ConfigurationError
-from distlock.grant import Fence, Grant
+from distlock.grant import Fence, Grant, OnReleaseRequested
 from distlock.grant_wrapper import GrantWrapper
+from distlock.operate.looking import Party
 from distlock.terms import Terms
 
 if TYPE_CHECKING:
@@ -35,8 +38,17 @@ PAUSE = 10.0
 Where = str | CodeType | None
 
 
-class Attempt(Protocol):
-    """Told of one acquisition, of all its names: `acquired` or `refused`, and after `acquired` the rest."""
+class Attempt:
+    """Told of one acquisition, of all its names: `acquired` or `refused`, and after `acquired` the rest.
+
+    Those methods that a subclass leaves out do nothing.
+    """
+
+    def contended(self, holder: Party | None) -> None:
+        """It has to wait. *holder*: what is known of the holder without asking; None: nothing.
+
+        Called at most once, before `acquired` or `refused`. Where a lock is a row nobody is told.
+        """
 
     def acquired(self, grant: Grant, waited: float) -> None:
         """The lock was granted after *waited* seconds."""
@@ -51,17 +63,24 @@ class Attempt(Protocol):
         """The lock was given back after *held* seconds. It may have been lost."""
 
 
-class Listener(Protocol):
+class Listener:
     """Told by one client, mostly in the thread that acquires or releases. It should return at once.
 
-    What it raises is logged, once in ten seconds for each method, and changes nothing for the lock.
+    What it raises is logged, once in ten seconds for each method, and changes nothing for the lock. Those
+    methods that a subclass leaves out do nothing.
     """
 
-    def asked(self, names: tuple[str, ...], where: Where) -> Attempt:
-        """*where* asks for *names*, and may have to wait. Returns what is told of this acquisition."""
+    def asked(self, names: tuple[str, ...], where: Where) -> Attempt | None:
+        """*where* asks for *names*, and may have to wait. Returns what is told of this acquisition; None:
+        nobody is.
+        """
+        return None
 
     def lost(self, grant: Grant, why: str, where: Where) -> None:
         """The lock of one name was lost before its release."""
+
+    def release_requested(self, grant: Grant, where: Where) -> None:
+        """Somebody wants the lock of one name back: see `distlock.Locks.request_release`."""
 
     def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
         """The fence of *grant* was lifted from *was*: see ``on_lifted`` of `distlock.connect`."""
@@ -71,7 +90,7 @@ class Listener(Protocol):
 
 
 #: The methods of a `Listener`.
-_METHODS = ("asked", "lost", "lifted", "reconnected")
+_METHODS = ("asked", "lost", "release_requested", "lifted", "reconnected")
 
 
 def check_listener(listener: object) -> None:
@@ -80,7 +99,7 @@ def check_listener(listener: object) -> None:
     if missing:
         raise ConfigurationError(
             f"A {type(listener).__name__} is no listener: it has no {', '.join(missing)}. Pass what "
-            'distlock.metrics.listener("prometheus") returns, or an object with the methods of '
+            'distlock.metrics.listener("prometheus") returns, or an object of a subclass of '
             "distlock.listening.Listener."
         )
 
@@ -104,7 +123,10 @@ class Listened:
         if attempt is None:
             return (yield from self._inner.acquire(names, gate, seconds, terms))
         try:
-            grant = yield from self._inner.acquire(names, gate, seconds, terms)
+            steps = self._inner.acquire(names, gate, seconds, terms)
+            tell = partial(self._tell_contended, attempt, names)
+            # One that asks once waits for answers only.
+            grant = yield from (told_of_the_wait(steps, tell) if seconds > 0 else steps)
         except BaseException as error:
             _told(attempt, "refused", error, now() - asked)
             raise
@@ -114,6 +136,9 @@ class Listened:
             return None
         _told(attempt, "acquired", grant, granted - asked)
         return _ListenedGrant(grant, attempt, granted)
+
+    def _tell_contended(self, attempt: Attempt, names: tuple[str, ...]) -> None:
+        _told(attempt, "contended", holder_of(self.namespace, names))
 
 
 class _ListenedGrant(GrantWrapper):
@@ -186,6 +211,19 @@ def on_lost_of(listener: Listener, on_lost: OnLost | None) -> OnLost:
             on_lost(grant, why)
 
     return lost
+
+
+def on_release_requested_of(
+    listener: Listener, on_release_requested: OnReleaseRequested | None
+) -> OnReleaseRequested:
+    """What tells *listener*, and then *on_release_requested*, of a lock that is wanted back."""
+
+    def release_requested(grant: Grant) -> None:
+        _told(listener, "release_requested", grant, _where(grant))
+        if on_release_requested is not None:
+            on_release_requested(grant)
+
+    return release_requested
 
 
 def on_lifted_of(listener: Listener, on_lifted: OnLifted | None) -> OnLifted:

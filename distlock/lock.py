@@ -35,7 +35,7 @@ class Lock:
         self.timeout = client.timeout if timeout is None else timeout
         self.terms = terms
         self._namespace = client.namespace
-        self._entries = Entries(client.namespace)
+        self._entries = Entries(self._namespace)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._shown()}>"
@@ -116,7 +116,7 @@ class Lock:
     def __enter__(self) -> Grant:
         block = self._entry(ThreadGate())
         try:
-            blocks.refuse_own(self._namespace, self._wanted(block))
+            self._refuse_own(block)
             grant = run(self._enter(block, self._longest()))
             return self._opened(block, grant, sys._getframe(1))
         except BaseException as error:
@@ -138,7 +138,7 @@ class Lock:
     async def __aenter__(self) -> Grant:
         block = self._entry(TaskGate())
         try:
-            blocks.refuse_own(self._namespace, self._wanted(block))
+            self._refuse_own(block)
             grant = await arun(self._enter(block, self._longest()))
             return self._opened(block, grant, sys._getframe(1))
         except BaseException as error:
@@ -166,6 +166,10 @@ class Lock:
         """What the lock service has to be asked for."""
         return self.names
 
+    def _refuse_own(self, entry: Entry) -> None:
+        """Raise `ConfigurationError` where a ``with`` would wait for the code around it."""
+        blocks.refuse_own(self._namespace, self._wanted(entry), seconds=self._longest())
+
     def _enter(self, entry: Entry, seconds: float) -> Steps[Grant | None]:
         grant = yield from self.client.acquirer.acquire(self.names, entry.gate, seconds, self.terms)
         if grant is not None:
@@ -189,7 +193,7 @@ class Lock:
         """*entry* was interrupted, or refused: leave nothing of it behind."""
         if entry in self._entries.entered:
             self._entries.entered.remove(entry)
-        self._namespace.forsake(self.names, entry.gate, error)
+        entry.namespace.forsake(self.names, entry.gate, error)
 
     def _told(self, grant: Grant | None, seconds: float) -> Grant | None:
         if grant is None and seconds > 0 and (fault := blocks.own_fault(self._namespace, self.names)):
@@ -197,7 +201,7 @@ class Lock:
         return grant
 
     def _longest(self) -> float:
-        return math.inf if self.timeout == -1 else check_timeout(self.timeout)
+        return math.inf if self.timeout == -1 else self.timeout
 
     def _seconds(self, blocking: bool, timeout: float | None) -> float:
         if not blocking:

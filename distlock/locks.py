@@ -1,38 +1,23 @@
-"""The client: `connect` to a lock service, then make locks of names."""
+"""The client: it makes locks of names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Never
 
 from distlock.acquirer import Acquirer, AtEnd
-from distlock.backends import create
-from distlock.backends.location import Location, located
-from distlock.engine.lifting import OnLifted
-from distlock.engine.loss import OnLost
-from distlock.engine.machine import Engine
-from distlock.listening import Listened, Listener, check_listener, on_lifted_of, on_lost_of, on_reconnected_of
+from distlock.grant import OnReleaseRequested
+from distlock.latch import Latch, check_total
 from distlock.lock import Lock
-from distlock.names import check_name, check_prefix
-from distlock.namespace import EngineNamespace, identity
-from distlock.numbers import LONG, check_count, check_seconds, check_timeout
+from distlock.modes import PERMIT, READ, Kind
+from distlock.names import check_name
+from distlock.numbers import LONG, check_permits, check_seconds, check_timeout
 from distlock.operate.looking import Listed, LockState, inspect, list_locks
-from distlock.operate.typed import typed_for
+from distlock.read_lock import ReadLock
 from distlock.rlock import RLock
+from distlock.semaphore import Semaphore
 from distlock.terms import Terms, calling_code
-
-#: What other libraries call our words. Passing theirs gives an error that translates.
-TRANSLATIONS = {
-    "blocking_timeout": "timeout= (the longest wait, in seconds)",
-    "expire": "ttl= (lifetime without renewal, in seconds)",
-    "auto_renewal": "nothing: every lock is renewed until it is released or max_hold is over",
-    "sleep": "nothing: waiters are woken, they do not poll",
-    "thread_local": "nothing: a grant may be released by any thread",
-    "retry_interval": "nothing: waiters are woken, they do not poll",
-    "key_prefix": "prefix=",
-    "wait": "timeout= (the longest wait, in seconds)",
-    "lease_time": "ttl= (lifetime without renewal, in seconds)",
-}
+from distlock.translations import refuse_unknown
 
 
 class Locks:
@@ -52,6 +37,8 @@ class Locks:
         timeout: float | None = None,
         ttl: float | None = None,
         max_hold: float | None = None,
+        on_push: bool = False,
+        on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> Lock:
         """A lock of *names*: all of them or none, in one order for everybody. Cheap; nothing is asked yet.
@@ -62,6 +49,11 @@ class Locks:
         *ttl*: how long the lock lives without renewal, seconds, more than 0. None: the client's.
         *max_hold*: after so many seconds its holder counts as hung, and is not renewed any more; more than 0.
         None: the client's.
+        *on_push*: True: a waiting thread begins when Redis pushes that another process has handed the lock
+        over, and has that confirmed later: faster, at a price that the documentation tells ("Beginning on the
+        push").
+        *on_release_requested*: called with the grant, in a thread of its own, when somebody wants it back:
+        see `request_release`.
 
         Returns a `Lock`, for ``with``, ``async with``, or its `Lock.acquire`. Raises `InvalidName`; TypeError
         without a name or with an unknown argument; `ConfigurationError` for a *ttl* or *max_hold*, and
@@ -77,7 +69,10 @@ class Locks:
             with locks.lock("product_1", "product_2", timeout=2) as grant:
                 grant.check()
         """
-        return Lock(self, *self._checked("lock", names, timeout, ttl, max_hold, unknown))
+        return Lock(
+            self,
+            *self._checked("lock", names, timeout, ttl, max_hold, unknown, on_release_requested, on_push),
+        )
 
     def rlock(
         self,
@@ -85,11 +80,13 @@ class Locks:
         timeout: float | None = None,
         ttl: float | None = None,
         max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> RLock:
         """A re-entrant lock of *names*: its owner, the running thread or task, may take it again.
 
-        *names*, *timeout*, *ttl*, *max_hold*: as for `lock`. `RLock` says what counts as the owner.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `RLock` says what counts
+        as the owner.
 
         Raises what `lock` raises. Only its owner may release it: elsewhere `RLock.release` raises `NotHeld`.
 
@@ -99,25 +96,167 @@ class Locks:
                 with locks.rlock("product_1", "product_2") as grant:
                     grant.check()
         """
-        return RLock(self, *self._checked("rlock", names, timeout, ttl, max_hold, unknown))
+        checked = self._checked("rlock", names, timeout, ttl, max_hold, unknown, on_release_requested)
+        return RLock(self, *checked)
 
-    def inspect(self, name: str) -> LockState:
-        """The holder of *name*, since when, and those that wait for it, in order: a picture of one moment.
+    def request_release(self, name: str) -> bool:
+        """Ask the holder of *name*, in any process, to give it back. Returns whether anybody holds it.
 
-        Asks the lock service, and changes nothing. Raises `InvalidName`; `BackendUnavailable`;
-        `ConfigurationError` where the lock service does not show it.
+        Nothing is taken by force, and it does not wait. The holder sees `Grant.release_requested`, and what
+        it gave as *on_release_requested* is called: at once, or within some seconds, as the page of its
+        backend says. A later grant of the name knows nothing of it. Raises `InvalidName`;
+        `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
 
         Example::
 
-            state = locks.inspect("product_1")
-            print(state.holder, state.remaining, state.queue)
+            if locks.request_release("catalogue"):
+                print("An import runs, and was asked to stop.")
         """
-        return inspect(self.namespace, name)
+        return self.namespace.request_release(check_name(name))
+
+    def write_lock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
+        **unknown: Never,
+    ) -> Lock:
+        """What `lock` is, by its name in a pair with `read_lock`: nobody else reads or writes.
+
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Its `Grant.downgrade`
+        lets others read.
+
+        Raises what `lock` raises; `ConfigurationError` where the caller reads one of the *names*: it would
+        wait for itself.
+
+        Example::
+
+            with locks.write_lock("catalogue") as grant:
+                grant.downgrade()
+        """
+        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
+        return self.lock(*names, on_release_requested=on_release_requested, **words, **unknown)
+
+    def read_lock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
+        **unknown: Never,
+    ) -> ReadLock:
+        """A lock of *names* that any number of readers share, and that keeps writers out.
+
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `ReadLock` says who may
+        read at once.
+
+        Raises what `lock` raises; `ConfigurationError` if the backend has no locks that readers share.
+
+        Example::
+
+            with locks.read_lock("catalogue", timeout=2):
+                print("nobody writes")
+        """
+        self.namespace.refuse_lacking("read", "read_lock()")
+        checked = self._checked("read_lock", names, timeout, ttl, max_hold, unknown, on_release_requested)
+        checked[2].mode = READ
+        return ReadLock(self, *checked)
+
+    def semaphore(
+        self,
+        name: str,
+        *,
+        limit: int,
+        permits: int = 1,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        **unknown: Never,
+    ) -> Semaphore:
+        """A semaphore: *limit* permits of *name*, over all processes, first come, first served.
+
+        *name*: it has nothing to do with a lock of that name. *limit*: how many permits there are, 1 or more.
+        *permits*: how many of them this one takes at once. *timeout*, *ttl*, *max_hold*: as for `lock`; the
+        permits of a process that was killed come back when their *ttl* is over.
+
+        Raises what `lock` raises; `ConfigurationError` for a *limit* or *permits* that can't be, and if the
+        backend has no semaphores. Its grants have no fence.
+
+        Example::
+
+            with locks.semaphore("gateway", limit=10):
+                print("at most ten at a time")
+        """
+        self.namespace.refuse_lacking("permits", "semaphore()")
+        check_permits(limit, permits)
+        ordered, timeout, terms = self._checked("semaphore", (name,), timeout, ttl, max_hold, unknown)
+        terms.mode, terms.limit, terms.permits = PERMIT, limit, permits
+        return Semaphore(self, ordered, timeout, terms)
+
+    def latch(
+        self,
+        name: str,
+        count: int | None = None,
+        *,
+        ttl: float = 3600.0,
+        timeout: float | None = None,
+        **unknown: Never,
+    ) -> Latch:
+        """A latch: some wait until others have counted it down from *count* to 0. Nothing is asked yet.
+
+        *name*: text of 1 to 255 characters. A lock of that name is something else.
+        *count*: how often it is counted down until it is open, 0 or more. For `Latch.make`; elsewhere it may
+        be left out, or else has to be the same.
+        *ttl*: for how long it lives after `Latch.make`, and after each count, seconds, more than 0. Then it
+        is gone, open or not. It is for `Latch.make`, too.
+        *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit but its life.
+        None: the client's.
+
+        Returns a `Latch`. Raises `InvalidName`; TypeError for an unknown argument; `ConfigurationError` for a
+        *count* or *ttl* that can't be, and where the lock service has no latches; ValueError or OverflowError
+        for a *timeout* that can't be.
+
+        Example::
+
+            locks.latch("import_7", 3, ttl=600).make()
+            # Each of three importers, anywhere, when it is done:
+            locks.latch("import_7").count_down()
+            # Where all of them are needed:
+            if locks.latch("import_7").wait(300):
+                print("All three are done.")
+        """
+        if unknown:
+            refuse_unknown("latch", unknown)
+        check_name(name)
+        total = None if count is None else check_total(count)
+        if timeout is not None and timeout != -1:
+            check_timeout(timeout)
+        longest = self.timeout if timeout is None else timeout
+        return Latch(
+            self.namespace.latches, self.prefix, name, total, check_seconds("ttl", ttl, most=LONG), longest
+        )
+
+    def inspect(self, name: str, kind: Kind = "lock") -> LockState:
+        """The holder of *name*, since when, and those that wait for it, in order: a picture of one moment.
+
+        *kind*: what has the name, "lock", "semaphore" or "latch". Asks the lock service, and changes nothing.
+        Raises `InvalidName`; `BackendUnavailable`; `ConfigurationError` for another *kind*, and where the
+        lock service does not show it.
+
+        Example::
+
+            print(locks.inspect("product_1").holder, locks.inspect("gateway", "semaphore").inside)
+        """
+        return inspect(self.namespace, name, kind)
 
     def list(self, before: str = "") -> Iterator[Listed]:
-        """The names that are held or waited for, in all processes, for longer than about three seconds.
+        """What is held or waited for, in all processes, for longer than about three seconds.
 
-        *before*: what the names begin with. Each process says of itself what it has, every few seconds;
+        First locks, then semaphores, then latches, each with its kind. *before*: what the names
+        begin with. Each process says of itself what it has, every few seconds;
         what it says is read in small parts while you go through it, so it is no picture of one moment.
         Raises `BackendUnavailable`; `ConfigurationError` where the lock service does not show it.
 
@@ -140,6 +279,8 @@ class Locks:
         ttl: float | None,
         max_hold: float | None,
         unknown: dict[str, Any],
+        on_release_requested: OnReleaseRequested | None = None,
+        on_push: bool = False,
     ) -> tuple[tuple[str, ...], float | None, Terms]:
         if unknown:
             refuse_unknown(word, unknown)
@@ -148,99 +289,12 @@ class Locks:
         # Deduplicated, and in one order for everybody: two carts with the same products never wait in a ring.
         ordered = tuple(sorted({check_name(name) for name in names})) if names[1:] else (check_name(*names),)
         if timeout is not None and timeout != -1:
-            check_timeout(timeout)
+            timeout = check_timeout(timeout)
         usual = self.namespace.terms
         ttl = usual.ttl if ttl is None else check_seconds("ttl", ttl)
         max_hold = usual.max_hold if max_hold is None else check_seconds("max_hold", max_hold)
-        return ordered, timeout, Terms(ttl, max_hold, calling_code())
-
-
-def connect(
-    url: Location,
-    *,
-    backend: str | None = None,
-    prefix: str = "",
-    ttl: float = 10.0,
-    timeout: float = 5.0,
-    max_hold: float = 60.0,
-    max_waiters: int | None = None,
-    max_waiters_total: int | None = None,
-    era: int = 1,
-    on_lost: OnLost | None = None,
-    on_lifted: OnLifted | None = None,
-    listener: Listener | None = None,
-    **options: Any,
-) -> Locks:
-    """Make a client of the lock service at *url*. Nothing is connected before the first lock is acquired.
-
-    One client serves a whole process: threads, tasks and forked children share it.
-
-    *url*: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, ``unix:///path/redis.sock``;
-    ``zookeeper://[user:password@]host[:port][,host…][/path]``; ``file:///directory`` for the processes of
-    one host; ``memory://name`` for one process, in tests; or the scheme of a backend that is installed.
-    Instead of a URL: a client of redis-py, of which the connection arguments are read and nothing else; a
-    dict of such arguments; or a function without arguments that returns a URL or one of these. It is called
-    once, now.
-    *backend*: a scheme, or the dotted path of a class, such as ``shop.locks.MyBackend``; None: as *url* says.
-    *prefix*: stands before every name, so that two shops may share a lock service; at most 64 characters.
-    *ttl*: how long a lock lives without renewal, seconds, more than 0. It is renewed every third of that.
-    *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit.
-    *max_hold*: after so many seconds a holder counts as hung, and is not renewed any more; more than 0.
-    *max_waiters*, *max_waiters_total*: how many callers of this process may wait, for one name and in all,
-    1 or more. None: no fixed limit. A caller that would most likely wait in vain is refused without one,
-    too, unless it is the next in line or has no time-out.
-    *era*: 1 or more. Raise it when the same names move to another lock service.
-    *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its own.
-    *on_lifted*: called with the grant and its former fence when a database had seen a larger one already.
-    *listener*: told of each acquisition, such as `distlock.metrics.listener`. None: nobody, at no cost.
-    *options*: those of the backend, such as ``io_timeout=2.0`` seconds. Its page in
-    ``docs/reference/backends/`` lists them.
-
-    Returns a `Locks`. Raises `ConfigurationError` for a URL, a number or an option that can't work, and for
-    an extra that is not installed; TypeError for the words of other libraries, with the word to write.
-
-    Example::
-
-        locks = distlock.connect("memory://shop", prefix="shop", ttl=10, timeout=5)
-        with locks.lock("product_1") as grant:
-            print(grant.fence)
-    """
-    check_seconds("ttl", ttl)
-    check_seconds("max_hold", max_hold)
-    for word, cap in (("max_waiters", max_waiters), ("max_waiters_total", max_waiters_total)):
-        if cap is not None:
-            check_count(word, cap)
-    check_count("era", era)
-    if timeout != -1:
-        check_seconds("timeout", timeout, zero=True, most=LONG)
-    check_prefix(prefix)
-    for word in options.keys() & TRANSLATIONS.keys():
-        refuse_unknown("connect", [word])
-    if listener is not None:
-        check_listener(listener)
-        on_lost, on_lifted = on_lost_of(listener, on_lost), on_lifted_of(listener, on_lifted)
-    url, found = located(url, backend)
-    options = {**found, **options}
-    engine = Engine(
-        create(url, backend, **options),
-        ttl=ttl,
-        max_hold=max_hold,
-        max_waiters=max_waiters,
-        max_waiters_total=max_waiters_total,
-        era=era,
-        on_lost=on_lost,
-        on_lifted=on_lifted,
-        on_reconnected=on_reconnected_of(listener),
-    )
-    namespace = EngineNamespace(engine, prefix)
-    namespace.identity = identity(url, backend, prefix, options)
-    if engine.backend.capabilities.several_processes:
-        namespace.typed = typed_for(None if found else url, prefix or None)
-    return Locks(namespace if listener is None else Listened(namespace, listener), timeout)
-
-
-def refuse_unknown(function: str, unknown: Iterable[str]) -> None:
-    for word in unknown:
-        if word in TRANSLATIONS:
-            raise TypeError(f"{function}() has no {word!r}. Here that is {TRANSLATIONS[word]}.")
-        raise TypeError(f"{function}() has no argument {word!r}.")
+        if on_release_requested is not None:
+            self.namespace.refuse_lacking("notify", f"{word}(on_release_requested=…)")
+        where = calling_code()
+        terms = Terms(ttl, max_hold, where, on_push=on_push, on_release_requested=on_release_requested)
+        return ordered, timeout, terms

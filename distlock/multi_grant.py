@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from distlock.engine.steps import Steps
 from distlock.grant import Fence, Grant
+from distlock.modes import EXCLUSIVE, Mode
 
 
 class MultiGrant(Grant):
@@ -21,6 +22,10 @@ class MultiGrant(Grant):
         return f"<Grant of {', '.join(map(repr, self._grants))}>"
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(grant.names[0] for grant in self._grants)
+
+    @property
     def fences(self) -> Mapping[str, Fence]:
         return {grant.names[0]: grant.fence for grant in self._grants}
 
@@ -33,6 +38,11 @@ class MultiGrant(Grant):
         return {name: seal for grant in self._grants for name, seal in grant.seals.items()}
 
     @property
+    def mode(self) -> Mode:
+        # A downgrade that failed between two names has left some of them a writer's.
+        return EXCLUSIVE if any(grant.mode == EXCLUSIVE for grant in self._grants) else self._grants[0].mode
+
+    @property
     def released(self) -> bool:
         return all(grant.released for grant in self._grants)
 
@@ -43,6 +53,10 @@ class MultiGrant(Grant):
     @property
     def why_lost(self) -> str | None:
         return next((grant.why_lost for grant in self._grants if grant.lost), None)
+
+    @property
+    def release_requested(self) -> bool:
+        return any(grant.release_requested for grant in self._grants)
 
     @property
     def parts(self) -> Mapping[str, Grant]:
@@ -61,6 +75,10 @@ class MultiGrant(Grant):
 
     def lift(self, name: str, number: int) -> bool:
         return any(grant.lift(name, number) for grant in self._grants if name in grant.names)
+
+    def _downgrade(self) -> Steps[None]:
+        for grant in self._grants:
+            yield from grant._downgrade()
 
     def _release(self, until: float = math.inf) -> Steps[None]:
         # The reverse of the order in which they were taken.

@@ -14,11 +14,16 @@ FINITE = sys.float_info.max
 #: Longer times don't fit into what sockets and servers count in, seconds.
 LONG = 1e9
 
+#: Some lock services write it into names.
+MOST_PERMITS = 1_000_000
+
 A_COUNT = "has to be a whole number, 1 or more."
 
 
 def check_timeout(seconds: float) -> float:
     """Return *seconds* if one can wait for them. The errors are those of `threading.Lock`."""
+    if not hasattr(seconds, "__float__"):
+        raise TypeError(f"timeout={seconds!r} is no number: write seconds, as in timeout=5.")
     if seconds != seconds:
         raise ValueError("Invalid value NaN (not a number)")
     if seconds < 0:
@@ -54,6 +59,25 @@ def check_seconds(word: str, value: object, *, zero: bool = False, most: float =
     if not is_seconds(value, zero=zero, most=most):
         raise ConfigurationError(f"{word}={value!r} {a_number_of_seconds(zero=zero, most=most)}")
     return float(value)
+
+
+def check_limit(limit: object) -> int:
+    """Return *limit*, of a semaphore, or raise `ConfigurationError`."""
+    if (permits := check_count("limit", limit)) > MOST_PERMITS:
+        raise ConfigurationError(
+            f"limit= has to be at most {MOST_PERMITS:,}: lock services write it into names. Leave the guard "
+            "or the semaphore out where so many may be inside."
+        )
+    return permits
+
+
+def check_permits(limit: int, permits: int) -> None:
+    """Raise `ConfigurationError` unless *permits* of *limit* can be had at once."""
+    check_limit(limit)
+    if check_count("permits", permits) > limit:
+        raise ConfigurationError(
+            f"permits={permits} of limit={limit} would never be granted: raise the limit, or take fewer."
+        )
 
 
 def check_count(word: str, value: object) -> int:

@@ -48,11 +48,16 @@ def call(function: Callable[..., T], *arguments: object) -> T:
     The threads of a backend run in it from begin to end: garbage is collected in them as well. Raises
     `Reentered`.
     """
+    with entry():
+        return function(*arguments)
+
+
+def entry() -> threading.Lock:
+    """What this thread has while it is inside a backend, for ``with``. Raises `Reentered` if it is."""
     calling = _thread.calling
     if calling.locked():
         raise refusal()
-    with calling:
-        return function(*arguments)
+    return calling
 
 
 def park(wait: Callable[[float], None], timeout: float) -> None:

@@ -43,7 +43,7 @@ class RLock(Lock):
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
         mine: Names = entry.before
-        return tuple(name for name in self.names if name not in mine or not mine[name].is_held)
+        return tuple(name for name in self.names if name not in mine or not mine[name].is_written)
 
     def _enter(self, entry: Entry, seconds: float) -> Steps[Grant | None]:
         wanted = self._wanted(entry)

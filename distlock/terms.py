@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType
+from typing import Any
+
+from distlock.modes import EXCLUSIVE, Mode
 
 
 class Seat:
@@ -21,9 +25,9 @@ class Seat:
         self.batch: object = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Terms:
-    """What the acquisitions of one lock, or of one guard, have in common."""
+    """What the acquisitions of one lock, or of one guard, have in common. Nobody changes it."""
 
     #: Lifetime without renewal, seconds.
     ttl: float
@@ -34,11 +38,19 @@ class Terms:
     where: str | CodeType | None = None
     #: Of this one acquisition, where it may share the grant of another; None: it may not.
     seat: Seat | None = None
+    #: It may begin when another process hands the lock over, before the lock service has confirmed that.
+    on_push: bool = False
+    mode: Mode = EXCLUSIVE
+    #: Of a permit: how many there are, and how many of them are wanted.
+    limit: int = 1
+    permits: int = 1
+    #: Called with the grant when somebody wants it back: see `distlock.grant.OnReleaseRequested`.
+    on_release_requested: Callable[[Any], object] | None = None
 
 
 def calling_code() -> CodeType | None:
-    """The code outside of our packages that the running code was called from."""
-    frame: FrameType | None = sys._getframe(1)
+    """The code outside of our packages that called the method which has called the caller of this."""
+    frame = sys._getframe(2).f_back
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.partition(".")[0] not in _OURS:

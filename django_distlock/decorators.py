@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Literal, Never, ParamSpec, TypeVar
 
 from distlock.web.caller import told_here
-from distlock.web.decorator import UNSAFE_METHODS, explaining
+from distlock.web.decorator import explaining
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.guarding.functions import guard_function
@@ -27,6 +28,8 @@ def distributed_lock(
     methods: Iterable[str] | None = None,
     fence: bool | str | None = None,
     batch: int | None = None,
+    mode: Literal["exclusive", "shared"] = "exclusive",
+    limit: int | None = None,
     on_contended: Literal["respond", "raise", "skip"] = "respond",
     **unknown: Never,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -46,6 +49,10 @@ def distributed_lock(
     ``DATABASES``; False: none; None: as the alias is set.
     *batch*: so many requests at the most, 2 to 1000, that wait for one lock in this process share one
     transaction, with a savepoint each, and one COMMIT; None: each has its own.
+    *mode*: "shared": any number of readers at once, and no writer, which is a guard on the same name without
+    it. It locks GET and HEAD, unless *methods* says otherwise.
+    *limit*: so many calls at once, over all servers, for each value of *names*, which have nothing to do with
+    locks of the same names; None: one.
     *on_contended*: "respond": a view's client is answered 423 where the lock stays taken; "raise": the view
     raises `LockTimeout` instead; "skip": a function that is no view, such as a task, is left out, and its
     call returns None.
@@ -75,6 +82,8 @@ def distributed_lock(
         methods=methods,
         fence=fence,
         batch=batch,
+        mode=mode,
+        limit=limit,
         on_contended=on_contended,
     )
 

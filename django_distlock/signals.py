@@ -1,6 +1,6 @@
 """Signals about locks. A receiver that raises is logged and hurts nobody.
 
-The first three are about guards: decorators and rules. All of their receivers get
+The first four are about guards: decorators and rules. All of their receivers get
 
 * ``sender``: the function, or the class of the view, as the modules of the site name it;
 * ``where``: its module and name, as text;
@@ -35,6 +35,10 @@ class LockSignal(Signal):
 #: Also ``grant``, and ``waited``, seconds.
 lock_acquired = LockSignal()
 
+#: It has to wait. Also ``holder``, a `distlock.operate.Party`: what is known of the holder without asking;
+#: None: nothing. Where the lock is a row it is not sent.
+lock_contended = LockSignal()
+
 #: Nobody got in. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
 lock_refused = LockSignal()
 
@@ -44,6 +48,10 @@ lock_released = LockSignal()
 #: A lock was lost while it was held: by a guard or by anybody else. ``sender`` is the class of the client;
 #: ``alias``, ``names``, ``grant``, and ``why``, as text. Sent as soon as it is known, from another thread.
 lock_lost = LockSignal()
+
+#: Somebody wants a lock back that is held, by a guard or by anybody else: see `Locks.request_release`.
+#: ``sender`` is the class of the client; ``alias``, ``names``, ``grant``. Sent from a thread of its own.
+lock_release_requested = LockSignal()
 
 #: A fence had fallen behind the database's, for the lock service has lost data, and was lifted above it.
 #: ``sender`` is the class of the client; ``alias``, ``names``, ``grant``, and ``was``, its fence before. Sent

@@ -56,7 +56,7 @@ class _Site(Settings):
 @with_appcontext
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Look at this app's locks, break one that is stuck, and look after the fence's table."""
+    """Look at this app's locks, ask for one or break it, and look after the fence's table."""
     with told():
         context.obj = _Site(context.ensure_object(ScriptInfo).app_import_path)
 

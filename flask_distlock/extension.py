@@ -11,11 +11,12 @@ from typing import Any, Never
 from flask import Flask, current_app, request
 
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.grant import Fence, Grant
+from distlock.grant import Fence, Grant, OnReleaseRequested
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
 from distlock.web.batch_words import one_database
+from distlock.web.default_alias import DefaultAlias
 from distlock.web.names.joined import joined
 from distlock.web.settings.aliases import AliasSettings, contended_status, read, refuse_problems
 from distlock.web.settings.clients import (
@@ -41,12 +42,12 @@ from flask_distlock.guarding.rules import RULES, refuse_replaced, with_rules
 from flask_distlock.guarding.state import KEY, State, current_state
 from flask_distlock.guarding.whole_request import enclose
 from flask_distlock.private import run_first, views_of
-from flask_distlock.signals import fence_lifted, lock_lost, send
+from flask_distlock.signals import fence_lifted, lock_lost, lock_release_requested, send
 
 logger = logging.getLogger("distlock")
 
 
-class DistLock:
+class DistLock(DefaultAlias):
     """Locks for Flask apps. Inside an app context they are those of the current app.
 
     *app*: the app to serve; None: `init_app` names it later, or several.
@@ -130,11 +131,14 @@ class DistLock:
         timeout: float | None = None,
         ttl: float | None = None,
         max_hold: float | None = None,
+        on_push: bool = False,
+        on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> Lock:
         """A lock of the default alias, for views, commands and tasks; ``locks["other"].lock`` of another.
 
-        *names*, *timeout*, *ttl*, *max_hold*: as for `distlock.Locks.lock`, which tells the errors, too.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
+        as for `distlock.Locks.lock`, which tells the errors, too.
 
         Raises `ConfigurationError` where ``db.session`` has changed or locked something before.
 
@@ -143,7 +147,9 @@ class DistLock:
             with locks.lock("product_1") as grant:
                 grant.check()
         """
-        return self[DEFAULT_ALIAS].lock(*names, timeout=timeout, ttl=ttl, max_hold=max_hold, **unknown)
+        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold, "on_push": on_push}
+        words["on_release_requested"] = on_release_requested
+        return self[DEFAULT_ALIAS].lock(*names, **words, **unknown)
 
     def rlock(
         self,
@@ -151,19 +157,22 @@ class DistLock:
         timeout: float | None = None,
         ttl: float | None = None,
         max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> RLock:
         """A re-entrant lock of the default alias.
 
-        *names*, *timeout*, *ttl*, *max_hold*: as for `lock`. Raises what that raises, and
-        `ConfigurationError` where the lock is a row of the database.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Raises what that
+        raises, and `ConfigurationError` where the lock is a row of the database.
 
         Example::
 
             with locks.rlock("product_1") as grant:
                 grant.check()
         """
-        return self[DEFAULT_ALIAS].rlock(*names, timeout=timeout, ttl=ttl, max_hold=max_hold, **unknown)
+        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
+        words["on_release_requested"] = on_release_requested
+        return self[DEFAULT_ALIAS].rlock(*names, **words, **unknown)
 
     #: For code that has the extension at hand.
     distributed_lock = staticmethod(distributed_lock)
@@ -188,7 +197,10 @@ def _make(app: Flask, settings: AliasSettings) -> Locks:
     def on_lifted(grant: Grant, was: Fence) -> None:
         send(fence_lifted, app, alias=settings.alias, names=grant.names, grant=grant, was=was)
 
-    return make_client(settings, on_lost, on_lifted, lambda: looking(bind_of(settings.fence)))
+    def wanted(grant: Grant) -> None:
+        send(lock_release_requested, app, alias=settings.alias, names=grant.names, grant=grant)
+
+    return make_client(settings, on_lost, on_lifted, lambda: looking(bind_of(settings.fence)), wanted)
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:

@@ -1,6 +1,6 @@
 """Signals about locks. Their sender is the app. A receiver that raises is logged, and changes nothing.
 
-The first three are about guards: decorators and rules. All of their receivers get ``where``, the module and
+The first four are about guards: decorators and rules. All of their receivers get ``where``, the module and
 name of the guarded function or the rule; ``alias``, which lock service; and ``names``, what is locked.
 
 Receivers are plain functions and run where the guard runs, the first of them while the lock is held: they
@@ -37,6 +37,10 @@ class LockSignal(NamedSignal):
 #: Also ``grant``, and ``waited``, seconds.
 lock_acquired = LockSignal("lock-acquired")
 
+#: It has to wait. Also ``holder``, a `distlock.operate.Party`: what is known of the holder without asking;
+#: None: nothing. Where the lock is a row it is not sent.
+lock_contended = LockSignal("lock-contended")
+
 #: Nobody got in. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
 lock_refused = LockSignal("lock-refused")
 
@@ -46,6 +50,10 @@ lock_released = LockSignal("lock-released")
 #: A lock was lost while it was held, by a guard or by anybody else: ``alias``, ``names``, ``grant``, and
 #: ``why``, as text. Sent as soon as it is known, from another thread.
 lock_lost = LockSignal("lock-lost")
+
+#: Somebody wants a lock back that is held, by a guard or by anybody else: ``alias``, ``names``, ``grant``.
+#: See `distlock.Locks.request_release`. Sent from a thread of its own.
+lock_release_requested = LockSignal("lock-release-requested")
 
 #: A fence had fallen behind the database's, for the lock service has lost data, and was lifted above it:
 #: ``alias``, ``names``, ``grant``, and ``was``, its fence before. Sent inside the fenced transaction.

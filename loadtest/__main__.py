@@ -9,24 +9,27 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import NoReturn
 
 from demo_shop.configuration import Configuration
-from loadtest import transactions
+from loadtest import readers, readers_words, rush_words, transactions
 from loadtest.child import StackError
 from loadtest.databases import DATABASES, SERVERS, kind_of, open_database
 from loadtest.lock_services import BACKENDS, open_lock_service
 from loadtest.matrix import Terms, conclusions, fill, plan
 from loadtest.matrix_terminal import MatrixProgress
 from loadtest.matrix_terminal import summary as matrix_summary
-from loadtest.options import TRANSACTIONS, parse, told
-from loadtest.record import as_json, matrix_as_json
-from loadtest.report import open_file, write_matrix, write_report
+from loadtest.options import READERS, RUSH, TRANSACTIONS, parse, told
+from loadtest.readers_run import read
+from loadtest.record import as_json, matrix_as_json, rush_as_json
+from loadtest.report import open_file, write_matrix, write_readers, write_report, write_rush
 from loadtest.run import Run, run_scenario
+from loadtest.rush_sales import hold_sales
 from loadtest.sale_server import serve_sales
 from loadtest.scenario import FRAMEWORKS, Scenario
 from loadtest.stack import Stack
-from loadtest.terminal import Progress, summary, where
+from loadtest.terminal import Progress, Teller, summary, where
 from loadtest.up import keep_open
 from loadtest.verdict import Conclusion
 from loadtest.visit import BUY, CART, VISITS
@@ -45,7 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if options.matrix:
-            return show_matrix(options)
+            return show_matrix(options) if options.story != READERS else show_matrix_of_readers(options)
+        if options.story == RUSH:
+            return show_rush(options)
+        if options.story == READERS:
+            return show_readers(options)
         return open_shop(options) if options.up else tell_story(options)
     except StackError as error:
         print(f"The load test can't run: {error}", file=sys.stderr)
@@ -64,6 +71,7 @@ def tell_story(options: argparse.Namespace) -> int:
     with servers(options) as (backend, database):
         for number, scenario in enumerate(scenarios, 1):
             progress.begin(number, len(scenarios), scenario, shop)
+            progress.starting(scenario)
             control = runs[scenario.control].conclusion if scenario.control else None
             run = run_scenario(scenario, visit, shop, crowd, backend, database, control, progress.selling)
             runs[scenario.slug] = replace(run, backend=options.backend, database=options.database)
@@ -71,7 +79,7 @@ def tell_story(options: argparse.Namespace) -> int:
     done = list(runs.values())
     print(json.dumps(as_json(done), indent=2) if options.json else f"\n{summary(done)}", flush=True)
     if options.report:
-        what = f"{options.story}-{options.backend}-{kind_of(options.database)}"
+        what = f"{options.story}-{options.backend}-{kind_of(options.database)}{'-async' * options.is_async}"
         file = open_file(options.report, what)
         write_report(done, file)
         progress.say(f"\nThe report, with plots, is {file}: open it in a browser.", last=True)
@@ -116,6 +124,62 @@ def show_matrix(options: argparse.Namespace) -> int:
         write_matrix(matrix, file)
         progress.say(f"\nThe report is {file}: open it in a browser.", last=True)
     return exit_status(conclusions(matrix))
+
+
+def show_rush(options: argparse.Namespace) -> int:
+    scenarios, shop, progress = choose(told(options), options.scenarios), furnished(options), Progress()
+    progress.open(options.crowd, options.visit, shop, options.backend, options.database)
+    progress.starting(scenarios[0])
+    runs = hold_sales(scenarios, options.backend, shop, options.crowd, progress.begin, progress.end)
+    print(json.dumps(rush_as_json(runs), indent=2) if options.json else f"\n{rush_words.summary(runs)}")
+    if options.report:
+        file = open_file(options.report, f"{RUSH}-{options.framework}-{options.backend}")
+        write_rush(runs, options.crowd, file)
+        progress.say(f"\nThe report is {file}: open it in a browser.", last=True)
+    return exit_status(run.conclusion for run in runs)
+
+
+def show_readers(options: argparse.Namespace) -> int:
+    done = read_story(options)
+    as_json = readers_words.as_json(done, options.backend, options.database)
+    print(json.dumps(as_json, indent=2) if options.json else f"\n{readers_words.summary(done)}")
+    return exit_status(reading.conclusion for reading in done)
+
+
+def show_matrix_of_readers(options: argparse.Namespace) -> int:
+    """The story on each lock service that has readers and permits, for each framework."""
+    frameworks = [options.framework] if options.framework else list(FRAMEWORKS)
+    backends = [options.backend] if options.backend else list(readers.BACKENDS)
+    cells = readers_words.Cells()
+    for framework, backend in product(frameworks, backends):
+        one = {**vars(options), "framework": framework, "backend": backend}
+        cells[framework, backend] = read_story(argparse.Namespace(**one))
+    if options.json:
+        told = [readers_words.as_json(cells[cell], cell[1], options.database) for cell in cells]
+        print(json.dumps({"summary": readers_words.in_every_cell(cells), "cells": told}, indent=2))
+    else:
+        print(f"\n{readers_words.matrix_summary(cells)}")
+    return exit_status(reading.conclusion for done in cells.values() for reading in done)
+
+
+def read_story(options: argparse.Namespace) -> list[readers.Reading]:
+    """The story of readers on one lock service, and its report."""
+    scenarios, teller = choose(told(options), options.scenarios), Teller()
+    shop = replace(furnished(options), products=readers.PRODUCTS)
+    teller.say(f"{where(options.backend, options.database)} Framework: {options.framework}.", last=True)
+
+    def begin(number: int, of: int, scenario: Scenario) -> None:
+        teller.say(f"[{number}/{of}] {scenario.slug}: {scenario.title}", last=True)
+
+    def end(reading: readers.Reading) -> None:
+        teller.say(f"      {reading.outcome}. {readers_words.what_happened(reading)}", last=True, indent=6)
+
+    done = read(scenarios, options.backend, options.database, shop, options.crowd, begin, end)
+    if options.report:
+        file = open_file(options.report, f"{READERS}-{options.framework}-{options.backend}")
+        write_readers(done, options.backend, options.database, file)
+        teller.say(f"\nThe report is {file}: open it in a browser.", last=True)
+    return done
 
 
 def open_shop(options: argparse.Namespace) -> NoReturn:

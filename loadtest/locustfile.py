@@ -11,6 +11,8 @@ import logging
 import random
 import time
 from argparse import ArgumentParser
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gevent.event
@@ -41,7 +43,20 @@ def kill(products: int) -> dict[str, Any]:
     return {"method": "GET", "url": "/kill"}
 
 
-VISITS = {"buy": buy, "cart": fill_cart, "reduce": reduce_stock, "kill": kill}
+def rush(way: str, products: int) -> dict[str, Any]:
+    return {"method": "POST", "url": f"/rush/{way}/1"}
+
+
+VISITS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "buy": buy,
+    "cart": fill_cart,
+    "reduce": reduce_stock,
+    "kill": kill,
+    **{
+        f"rush-{way}": partial(rush, way)
+        for way in ("unlocked", "conditional", "for_update", "locked", "batched")
+    },
+}
 
 
 #: Seconds; a sale has to come to an end.

@@ -9,12 +9,13 @@ from pathlib import Path
 from demo_shop.configuration import IN_THE_DATABASE, NO_FOR_UPDATE
 from demo_shop.guards import DISTRIBUTED, GUARDS
 from demo_shop.museum.exhibits import EXHIBITS
-from loadtest import transactions
+from demo_shop.rush import WAYS
+from loadtest import readers, rush, transactions
 from loadtest.crowd import Crowd
 from loadtest.databases import DATABASES, kind_of
 from loadtest.lock_services import BACKENDS
-from loadtest.scenario import FRAMEWORKS, Scenario, story, unlocked
-from loadtest.visit import BUY, VISITS
+from loadtest.scenario import FRAMEWORKS, Scenario, async_story, story, unlocked
+from loadtest.visit import BUY, CART, VISITS
 
 CROWD = Crowd()
 #: Stands before a scenario, or alone.
@@ -23,9 +24,10 @@ UP = "up"
 UP_STOCK, UP_PAUSE = 20, 0.05
 #: Its locks have a lease: the page can show what happens to a holder that stands still.
 UP_BACKEND = "redis"
-INSTANCES, TRANSACTIONS = "instances", "transactions"
+INSTANCES, TRANSACTIONS, RUSH, READERS = "instances", "transactions", "rush", "readers"
+CROWDS = {INSTANCES: CROWD, TRANSACTIONS: transactions.CROWD, RUSH: rush.CROWD, READERS: readers.CROWD}
 EPILOG = (
-    "Exit status: 0 every scenario went as expected, 1 a locked shop oversold, "
+    "Exit status: 0 every scenario went as expected, 1 a locked shop oversold or a guarded one broke, "
     "2 inconclusive, 3 it could not be run."
 )
 
@@ -40,7 +42,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if refused := objection(options):
         # Ten lines of usage would hide it.
         parser.exit(2, f"{parser.prog}: {refused}\n{parser.prog} --help tells of every option.\n")
-    usual = transactions.CROWD if options.story == TRANSACTIONS else CROWD
+    usual = CROWDS[options.story]
     options.crowd = Crowd(
         usual.users if options.users is None else options.users,
         usual.purchases if options.purchases is None else options.purchases,
@@ -51,11 +53,20 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         options.framework = transactions.FRAMEWORK
         options.stock = transactions.STOCK if options.stock is None else options.stock
         options.pause = transactions.PAUSE if options.pause is None else options.pause
+    if options.story == RUSH:
+        options.backend = options.backend or rush.BACKEND
+        options.database = rush.DATABASE
+        options.stock = rush.STOCK if options.stock is None else options.stock
+    if options.story == READERS:
+        options.backend = options.backend or (None if options.matrix else readers.BACKEND)
+        options.database = options.database or "sqlite"
+        options.stock = readers.STOCK if options.stock is None else options.stock
     if options.up and options.story == INSTANCES and options.visit in (None, BUY):
         options.stock = UP_STOCK if options.stock is None else options.stock
         options.pause = UP_PAUSE if options.pause is None else options.pause
-    if not options.matrix:
+    if not options.matrix or options.story == READERS:
         options.visit = VISITS[options.visit or BUY]
+    if not options.matrix:
         options.backend = options.backend or (UP_BACKEND if options.up else "file")
         options.framework = options.framework or "django"
         options.database = options.database or "sqlite"
@@ -79,11 +90,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add(
         "--story",
-        choices=(INSTANCES, TRANSACTIONS),
+        choices=tuple(CROWDS),
         default=INSTANCES,
         help="instances: which lock is enough for how many of them (default). transactions: a lock that is "
         "released before COMMIT, and a holder that is stopped past its lease, with and without the fence; on "
-        f"postgresql and redis. Its scenarios: {', '.join(one.slug for one in transactions.scenarios())}",
+        f"postgresql and redis. Its scenarios: {', '.join(one.slug for one in transactions.scenarios())}. "
+        "rush: how many units of one hot product are sold a second where COMMIT takes 5 ms, by the database "
+        "itself, with distlock, and in batches; on postgresql, and redis unless --backend says otherwise. "
+        f"Its scenarios: {', '.join(WAYS)}. readers: reports that are read while units are sold, and a "
+        "payment gateway that takes five at a time, each with and without its guard; on redis unless "
+        f"--backend says otherwise. Its scenarios: {', '.join(readers.TITLES)}",
     )
     add(
         "--matrix",
@@ -97,6 +113,13 @@ def make_parser() -> argparse.ArgumentParser:
         choices=FRAMEWORKS,
         help="of the shop (default: django). The scenarios mixed-… run a Django and a Flask instance with "
         "any of them; mixed leaves out two-…, which mixed-… are then",
+    )
+    add(
+        "--async",
+        dest="is_async",
+        action="store_true",
+        help="Django with async views, on uvicorn; the Flask instance of mixed-… stays on gunicorn, since "
+        "async views of Flask have a thread each",
     )
     add("--visit", choices=VISITS, help="what each buyer does (default: buy)")
     guards = [slug for slug in GUARDS if slug not in ("none", "process")]
@@ -114,13 +137,12 @@ def make_parser() -> argparse.ArgumentParser:
         help="write the report, an HTML page, here; in a directory it gets a file of its own",
     )
     add("--json", action="store_true", help="print the results as JSON")
-    story_s = transactions.CROWD
-    add(
-        "--users",
-        type=int,
-        help=f"buyers (default: {CROWD.users}; {story_s.users} with --story transactions)",
+    users, purchases = (
+        "; ".join(f"{getattr(crowd, what)} with --story {story}" for story, crowd in CROWDS.items())
+        for what in ("users", "purchases")
     )
-    add("--purchases", type=int, help=f"of each (default: {CROWD.purchases}; there {story_s.purchases})")
+    add("--users", type=int, help=f"buyers (default: {users})")
+    add("--purchases", type=int, help=f"of each (default: {purchases})")
     stocks = ", ".join(f"{visit.stock} for {slug}" for slug, visit in VISITS.items())
     add("--stock", type=int, help=f"units of each product (default: {stocks}; {UP_STOCK} with up)")
     add("--pause", type=float, help="between read and write, in seconds")
@@ -130,9 +152,17 @@ def make_parser() -> argparse.ArgumentParser:
 
 def objection(options: argparse.Namespace) -> str:
     """Why this can't be run; "" if it can."""
-    if options.matrix:
-        return object_to_matrix(options)
+    if options.is_async and (refused := object_to_async(options)):
+        return refused
+    if options.matrix and (refused := object_to_matrix(options)):
+        return refused
+    if options.matrix and options.story == INSTANCES:
+        return ""
     if options.story == TRANSACTIONS and (refused := object_to_transactions(options)):
+        return refused
+    if options.story == RUSH and (refused := object_to_rush(options)):
+        return refused
+    if options.story == READERS and (refused := object_to_readers(options)):
         return refused
     slugs = [scenario.slug for scenario in told(options)]
     if unknown := sorted(set(options.scenarios) - set(slugs)):
@@ -179,6 +209,12 @@ def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
     if options.story == TRANSACTIONS:
         return transactions.scenarios()
     framework = options.framework or "django"
+    if options.story == RUSH:
+        return rush.scenarios(framework)
+    if options.story == READERS:
+        return readers.scenarios(framework)
+    if options.is_async:
+        return async_story()
     scenarios = story(framework, options.guard)
     return (unlocked(framework), *scenarios) if options.up else scenarios
 
@@ -189,6 +225,22 @@ def opened_first(options: argparse.Namespace) -> str:
         return transactions.scenarios()[0].slug
     first = unlocked(options.framework or "django")
     return first.slug if options.guard == DISTRIBUTED else first.slug.replace("unlocked", options.guard)
+
+
+def object_to_async(options: argparse.Namespace) -> str:
+    if options.framework not in (None, "django"):
+        return (
+            "--async is for Django: in Flask an async view has a thread as any other. Leave out --framework"
+        )
+    if options.up or options.matrix or options.story != INSTANCES:
+        return "--async tells the story of the instances: leave out up, --matrix and --story"
+    if options.backend == IN_THE_DATABASE:
+        return "--async awaits its lock, and a row of the database can't be awaited: take another --backend"
+    if options.visit not in (None, BUY, CART):
+        return f"--async has the visits {BUY} and {CART}: the other pages are the articles' own"
+    if options.guard != DISTRIBUTED:
+        return "--async shows the distributed lock, which can be awaited: leave out --guard"
+    return ""
 
 
 def object_to_transactions(options: argparse.Namespace) -> str:
@@ -207,9 +259,31 @@ def object_to_transactions(options: argparse.Namespace) -> str:
     return ""
 
 
+def object_to_rush(options: argparse.Namespace) -> str:
+    if options.up:
+        return "--story rush is held, measured and closed: leave out up"
+    if options.backend == IN_THE_DATABASE:
+        return "--story rush compares a lock service with the database's own rows: take another --backend"
+    if options.database not in (None, rush.DATABASE):
+        return f"--story rush needs a {rush.DATABASE} of its own, whose COMMIT it slows down"
+    if options.visit not in (None, BUY) or options.guard != DISTRIBUTED or options.pause:
+        return "--story rush has guards and buyers of its own: leave out --guard, --visit and --pause"
+    return ""
+
+
+def object_to_readers(options: argparse.Namespace) -> str:
+    if options.up:
+        return "--story readers is run, judged and closed: leave out up"
+    if options.backend == IN_THE_DATABASE:
+        return "--story readers needs a lock service with readers and permits: take another --backend"
+    if options.visit not in (None, BUY) or options.guard != DISTRIBUTED:
+        return "--story readers has guards and visitors of its own: leave out --guard and --visit"
+    return ""
+
+
 def object_to_matrix(options: argparse.Namespace) -> str:
-    if options.story != INSTANCES:
-        return "--matrix shows the story of the instances; leave out --story"
+    if options.story not in (INSTANCES, READERS):
+        return "--matrix shows the stories instances and readers: leave out this --story"
     if options.up or options.scenarios:
         return "--matrix runs scenarios of its own: name none, and choose with --backend, --database, …"
     if options.database and options.database not in DATABASES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from loadtest import words
+from loadtest import rush_words, words
 from loadtest.matrix import Matrix
 from loadtest.matrix_terminal import in_all
 from loadtest.run import Run
@@ -18,6 +18,14 @@ def as_json(runs: Sequence[Run]) -> dict[str, object]:
 
 def matrix_as_json(matrix: Matrix) -> dict[str, object]:
     return {"summary": in_all(matrix), "cells": [one(run) for _, _, run in matrix]}
+
+
+def rush_as_json(runs: Sequence[Run]) -> dict[str, object]:
+    paces = {run.scenario.slug: asdict(rush_words.pace(run)) for run in rush_words.compared(runs)}
+    return {
+        "summary": rush_words.in_all(runs),
+        "scenarios": [one(run) | {"pace": paces.get(run.scenario.slug)} for run in runs],
+    }
 
 
 def one(run: Run) -> dict[str, object]:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
 
-from loadtest import plots, report_words, timeline_rows, timeline_words, words
+from loadtest import plots, readers_words, report_words, rush_words, timeline_rows, timeline_words, words
+from loadtest.crowd import Crowd
 from loadtest.matrix import Matrix
 from loadtest.matrix_terminal import cell, doubts, in_all
+from loadtest.readers import Reading
 from loadtest.run import Run
 from loadtest.terminal import where
 from loadtest.timeline import timeline
@@ -41,6 +43,23 @@ def write_report(runs: Sequence[Run], file: Path) -> None:
 
 def write_matrix(matrix: Matrix, file: Path) -> None:
     write(file, "matrix.html", matrix=matrix, in_all=in_all(matrix), cell=cell, doubts=doubts(matrix))
+
+
+def write_rush(runs: Sequence[Run], crowd: Crowd, file: Path) -> None:
+    write(
+        file,
+        "rush.html",
+        runs=runs,
+        crowd=crowd,
+        words=words,
+        say=rush_words,
+        where=where(runs[0].backend, runs[0].database),
+        fastest=rush_words.fastest(runs),
+    )
+
+
+def write_readers(readings: Sequence[Reading], backend: str, database: str, file: Path) -> None:
+    write(file, "readers.html", readings=readings, say=readers_words, where=where(backend, database))
 
 
 def open_file(wanted: Path, what: str) -> Path:

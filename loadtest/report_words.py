@@ -17,6 +17,8 @@ LACKING = {
     "plain": "with a lock that ends before COMMIT",
     DISTRIBUTED: "without the fence",
 }
+#: Where it stands in an async view.
+ASYNC_LINES = {"process": 'async with process_lock("product_1"):  # an asyncio.Lock'}
 FENCE = 'DISTLOCK["default"]["FENCE"] = True'
 
 
@@ -35,7 +37,9 @@ def result(run: Run) -> str:
 
 def code(run: Run) -> list[str]:
     """The lines that differ from the other scenarios."""
-    return [GUARDS[run.scenario.guard].line, *[FENCE] * run.scenario.fence]
+    guard = run.scenario.guard
+    own = ASYNC_LINES if run.scenario.is_async else {}
+    return [own.get(guard, GUARDS[guard].line), *[FENCE] * run.scenario.fence]
 
 
 def of_all_sales(runs: Sequence[Run]) -> str:

@@ -82,10 +82,10 @@ def hold_sale(
     visit: Visit,
     crowd: Crowd,
     control: Conclusion | None,
-    progress: Callable[[Ledger], None],
+    progress: Callable[[Ledger], None] | None,
     stopping: Stopping | None = None,
 ) -> Run:
-    """One sale in a shop that is open."""
+    """One sale in a shop that is open. Without *progress* nobody looks into its database meanwhile."""
     with stopping.beside(stack) if stopping else nullcontext():
         record = load(stack, front, visit, crowd, progress)
     ledger, rows, stopped = stack.ledger(), record["rows"], stopping.stopped if stopping else None
@@ -117,7 +117,7 @@ def hold_sale(
 
 
 def load(
-    stack: Stack, front: Front, visit: Visit, crowd: Crowd, progress: Callable[[Ledger], None]
+    stack: Stack, front: Front, visit: Visit, crowd: Crowd, progress: Callable[[Ledger], None] | None
 ) -> dict[str, Any]:
     """Let the crowd in. Locust runs as a process of its own, because it patches the one that it is in."""
     record, log = stack.directory / "record.json", stack.directory / "locust.log"
@@ -130,10 +130,12 @@ def load(
                 locust.process.wait(0.2)
                 ended = True
             except subprocess.TimeoutExpired:
-                progress(stack.ledger())
+                if progress:
+                    progress(stack.ledger())
         # Asked to end, Locust still writes down what it has seen. Such a run is inconclusive: others go on.
         locust.stop()
-        progress(stack.ledger())
+        if progress:
+            progress(stack.ledger())
         if record.exists():
             found: dict[str, Any] = json.loads(record.read_text())
             return found | {"ended": ended}

@@ -12,6 +12,8 @@ from demo_shop.guards import DISTRIBUTED, GUARDS
 class Outcome(StrEnum):
     OVERSOLD = "oversold"
     EXACT = "exact"
+    #: Something else than units went wrong: see `loadtest.readers`.
+    BROKEN = "broken"
     INCONCLUSIVE = "inconclusive"
 
 
@@ -43,6 +45,8 @@ class Scenario:
     atomic_requests: bool = False
     commit_pause: float = 0.0
     stop: Stop | None = None
+    #: In the place of the guard's own title.
+    called: str = ""
 
     @property
     def is_timed(self) -> bool:
@@ -50,8 +54,13 @@ class Scenario:
         return self.atomic_requests or self.stop is not None
 
     @property
+    def is_async(self) -> bool:
+        return ASGI in self.instances
+
+    @property
     def title(self) -> str:
-        return f"{self.where}, {GUARDS[self.guard].title}{' and fence' if self.fence else ''}"
+        guard = self.called or GUARDS[self.guard].title
+        return f"{self.where}, {guard}{' and fence' if self.fence else ''}"
 
     def furnish(self, shop: Configuration) -> Configuration:
         """*shop* as this scenario needs it."""
@@ -77,13 +86,29 @@ FRAMEWORKS = ("django", "flask", "mixed")
 MIXED = "a Django and a Flask instance"
 #: What each framework's name stands for where there are two instances.
 PAIRS = {"django": ("django", "django"), "flask": ("flask", "flask"), "mixed": ("django", "flask")}
+#: Django with async views. Flask has no such thing: its async views have a thread each, as the others.
+ASGI = "django-asgi"
+
+
+def async_story() -> tuple[Scenario, ...]:
+    """The story with Django as ASGI, and Flask beside it as it is."""
+    one, two = (ASGI,), (ASGI, ASGI)
+    mixed = (ASGI, "flask")
+    return (
+        *process_is_enough("one async instance", one),
+        *pair("two", "two async instances", two, "process", DISTRIBUTED),
+        *pair("mixed", "an async Django instance and a Flask one", mixed, "process", DISTRIBUTED),
+    )
+
+
+def process_is_enough(where: str, instances: tuple[str, ...]) -> tuple[Scenario, ...]:
+    control, locked = pair("one", where, instances, "none", "process")
+    return replace(control, slug="one-unlocked"), replace(locked, control="one-unlocked")
 
 
 def story(framework: str, guard: str = DISTRIBUTED) -> tuple[Scenario, ...]:
     """The story: its plain scenarios served by *framework*, and *guard* where all instances need one."""
-    plain = PAIRS[framework][:1]
-    told = pair("one", "one instance", plain, "none", "process")
-    told = (replace(told[0], slug="one-unlocked"), replace(told[1], control="one-unlocked"))
+    told = process_is_enough("one instance", PAIRS[framework][:1])
     # In the mixed story, two instances are the Django and the Flask one: see below.
     if framework != "mixed":
         told += pair("two", "two instances", PAIRS[framework], "process", guard)

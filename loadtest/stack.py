@@ -23,6 +23,7 @@ from loadtest.child import Child
 from loadtest.databases import open_database
 from loadtest.lock_services import open_lock_service, open_redis
 from loadtest.ports import check_free, free_port
+from loadtest.scenario import ASGI
 from loadtest.workspace import workspace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,8 @@ APPLICATIONS = {
     "django": "demo_shop.django_shop.wsgi:application",
     "flask": "demo_shop.flask_shop.app:app",
 }
+#: Served by uvicorn and not by gunicorn.
+ASGI_APPLICATIONS = {ASGI: "demo_shop.django_shop.asgi:application"}
 #: Fewer than there are buyers, as in a shop: those who find no thread stand in the server's own queue.
 THREADS = 16
 
@@ -52,8 +55,9 @@ class Stack:
 
     *shop* configures all instances; its ``instance``, ``database``, ``lock`` and ``goods`` are filled in.
     *backend* and *database* are what to start, or the URL of what runs already. *applications*: what gunicorn
-    is told to serve for each of *frameworks*; *threads*: how many threads each instance has. *sales*: serves
-    ``/sale`` for the shop's page, and gives its port: see `loadtest.sale_server`.
+    is told to serve for each of *frameworks*; *threads*: how many threads each such instance has.
+    *asgi_applications*: the same for uvicorn. *sales*: serves ``/sale`` for the shop's page, and gives its
+    port: see `loadtest.sale_server`.
     """
 
     def __init__(
@@ -67,11 +71,13 @@ class Stack:
         with_journal: bool = False,
         applications: Mapping[str, str] = APPLICATIONS,
         threads: int = THREADS,
+        asgi_applications: Mapping[str, str] = ASGI_APPLICATIONS,
         sales: Callable[[Stack], AbstractContextManager[int]] | None = None,
     ) -> None:
         self.frameworks, self.backend, self.port = tuple(frameworks), backend, port
         self.with_goods, self.with_journal = with_goods, with_journal
         self.applications, self.threads = applications, threads
+        self.asgi_applications = asgi_applications
         self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
         self.shop, self.database = replace(shop, sales=sales is not None), database
         self.sales, self.sales_port = sales, 0
@@ -160,22 +166,40 @@ class Stack:
         return Front(port, tuple(self.names[number] for number in behind))
 
     def _start_instance(self, cleanup: ExitStack, name: str, framework: str) -> None:
+        start = self._start_asgi if framework in self.asgi_applications else self._start_wsgi
+        start(cleanup, name, framework)
+
+    def _start_wsgi(self, cleanup: ExitStack, name: str, framework: str) -> None:
         # The socket is bound here and handed over, so that nobody can take its port in between.
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            command = [sys.executable, "-m", "gunicorn", self.applications[framework]]
+            command = ["gunicorn", self.applications[framework]]
             command += ["--bind", f"fd://{listener.fileno()}", "--workers", "1", "--no-control-socket"]
             command += ["--worker-class", "gthread", "--threads", str(self.threads), "--keep-alive", "75"]
             command += ["--chdir", str(ROOT), "--graceful-timeout", "2", "--log-level", "warning"]
-            child = Child(
-                name,
-                command,
-                self.directory / f"{name}.log",
-                {**replace(self.shop, instance=name).to_environment(), "PYTHONPATH": str(ROOT)},
-                pass_fds=[listener.fileno()],
-            )
-            cleanup.callback(child.stop)
-            self.instances.append(child)
-            self.instance_ports.append(listener.getsockname()[1])
+            port = listener.getsockname()[1]
+            self._start(cleanup, name, command, port, [listener.fileno()])
+
+    def _start_asgi(self, cleanup: ExitStack, name: str, framework: str) -> None:
+        # uvicorn takes a socket that it is given for one of a file, and delays its answers.
+        port = free_port()
+        command = ["uvicorn", self.asgi_applications[framework], "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--lifespan", "off", "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "2"]
+        command += ["--app-dir", str(ROOT), "--no-access-log", "--log-level", "warning"]
+        self._start(cleanup, name, command, port)
+
+    def _start(
+        self, cleanup: ExitStack, name: str, command: list[str], port: int, pass_fds: Sequence[int] = ()
+    ) -> None:
+        child = Child(
+            name,
+            [sys.executable, "-m", *command],
+            self.directory / f"{name}.log",
+            {**replace(self.shop, instance=name).to_environment(), "PYTHONPATH": str(ROOT)},
+            pass_fds=pass_fds,
+        )
+        cleanup.callback(child.stop)
+        self.instances.append(child)
+        self.instance_ports.append(port)
 
 
 def answers(port: int) -> bool:

@@ -76,6 +76,8 @@ class Progress(Teller):
     def begin(self, number: int, of: int, scenario: Scenario, shop: Configuration) -> None:
         self.initial = shop.stock * shop.products
         self.say(f"[{number}/{of}] {scenario.slug}: {scenario.title}", last=True, indent=INDENT)
+
+    def starting(self, scenario: Scenario) -> None:
         self.tell(f"starting {' and '.join(scenario.instances)} behind nginx …")
 
     def selling(self, ledger: Ledger) -> None:

@@ -53,6 +53,7 @@ lacking() {
             mariadb) has_command mariadbd && has_command my_print_defaults || say mariadb-server-core mariadb-client-core ;;
             chromium) has_command chromium || say chromium ;;
             prometheus) has_command prometheus || say prometheus ;;
+            curator) [ -e /usr/share/java/curator-recipes.jar ] && has_command javac || say libcurator-recipes-java default-jdk-headless ;;
             maven) has_command mvn && has_command javac || say maven default-jdk-headless ;;
         esac
     done
@@ -74,6 +75,7 @@ size_of() {
         default-jre-headless) say "about 200 MB" ;;
         chromium) say "about 400 MB" ;;
         prometheus) say "about 160 MB" ;;
+        libcurator-recipes-java) say "about 5 MB" ;;
         maven) say "about 20 MB" ;;
         default-jdk-headless) say "about 80 MB beside the runtime" ;;
     esac

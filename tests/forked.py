@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import io
 import json
@@ -52,10 +53,17 @@ class Nursery:
         assert answer, f"nothing can be forked: {self._process.wait()}"
         return int(answer)
 
+    def close(self) -> None:
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
 
 @cache
 def nursery(framework: str) -> Nursery:
-    return Nursery(*FRAMEWORKS[framework])
+    made = Nursery(*FRAMEWORKS[framework])
+    atexit.register(made.close)
+    return made
 
 
 class Forked:

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from kazoo.exceptions import NoNodeError
 
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
@@ -90,9 +91,10 @@ class ZooKeeperServer:
     def children(self, key: str) -> list[str]:
         """The nodes in line for *key*, the first one first."""
         path = lock_path(f"{CHROOT}/{FOLDER}", key)
-        if self.admin.exists(path) is None:
+        try:
+            return sorted(self.admin.get_children(path), key=lambda name: name[-10:])
+        except NoNodeError:  # an empty folder may be taken away at any time
             return []
-        return sorted(self.admin.get_children(path), key=lambda name: name[-10:])
 
     def locks(self) -> list[str]:
         """The nodes of locks, used or not."""

@@ -2,70 +2,76 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 
 import redis
 
-from bench.bench import Bench, Entry
-from bench.contest import NAME, Plan
-from bench.crew import Crew
-from bench.locks import Lock
-from bench.table import Table, Target
+from bench.bench import Bench
+from bench.crew import BenchError, Crew
+from bench.relay import Relay
+from bench.table import Table
+from bench.trouble import (
+    LATE,
+    MISSED,
+    PROCESSES,
+    SHORT_TTL,
+    Trouble,
+    deaths,
+    die,
+    once,
+    sleep_through_lease,
+    stand_still,
+    table,
+)
+from distlock.backends.base import EXCLUSIVE
+from distlock.backends.redis.scripts import RELEASE
 
-#: Its leases are short, so that a round sees the end of one.
-KIND, TTL = "distlock, ttl=2", 2.0
-PROCESSES = 8
-#: For so long a process stands still, seconds: shorter than a lease, longer than a hand-over is worth.
-STANDSTILL = 0.8
-#: A dead holder costs its ttl at most, and a dead waiter the window of a hand-over, 0.5 s. The rest is for a
-#: busy machine.
-TARGETS = (Target("longest", 1000 * (TTL + 1.0), ours=KIND),)
-MEASURES = ("rate", "p50", "p99", "longest", "jain", "requests", "commands")
-
-
-#: What the one holds that is killed.
-KEPT: list[AbstractContextManager[Any]] = []
-
-
-def take_and_keep(lock: Lock) -> None:
-    KEPT.append(lock(NAME))
-    KEPT[0].__enter__()
+KINDS = ("distlock", "distlock, on the push")
+#: For so long pushes come late, seconds. Each hand-over waits for a poll meanwhile.
+SPELL = 1.0
+RELEASES = re.compile(re.escape(RELEASE[EXCLUSIVE].by_digest[-42:-2]))
 
 
 def measure(bench: Bench) -> Iterator[Table]:
     url = bench.services.url("redis")
-    with bench.crews([KIND], PROCESSES, "redis") as (crew,), redis.Redis.from_url(url) as client:
+    with ExitStack() as stack:
+        client = stack.enter_context(redis.Redis.from_url(url))
+        relay = stack.enter_context(Relay(url))
+        plain, on_push = (Crew(PROCESSES, kind, relay.url) for kind in KINDS)
+        stack.callback(plain.end)
+        stack.callback(on_push.end)
 
-        def stand_still() -> None:
-            os.kill(crew.pids[0], signal.SIGSTOP)
-            time.sleep(STANDSTILL)
-            os.kill(crew.pids[0], signal.SIGCONT)
+        def deliver_late(seconds: float) -> None:
+            before, relay.late = relay.delayed, LATE
+            time.sleep(SPELL)
+            relay.late = 0.0
+            if relay.delayed == before:
+                raise BenchError("No push came late: nothing was tried.")
 
-        troubles: list[Callable[[], object]] = [
-            client.script_flush,
-            lambda: client.client_kill_filter(_type="pubsub"),
-            lambda: client.client_kill_filter(_type="normal", skipme=True),
-            stand_still,
+        late = Trouble(f"pushes come {LATE:g} s late", deliver_late, SPELL + MISSED)
+        cut = Trouble("all connections are cut", once(relay.cut), MISSED)
+        died = Trouble("connections die of a release", partial(deaths, relay, RELEASES, True), MISSED)
+        lost = Trouble("releases get lost", partial(deaths, relay, RELEASES, False), MISSED)
+        others = [
+            Trouble("scripts are flushed", once(client.script_flush), MISSED),
+            Trouble("subscriptions are cut", once(lambda: client.client_kill_filter(_type="pubsub")), MISSED),
+            Trouble(
+                f"one stands still for {LATE:g} s",
+                once(lambda: stand_still(plain.pids[0], LATE)),
+                LATE + MISSED,
+            ),
+            Trouble(
+                "one stands still with the lock past its lease",
+                partial(sleep_through_lease, url, SHORT_TTL + 1.0),
+                SHORT_TTL + MISSED,
+            ),
+            Trouble("one is killed with the lock", partial(die, url), SHORT_TTL + MISSED),
         ]
-
-        def disturb(seconds: float) -> None:
-            """One trouble after the other, and in the end a process that is killed with the lock."""
-            victim = Crew(1, KIND, url)
-            for trouble in troubles:
-                time.sleep(seconds / (2 * len(troubles)))
-                trouble()
-            victim.do([take_and_keep])
-            os.kill(victim.pids[0], signal.SIGKILL)
-            victim.end()
-
-        entry = Entry(crew, Plan(seconds=max(3.0, 4 * bench.seconds)))
-        title = (
-            f"Redis, {PROCESSES} processes of 1 thread: scripts are flushed, connections are cut, a process "
-            "stands still, another is killed with the lock"
-        )
-        yield bench.contest("chaos", title, [entry], "redis", TARGETS, MEASURES, meanwhile=disturb)
+        troubled = [(plain, each) for each in (late, cut, died, lost, *others)]
+        # On a push nobody may stand still, until it is confirmed: that one is left out.
+        troubled += [(on_push, each) for each in ((late,) if bench.quick else (late, cut, died, lost))]
+        yield table(bench, "chaos", "redis", troubled)

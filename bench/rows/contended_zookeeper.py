@@ -19,7 +19,7 @@ def measure(bench: Bench) -> Iterator[Table]:
         for body, bound in TARGETS.items():
             title = f"ZooKeeper, {PROCESSES} processes of {THREADS} threads, a body of {body * 1000:g} ms"
             entries = [Entry(crew, Plan(THREADS, bench.seconds, body=body)) for crew in crews]
-            targets = [Target("rate", bound, peer="kazoo", least=True)]
+            targets = [Target("rate", bound, peer="kazoo", least=True, why="one-name-many-threads")]
             if not body:
                 targets.append(Target("rate", 15.0, peer="Curator", least=True))
             yield bench.contest("contended-zookeeper", title, entries, "zookeeper", targets)

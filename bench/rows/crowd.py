@@ -18,6 +18,7 @@ from bench.measures import Figures
 from bench.table import Table, Target
 from distlock.backends.base import Ask, Held, Queued
 from distlock.backends.redis.backend import RedisBackend
+from distlock.backends.redis.pushes import Poll
 
 SIZES = (10, 1000, 5000)
 #: A poll may cost another thing in front of a queue than at its end, and come more often.
@@ -35,16 +36,20 @@ class Crowd:
         self._backend.open(Silence())
         if not isinstance(self._backend.request(self._ask(3600.0)), Held):
             raise BenchError(f"{self.key} is not free.")
-        self._waiting = [(secrets.token_hex(8), self._ask(10.0)) for _ in range(size)]
+        #: Of each its id, what it knows of its latest poll, and its ask.
+        self._waiting: list[tuple[str, dict[str, Poll], Ask]]
+        self._waiting = [(secrets.token_hex(8), {}, self._ask(10.0)) for _ in range(size)]
         for number in range(size):
             self.poll(number)
+        if (waiting := self._backend.inspect(self.key).waiting) != size:
+            raise BenchError(f"{self.key}: {waiting} wait, and not {size}.")
 
     def _ask(self, ttl: float) -> Ask:
         return Ask(self.key, secrets.token_hex(16), ttl, span=64)
 
     def poll(self, number: int) -> Queued:
         """The waiter at this place asks again."""
-        self._backend._calls.process, ask = self._waiting[number]
+        self._backend._calls.process, self._backend._pushes._polls, ask = self._waiting[number]
         answer = self._backend.request(ask)
         if not isinstance(answer, Queued):
             raise BenchError(f"{self.key}: a poll behind a holder was answered with {answer}.")

@@ -14,5 +14,5 @@ KINDS = ("distlock", "kazoo", FLOOR)
 def measure(bench: Bench) -> Iterator[Table]:
     with bench.crews(KINDS, 1, "zookeeper") as crews:
         title = "ZooKeeper on the loopback, one thread, nobody else wants the lock"
-        targets = [Target("pair", 0.7, peer=FLOOR)]
+        targets = [Target("pair", 0.7, peer=FLOOR, why="zookeeper-nobody-else-wants-the-lock")]
         yield bench.alone("uncontended-zookeeper", title, crews, "zookeeper", targets)

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
 import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from bench.buyers import together
 
 PATIENCE = 90.0
 LENGTH = re.compile(rb"\r\nContent-Length: *(\d+)\r\n", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Answers:
+    """What buyers were answered."""
+
+    #: How long each waited, seconds; in order.
+    times: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+    #: From the first one's request until all had their answers.
+    seconds: float = 0.0
+
+    @property
+    def sold(self) -> int:
+        return self.statuses[200]
 
 
 class Buyer:
@@ -42,29 +61,66 @@ def is_whole(answer: bytes) -> bool:
     return len(body) >= int(length[1]) if length else body.endswith(b"0\r\n\r\n")
 
 
-def buy(port: int, path: str, buyers: int, seconds: float) -> tuple[list[float], Counter[int], float]:
-    """*buyers* buy for so many *seconds*: the time of each answer, the statuses, and what it took in all."""
-    times: list[float] = []
-    statuses: Counter[int] = Counter()
-    began = [0.0]
-    mutex = threading.Lock()
+def buy(port: int, path: str, buyers: int, seconds: float) -> Answers:
+    """*buyers* buy for so many *seconds*, each again when it is answered."""
+    began: list[float] = []
 
-    def begin() -> None:
-        began[0] = time.monotonic()
+    def dues() -> Iterator[float]:
+        while (now := time.monotonic()) < began[0] + seconds:
+            yield now
 
-    ready = threading.Barrier(buyers, begin)
+    return answered(port, path, buyers, began, dues)
+
+
+def arrive(port: int, path: str, rate: float, seconds: float, most: int, seed: int = 0) -> Answers:
+    """For so many *seconds* buyers come, *rate* a second, however long those before them wait.
+
+    They come at random, at the same moments for the same *seed*. One that finds *most* waiting for their
+    answers has to wait until it can ask, and this counts as its wait.
+    """
+    began: list[float] = []
+    chance, mutex = random.Random(seed), threading.Lock()
+    moments = iter(
+        list(
+            itertools.takewhile(
+                lambda moment: moment < seconds,
+                itertools.accumulate(chance.expovariate(rate) for _ in itertools.count()),
+            )
+        )
+    )
+
+    def dues() -> Iterator[float]:
+        while True:
+            with mutex:
+                moment = next(moments, None)
+            if moment is None:
+                return
+            due = began[0] + moment
+            time.sleep(max(0.0, due - time.monotonic()))
+            yield due
+
+    return answered(port, path, most, began, dues)
+
+
+def answered(
+    port: int, path: str, buyers: int, began: list[float], dues: Callable[[], Iterator[float]]
+) -> Answers:
+    """What *buyers* are answered. *dues* gives each the moments from which it waits; *began* is told when."""
+    answers, mutex = Answers(), threading.Lock()
+    ready = threading.Barrier(buyers, lambda: began.append(time.monotonic()))
 
     def come() -> None:
-        buyer, mine, told = Buyer(port, path), list[float](), Counter[int]()
+        buyer, times, told = Buyer(port, path), list[float](), Counter[int]()
         ready.wait(PATIENCE)
-        until = began[0] + seconds
-        while (asked := time.monotonic()) < until:
+        for due in dues():
             told[buyer.buy()] += 1
-            mine.append(time.monotonic() - asked)
+            times.append(time.monotonic() - due)
         buyer.close()
         with mutex:
-            times.extend(mine)
-            statuses.update(told)
+            answers.times.extend(times)
+            answers.statuses.update(told)
 
     together([come] * buyers)
-    return sorted(times), statuses, time.monotonic() - began[0]
+    answers.times.sort()
+    answers.seconds = time.monotonic() - began[0]
+    return answers

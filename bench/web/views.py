@@ -37,17 +37,17 @@ def order(sku: int, seen: int) -> HttpResponse:
 
 
 def sell(sku: int, for_update: bool = False) -> HttpResponse:
-    """Read, check, write."""
-    with transaction.atomic():
-        found = Product.objects.select_for_update() if for_update else Product.objects.all()
-        product = found.get(pk=sku)
-        if product.stock < 1:
-            return answer(b"sold out", 409)
-        Product.objects.filter(pk=sku).update(stock=product.stock - 1)
-        return order(sku, product.stock)
+    """Read, check, write: in the transaction that is open."""
+    found = Product.objects.select_for_update() if for_update else Product.objects.all()
+    product = found.get(pk=sku)
+    if product.stock < 1:
+        return answer(b"sold out", 409)
+    Product.objects.filter(pk=sku).update(stock=product.stock - 1)
+    return order(sku, product.stock)
 
 
 @distributed_lock("product_<sku>")
+@transaction.atomic
 def locked(request: HttpRequest, sku: int) -> HttpResponse:
     return sell(sku)
 
@@ -63,27 +63,29 @@ def in_batches(request: HttpRequest, sku: int) -> HttpResponse:
 
 
 def with_redis_py(request: HttpRequest, sku: int) -> HttpResponse:
-    with REDIS.lock(f"redis-py:product_{sku}", timeout=TTL, blocking_timeout=PATIENCE):
+    lock = REDIS.lock(f"redis-py:product_{sku}", timeout=TTL, blocking_timeout=PATIENCE)
+    with lock, transaction.atomic():
         return sell(sku)
 
 
+@transaction.atomic
 def for_update(request: HttpRequest, sku: int) -> HttpResponse:
     return sell(sku, for_update=True)
 
 
+@transaction.atomic
 def advisory(request: HttpRequest, sku: int) -> HttpResponse:
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [sku])
-        return sell(sku)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [sku])
+    return sell(sku)
 
 
+@transaction.atomic
 def conditional(request: HttpRequest, sku: int) -> HttpResponse:
     """One statement checks and writes."""
-    with transaction.atomic():
-        if not Product.objects.filter(pk=sku, stock__gte=1).update(stock=F("stock") - 1):
-            return answer(b"sold out", 409)
-        return order(sku, 0)
+    if not Product.objects.filter(pk=sku, stock__gte=1).update(stock=F("stock") - 1):
+        return answer(b"sold out", 409)
+    return order(sku, 0)
 
 
 def show(request: HttpRequest, sku: int) -> HttpResponse:

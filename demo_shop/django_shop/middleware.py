@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from django.conf import settings
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import async_only_middleware
 
 Answer = Callable[[HttpRequest], HttpResponse]
 
@@ -33,3 +34,17 @@ class NameInstance:
         response = self.get_response(request)
         response.headers["X-Instance"] = settings.SHOP.instance
         return response
+
+
+@async_only_middleware
+def name_instance_async(
+    get_response: Callable[[HttpRequest], Awaitable[HttpResponse]],
+) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
+    """`NameInstance`, in the event loop."""
+
+    async def answer(request: HttpRequest) -> HttpResponse:
+        response = await get_response(request)
+        response.headers["X-Instance"] = settings.SHOP.instance
+        return response
+
+    return answer

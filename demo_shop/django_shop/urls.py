@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.urls import path
 
-from demo_shop.django_shop import article, views
+from demo_shop.django_shop import article, rush, views
 
 urlpatterns = [
     path("", views.storefront, name="storefront"),
     path("products/<int:id>", views.show_product, name="product"),
     path("products/<int:id>/reduce", views.reduce_stock, name="reduce-stock"),
     *(path(f"products/<int:id>/reduce/{slug}", view) for slug, view in views.CHOSEN.items()),
+    *(path(f"rush/{way}/<int:id>", view) for way, view in rush.VIEWS.items()),
     path("stock/reduce", article.reduce_stock, name="article-reduce-stock"),
     path("kill", article.kill, name="article-kill"),
     path("checkout", views.checkout, name="checkout"),
 ]
+if not settings.SHOP.row_is_lock:
+    # A row of the database as the lock has neither readers nor permits.
+    from demo_shop.django_shop import readers
+
+    urlpatterns += [
+        path("readers/purchase/<int:id>", readers.purchase),
+        path("readers/report", readers.report),
+        path("readers/report/shared", readers.shared_report),
+        path("readers/pay", readers.pay),
+        path("readers/pay/limited", readers.limited_pay),
+    ]

@@ -9,6 +9,7 @@ from flask import Flask, Response
 from demo_shop import ledger
 from demo_shop.flask_shop.article import article
 from demo_shop.flask_shop.database import SHOP, db
+from demo_shop.flask_shop.rush import rush
 from demo_shop.flask_shop.views import shop
 from flask_distlock import DistLock
 
@@ -20,6 +21,12 @@ app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64} | ledger.isolation(S
 db.init_app(app)
 app.register_blueprint(shop)
 app.register_blueprint(article)
+app.register_blueprint(rush)
+if not SHOP.row_is_lock:
+    # A row of the database as the lock has neither readers nor permits.
+    from demo_shop.flask_shop.readers import readers
+
+    app.register_blueprint(readers)
 locks = DistLock(app)
 with app.app_context():
     ledger.prepare_sqlite(db.engine)

@@ -8,11 +8,16 @@ Every call can be repeated without harm, because the caller makes the token.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from distlock.backends.known import word_of
 from distlock.errors import ConfigurationError
+from distlock.modes import EXCLUSIVE as EXCLUSIVE
+from distlock.modes import PERMIT as PERMIT
+from distlock.modes import READ as READ
+from distlock.modes import Mode as Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,14 @@ class Capabilities:
     #: It shows who holds a lock and who waits, and lets an operator break it: it is an
     #: `distlock.backends.inspectable.Inspectable`, too.
     inspect: bool = False
+    #: A holder can be asked to give a key back: it is a `distlock.backends.notifying.Notifies`, too.
+    notify: bool = False
+    #: Several may hold a key in the mode `READ` at once: see `distlock.backends.shared`.
+    read: bool = False
+    #: So many may hold a key in the mode `PERMIT` as each of them says: see `distlock.backends.shared`.
+    permits: bool = False
+    #: It has latches: it is a `distlock.backends.latches.Latches`, too.
+    latch: bool = False
 
 
 #: Capability -> what is missing without it, and what to do.
@@ -46,22 +59,41 @@ _LACKING = {
         "it does not tell who holds a lock",
         "Look there by its own means, or name another lock service, such as redis://.",
     ),
+    "notify": (
+        "it does not tell a holder that its lock is wanted back",
+        "Leave a word where your own code looks for it, or name another lock service, such as redis://.",
+    ),
+    "read": (
+        "it has no locks that readers share",
+        "Take the lock as a whole, or name another lock service, such as redis://.",
+    ),
+    "permits": (
+        "it has no semaphores",
+        "Take a lock, which one holds at a time, or name another lock service, such as redis://.",
+    ),
+    "latch": (
+        "it has none",
+        "Name a lock service that has, such as redis://.",
+    ),
 }
 
 
-def refuse_lacking(backend: str, capabilities: Capabilities, capability: str, wish: str) -> None:
+def refuse_lacking(backend: str | Backend, capabilities: Capabilities, capability: str, wish: str) -> None:
     """Raise `ConfigurationError` unless the *capabilities* of *backend* have the one that is wished for.
 
-    *wish*: what the user wrote, for the message.
+    *backend*: itself, or what users call it. *wish*: what the user wrote, for the message.
     """
     if not getattr(capabilities, capability):
         why, remedy = _LACKING[capability]
-        raise ConfigurationError(f"{wish} can't be had from the backend {backend!r}: {why}. {remedy}")
+        called = backend if isinstance(backend, str) else word_of(backend)
+        raise ConfigurationError(f"{wish} can't be had from the backend {called!r}: {why}. {remedy}")
 
 
 @dataclass(slots=True)
 class Ask:
-    """One process asking for one key. Nobody changes it: to have Python see to that costs a microsecond."""
+    """One process asking for one key. Nobody changes what it asks for; to have Python see to that costs a
+    microsecond.
+    """
 
     #: Prefix and name, as text; a backend encodes it for itself.
     key: str
@@ -73,6 +105,18 @@ class Ask:
     span: int
     #: False: answer `Busy` instead of queueing.
     wait: bool = True
+    mode: Mode = EXCLUSIVE
+    #: Of a `PERMIT`: how many permits there are, as far as this process knows, and how many of them it wants.
+    limit: int = 1
+    permits: int = 1
+    #: Its waiter sleeps in a thread, and wakes unless the whole process hangs: what it is handed may be
+    #: acknowledged before it asks.
+    prompt: bool = field(default=False, compare=False, repr=False)
+    #: A note of its backend: the first number of the hold, as far as it was told. 0: it was not.
+    number: int = field(default=0, compare=False, repr=False)
+    #: Another one: so many requests were sent that are not answered. They may be carried out yet, and late:
+    #: after their own repetition, and after a cancel.
+    unanswered: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -82,6 +126,10 @@ class Held:
     #: The first number of its block.
     number: int
     ttl: float = math.inf
+    #: Of a `READ`: others wait for the key. Nobody may join the hold any more.
+    followed: bool = False
+    #: Of a `PERMIT`: another limit that somebody named for the key, here or elsewhere; 0: none that is known.
+    other_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +150,17 @@ class Sink(Protocol):
     def hint(self, key: str) -> None:
         """It is worth asking for *key* again."""
 
+    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+        """As `hint`, and the hold of *key* is *token*'s, with *number*: see `HandsOver`.
+
+        It was granted after *sent*, on `distlock.clock.now`, and no later ask for *key* was sent since.
+        """
+
     def lost(self, key: str, token: str) -> None:
         """The hold is no longer ours."""
+
+    def release_requested(self, key: str, token: str) -> None:
+        """The hold is wanted back: see `distlock.backends.notifying`. It stays ours."""
 
     def doubt(self) -> None:
         """The connection broke or came back: hints may be missing, so every ask and hold wants a look."""
@@ -171,42 +228,3 @@ class Backend(Protocol):
 
     def after_fork(self) -> None:
         """In a forked child: forget everything inherited, close nothing that the parent still uses."""
-
-
-@runtime_checkable
-class Posts(Protocol):
-    """A backend that can release without waiting for the answer, which hardly anybody needs."""
-
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
-        """As `Backend.release`, but it returns when the request is sent.
-
-        *told*: called, in any thread, unless the answer is that the hold was ours. False: it was not. None:
-        nothing is known of it, and it is to be released again. It returns at once, and never raises.
-        Every later call of this backend for the same key is carried out after it.
-        """
-
-    def settle(self, deadline: float = math.inf) -> bool:
-        """Read the answers that came, or come until *deadline*. False: some are still awaited."""
-
-
-@runtime_checkable
-class LooksAhead(Protocol):
-    """A backend that can tell on this host, before its first use, that this will fail."""
-
-    @staticmethod
-    def refuse_unusable(url: str) -> None:
-        """Raise what the first use of *url* by this user would raise: `ConfigurationError`, or
-        `BackendUnavailable` for what may pass. Asks no lock service, and makes nothing.
-        """
-
-
-@runtime_checkable
-class TakesArguments(Protocol):
-    """A backend that can be told where its lock service is by what a site has for another library."""
-
-    @staticmethod
-    def written(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
-        """*given*, a client of that library or a dict of its arguments, as a URL, and options beside it.
-
-        *db*: another database there. Connects to nothing. Raises `ConfigurationError`.
-        """

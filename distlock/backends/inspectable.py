@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, runtime_checkable
 
-from distlock.backends.base import Backend
+from distlock.backends.base import EXCLUSIVE, Backend, Mode
 
+#: Seconds after which a hold or a wait is worth a word.
+MOMENT = 1.0
 #: How many of a queue are shown.
 MOST_SHOWN = 100
 
@@ -32,10 +34,14 @@ class Row:
     #: The first of them: its view or function, and since when.
     waits_at: str = ""
     waiting_since: float = 0.0
+    #: In which mode it is held here; how many callers read, or how many permits they have, of how many.
+    mode: Mode = EXCLUSIVE
+    holding: int = 0
+    limit: int = 0
 
     def parts(self) -> list[str | float]:
-        """What `Row` takes to make it again: for a backend that has to write it down."""
-        return [
+        """What `of_parts` takes to make it again: for a backend that has to write it down."""
+        parts: list[str | float] = [
             self.key,
             self.held_at,
             self.held_since,
@@ -43,6 +49,18 @@ class Row:
             self.waits_at,
             self.waiting_since,
         ]
+        if self.mode != EXCLUSIVE or self.limit:
+            parts += [self.mode, self.holding, self.limit]
+        return parts
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Any]) -> Row:
+        """What `parts` gave. What another version says beyond that is left out.
+
+        Raises `ValueError` for less than any version says.
+        """
+        key, held_at, held_since, waiting, waits_at, waiting_since, *more = parts[: len(fields(cls))]
+        return cls(key, held_at, held_since, waiting, waits_at, waiting_since, *more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,7 @@ class Seen:
 class Sight:
     """One key, as it was at one moment."""
 
+    #: Of readers or permits: one of those that have it.
     holder: Seen | None = None
     #: The first number of the hold. It names this hold, and none after it.
     number: int = 0
@@ -71,6 +90,14 @@ class Sight:
     waiting: int = 0
     #: Where a hold is a transaction, what the database calls that; "" elsewhere.
     transaction: str = ""
+    #: In which mode *holder* has the key; and how many more have it, of readers or permits.
+    mode: Mode = EXCLUSIVE
+    others: int = 0
+    #: Those of the others that are shown, `MOST_SHOWN` at most: a process for each of its holds.
+    beside: Sequence[Seen] = ()
+    #: Of permits: how many are out, and of how many, as one that has some says; 0: that is not known.
+    out: int = 0
+    limit: int = 0
 
 
 @runtime_checkable
@@ -86,7 +113,8 @@ class Inspectable(Backend, Protocol):
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         """End the hold of *key* whose block begins with *number*, and hand it over, in one step.
 
-        False, and nothing is changed, if it is not held, or by another hold. The broken process is told at
+        Readers may have one number: then all that have it end. False, and nothing is changed, if it is not
+        held, or by another hold. The broken process is told at
         once where the service can do that, and else finds out at its next renewal.
         """
 

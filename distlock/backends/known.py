@@ -63,6 +63,18 @@ def home_of(word: str) -> Home | None:
     return None
 
 
+def word_of(made: object) -> str:
+    """What a user calls the backend *made*: its scheme, or where it has none its class."""
+    kind = type(made)
+    homes = {scheme: home.path for scheme, home in BUILT_IN.items()}
+    homes |= {point.name: point.value.partition("[")[0].strip() for point in _offers()}
+    for scheme, path in homes.items():
+        module, _, name = path.partition(":")
+        if name == kind.__qualname__ and f"{kind.__module__}.".startswith(f"{module}."):
+            return scheme
+    return kind.__name__
+
+
 def schemes() -> list[str]:
     """Every scheme: ours, then those of the installed distributions."""
     return [*BUILT_IN, *sorted({point.name for point in _offers()} - BUILT_IN.keys())]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from distlock.backends import class_of
-from distlock.backends.base import TakesArguments
+from distlock.backends.optional import TakesArguments
 from distlock.errors import ConfigurationError
 
 

@@ -17,9 +17,17 @@ class WeakSink:
         if (sink := self._sink()) is not None:
             sink.hint(key)
 
+    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+        if (sink := self._sink()) is not None:
+            sink.handed(key, token, number, sent)
+
     def lost(self, key: str, token: str) -> None:
         if (sink := self._sink()) is not None:
             sink.lost(key, token)
+
+    def release_requested(self, key: str, token: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.release_requested(key, token)
 
     def doubt(self) -> None:
         if (sink := self._sink()) is not None:

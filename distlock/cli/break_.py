@@ -7,10 +7,11 @@ import re
 import click
 
 from distlock.cli.exits import NO
-from distlock.cli.options import Where, with_options
-from distlock.cli.output import echo_json, fence, state_json, text
+from distlock.cli.options import Where, with_kind, with_options
+from distlock.cli.output import echo_json, fence, state_json, text, unsaid
 from distlock.cli.show import lines
 from distlock.cli.site import operator
+from distlock.modes import LOCK, SEMAPHORE, Kind
 from distlock.operate.breaking import break_lock
 from distlock.operate.looking import LockState
 
@@ -22,6 +23,7 @@ from distlock.operate.looking import LockState
     "--transaction", metavar="NUMBER", help="Of a lock that is a row: only this one, as 'show' names it."
 )
 @click.option("--yes", is_flag=True, help="Break it without asking.")
+@with_kind(LOCK, SEMAPHORE)
 @with_options
 @click.pass_context
 def break_(
@@ -32,6 +34,7 @@ def break_(
     seen: str | None,
     transaction: str | None,
     yes: bool,
+    kind: Kind,
 ) -> None:
     """Break the lock NAME: the next in its queue gets it.
 
@@ -41,7 +44,7 @@ def break_(
     if seen is not None and not re.fullmatch(r"\d+:\d+", seen):
         raise click.BadParameter(f"{seen!r} is no fence, such as 1:42.", param_hint="--fence")
     with where.locks() as locks:
-        state = locks.inspect(name)
+        state = locks.inspect(name, kind)
         if refusal := _refusal(state, seen, transaction):
             said, broken = refusal, False
         else:
@@ -49,7 +52,8 @@ def break_(
                 for line in lines(state):
                     click.echo(line, err=True)
                 click.confirm("Break it?", abort=True, err=True)
-            broken = break_lock(locks.namespace, state, operator())
+            with unsaid():
+                broken = break_lock(locks.namespace, state, operator())
             said = f"{text(name)} was broken: its fence was {fence(state)}." if broken else _passed_on(name)
     if as_json:
         echo_json({"broken": broken, **state_json(state)})

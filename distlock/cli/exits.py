@@ -16,12 +16,14 @@ from distlock.errors import (
     TooManyWaiters,
 )
 
-#: There was nothing to break; the doctor found an error.
+#: There was nobody to ask, or nothing to break; the doctor found an error.
 NO = 1
 #: The command line, or a setting, can't work.
 USAGE = 2
 #: The lock service does not answer.
 UNAVAILABLE = 69
+#: The output can't be written.
+UNWRITTEN = 74
 #: Somebody else kept the lock. Try again later.
 TAKEN = 75
 #: The lock was lost while the command ran.

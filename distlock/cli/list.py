@@ -7,7 +7,7 @@ from itertools import islice
 import click
 
 from distlock.cli.options import Where, with_options
-from distlock.cli.output import TITLES, echo_json, echo_table, listed_json, row
+from distlock.cli.output import echo_json, echo_listed, listed_json
 
 
 @click.command("list")
@@ -17,7 +17,7 @@ from distlock.cli.output import TITLES, echo_json, echo_table, listed_json, row
 )
 @with_options
 def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
-    """List the locks held or waited for, in all processes.
+    """List the locks held or waited for, in all processes; semaphores; and latches that are waited for.
 
     With START, only names that begin with it. A lock appears once it has been held or waited for longer than
     about three seconds; 'show' sees it at once. With --json each line is one object.
@@ -29,7 +29,7 @@ def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
         for one in shown:
             echo_json(listed_json(one))
     elif shown:
-        echo_table(TITLES, [row(one) for one in shown])
+        echo_listed(shown)
     else:
         click.echo("No lock has been held or waited for longer than about three seconds.")
         where.hint(locks)

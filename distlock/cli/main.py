@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from distlock import __version__
+from distlock.cli.ask import ask
 from distlock.cli.break_ import break_
 from distlock.cli.doctor import doctor
 from distlock.cli.list import list_
@@ -13,19 +14,19 @@ from distlock.cli.show import show
 from distlock.cli.watch import watch
 
 #: What every face has of them.
-COMMANDS: tuple[click.Command, ...] = (list_, show, watch, break_, doctor, run)
+COMMANDS: tuple[click.Command, ...] = (list_, show, watch, ask, break_, doctor, run)
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
-HELP = """Look at distributed locks, break one that is stuck, and run commands under them.
+HELP = """Look at distributed locks, ask for one or break it, and run commands under them.
 
 In a site, use 'python manage.py distlock' or 'flask distlock': they know its settings. Elsewhere --url or
 DISTLOCK_URL names the lock service, and --prefix or DISTLOCK_PREFIX the prefix of the names.
 """
 
 EPILOG = (
-    "Exit codes: 0 done, 1 nothing broken or an error found, 2 wrong usage, 69 no lock service, "
-    "75 lock taken, 76 lock lost."
+    "Exit codes: 0 done, 1 nobody asked, nothing broken, or an error found, 2 wrong usage, "
+    "69 no lock service, 74 output not written, 75 lock taken, 76 lock lost."
 )
 
 

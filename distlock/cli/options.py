@@ -11,11 +11,18 @@ from typing import Any, NamedTuple
 import click
 
 from distlock.cli.exits import told
+from distlock.cli.output import written
 from distlock.cli.site import Alone, Site
 from distlock.engine.loss import OnLost
 from distlock.locks import Locks
+from distlock.modes import Kind
 from distlock.operate.typed import Typed, typed_for
 from distlock.web.settings.clients import typed_in_site
+
+
+def with_kind(*kinds: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """For a command that takes the name of one of *kinds*: the first is meant where nothing is said."""
+    return click.option("--kind", type=click.Choice(kinds), default=kinds[0], help="What has that name.")
 
 
 class Where(NamedTuple):
@@ -66,7 +73,8 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         # A context that is told nothing has its parent's.
         site = Alone(url) if url else context.find_object(Site) or Alone()  # type: ignore[type-abstract]
-        function(where=Where(site, alias, prefix, url or None), **given)
+        with written():
+            function(where=Where(site, alias, prefix, url or None), **given)
 
     if "as_json" in inspect.signature(function).parameters:
         return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(with_where)

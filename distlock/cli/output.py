@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import math
+import os
 import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from distlock.cli.exits import UNWRITTEN, Failed
+from distlock.modes import LATCH, LOCK, READ, SEMAPHORE
 from distlock.operate.looking import Listed, LockState, Party, printable
 
+#: What a disk says, or a file, that takes no more.
+_UNWRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 #: What a table of rich's has around each column.
 _MARGIN = 3
 
@@ -36,6 +44,38 @@ def seconds(number: float) -> str:
 def fence(state: LockState) -> str | None:
     """It names the hold: the era and the number, as the log has them."""
     return None if state.fence is None else f"{state.fence.era}:{state.fence.number}"
+
+
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """A terminal where no log is set up is not told what is logged in the block: the command says it."""
+    logger = logging.getLogger("distlock")
+    if logger.hasHandlers() or not sys.stderr.isatty():
+        yield
+        return
+    nowhere = logging.NullHandler()
+    logger.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logger.removeHandler(nowhere)
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """That the block can't write its output is said in one line, with its exit code.
+
+    click itself ends a command whose reader has gone.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNWRITTEN:
+            raise
+        # What is left of it would be tried again at the end of the process.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise Failed(f"The output can't be written: {error.strerror}.", UNWRITTEN) from error
 
 
 def echo_json(value: Any) -> None:
@@ -108,13 +148,34 @@ def draw_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 TITLES = ("NAME", "STATE", "FOR", "CALLERS", "WHERE", "HOST", "PID")
 
 
+def echo_listed(shown: Sequence[Listed]) -> None:
+    """A table of *shown*. Where all of them are locks, nothing is said of kinds."""
+    titles: tuple[str, ...] = TITLES
+    rows = [row(one) for one in shown]
+    if any(one.kind != LOCK for one in shown):
+        titles = ("KIND", *titles)
+        rows = [(one.kind, *cells) for one, cells in zip(shown, rows, strict=True)]
+    echo_table(titles, rows)
+
+
+def state_of(one: Listed) -> str:
+    """What a process does with a name, in a few words."""
+    if one.kind == LATCH:
+        return "waits" if one.left is None else f"waits, {one.left} of {one.total} left"
+    of = f" of {one.limit}" if one.limit else ""
+    if one.kind == SEMAPHORE:
+        return f"holds {max(1, one.party.holding)}{of}" if one.held else "waits"
+    return "waits" if not one.held else "reads" if one.mode == READ else "held"
+
+
 def row(one: Listed) -> tuple[str, ...]:
     party = one.party
+    holding = str(party.holding or "") if one.kind == LOCK else ""
     return (
         text(one.name),
-        "held" if one.held else "waits",
+        state_of(one),
         seconds(party.seconds()),
-        "" if one.held else str(party.waiting),
+        holding if one.held else str(party.waiting),
         text(party.where),
         text(party.host) or text(party.process),
         str(party.pid or ""),
@@ -126,7 +187,8 @@ def party_json(party: Party) -> dict[str, Any]:
 
 
 def listed_json(one: Listed) -> dict[str, Any]:
-    return {"name": one.name, "held": one.held, **party_json(one.party)}
+    said = {"name": one.name, "kind": one.kind, "held": one.held, "mode": one.mode}
+    return {**said, "limit": one.limit, "total": one.total, "left": one.left, **party_json(one.party)}
 
 
 def state_json(state: LockState) -> dict[str, Any]:
@@ -135,6 +197,14 @@ def state_json(state: LockState) -> dict[str, Any]:
         "held": state.holder is not None,
         "holder": state.holder and party_json(state.holder),
         "fence": fence(state),
+        "kind": state.kind,
+        "mode": state.mode,
+        "others": state.others,
+        "holders": [party_json(party) for party in state.holders],
+        "inside": state.inside,
+        "limit": state.limit,
+        "total": state.total,
+        "left": state.left,
         "transaction": state.transaction or None,
         "remaining": None if math.isinf(state.remaining) else round(state.remaining, 3),
         "waiting": state.waiting,

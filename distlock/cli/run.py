@@ -13,7 +13,7 @@ from distlock.errors import ConfigurationError, LostInside
 from distlock.grant import Grant
 from distlock.lock import Lock
 from distlock.names import check_name
-from distlock.numbers import LONG
+from distlock.numbers import LONG, check_timeout
 from distlock.terms import Terms
 
 #: A command that runs for longer counts as hung, seconds.
@@ -72,6 +72,8 @@ def run(
         if on_lost is not None:
             child.tell(on_lost)
 
+    if timeout is not None:
+        check_timeout(timeout)
     seconds = 0.0 if nonblock else -1 if no_timeout else timeout
     with where.locks(lost) as locks:
         if not locks.namespace.may_be_away:

@@ -7,34 +7,41 @@ from collections.abc import Iterator
 
 import click
 
-from distlock.cli.options import Where, with_options
+from distlock.cli.options import Where, with_kind, with_options
 from distlock.cli.output import echo_json, fence, seconds, state_json, text
+from distlock.modes import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
 from distlock.operate.looking import LockState, Party
 from distlock.operate.typed import URL
 
 
 @click.command("show")
 @click.argument("name")
+@with_kind(*KINDS)
 @with_options
-def show(where: Where, as_json: bool, name: str) -> None:
-    """Show the lock NAME: holder, lease, fence, queue in order."""
+def show(where: Where, as_json: bool, name: str, kind: Kind) -> None:
+    """Show the lock NAME: holder, lease, fence, queue in order. Or a semaphore, or a latch."""
     with where.locks() as locks:
-        state = locks.inspect(name)
+        state = locks.inspect(name, kind)
     if as_json:
         echo_json(state_json(state))
         return
     for line in lines(state):
         click.echo(line)
+    if state.left is not None:
+        return
     if state.holder is None:
         where.hint(locks)
     else:
         typed = where.typed()
         first = f", put the URL into {URL}, then" if typed.hides_url else ""
-        click.echo(f"To break it{first}: {typed.line('break', name, *_of(state))}")
+        it = "the first of them" if state.kind == SEMAPHORE and state.others else "it"
+        click.echo(f"To break {it}{first}: {typed.line('break', name, *_of(state))}")
 
 
 def _of(state: LockState) -> Iterator[tuple[str, str]]:
     """The options that name its hold."""
+    if state.kind != LOCK:
+        yield "--kind", state.kind
     yield "--fence", str(fence(state))
     if state.transaction:
         yield "--transaction", state.transaction
@@ -42,24 +49,60 @@ def _of(state: LockState) -> Iterator[tuple[str, str]]:
 
 def lines(state: LockState) -> Iterator[str]:
     """*state* in sentences."""
-    name = text(state.name)
-    if state.holder is None:
-        yield f"{name} is free."
+    if state.kind == LATCH:
+        yield _count(state)
+    elif state.holder is None:
+        yield f"{text(state.name)} is free."
+    elif state.kind == SEMAPHORE:
+        yield from _permits(state, state.holder)
     else:
-        yield f"{name} is held by {held_by(state.holder)}."
-        lease = (
-            f"It has no lease, and ends with its {'transaction' if state.transaction else 'process'}."
-            if math.isinf(state.remaining)
-            else f"Its lease ends in {state.remaining:.1f} s, unless it is renewed."
-        )
-        transaction = f", its transaction {state.transaction}" if state.transaction else ""
-        yield f"Its fence is {fence(state)}{transaction}. {lease}"
+        yield from _hold(state, state.holder)
     if state.waiting:
         yield "1 process waits:" if state.waiting == 1 else f"{state.waiting} processes wait:"
     for place, party in enumerate(state.queue, 1):
         yield f"{place:3}. {waits(party)}"
     if state.waiting > len(state.queue):
         yield f"     and {state.waiting - len(state.queue)} more"
+
+
+def _hold(state: LockState, holder: Party) -> Iterator[str]:
+    name = text(state.name)
+    how = "read" if state.mode == READ else "held"
+    others = "other" if state.others == 1 else "others"
+    more = f" and {state.others} {others}" if state.others else ""
+    yield f"{name} is {how} by {held_by(holder)}{more}."
+    if state.mode == READ and state.inside > 1 + state.others:
+        yield f"{state.inside} callers read it."
+    transaction = f", its transaction {state.transaction}" if state.transaction else ""
+    yield f"Its fence is {fence(state)}{transaction}. {_lease(state)}"
+
+
+def _permits(state: LockState, holder: Party) -> Iterator[str]:
+    of = f" of {state.limit}" if state.limit else ""
+    out = "permit is" if state.inside == 1 and not of else "permits are"
+    yield f"{state.inside}{of} {out} out of {text(state.name)}:"
+    for party in state.holders:
+        yield f"  {f'{party.holding} ' if party.holding > 1 else ''}{held_by(party)}"
+    if state.others >= len(state.holders):
+        yield f"  and {1 + state.others - len(state.holders)} more"
+    if not math.isinf(state.remaining):
+        yield f"The lease of the first ends in {state.remaining:.1f} s, unless it is renewed."
+
+
+def _lease(state: LockState) -> str:
+    if math.isinf(state.remaining):
+        return f"It has no lease, and ends with its {'transaction' if state.transaction else 'process'}."
+    return f"Its lease ends in {state.remaining:.1f} s, unless it is renewed."
+
+
+def _count(state: LockState) -> str:
+    name = text(state.name)
+    if state.left is None:
+        return f"There is no latch {name}."
+    gone = f"It is gone in {seconds(state.remaining) or '0 s'}"
+    if not state.left:
+        return f"The latch {name} is open. {gone}."
+    return f"The latch {name} has {state.left} of {state.total} left. {gone}, unless something is counted."
 
 
 def held_by(party: Party) -> str:

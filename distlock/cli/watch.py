@@ -76,6 +76,6 @@ def show(found: Sequence[Listed], as_json: bool, live: bool) -> None:
     # The first lines are what matters: on a terminal they stay on it.
     columns, lines = shutil.get_terminal_size()
     most = min(MOST, max(1, (lines - 5) // (1 if columns >= 80 else 2))) if live else MOST
-    output.echo_table(output.TITLES, [output.row(one) for one in found[:most]])
+    output.echo_listed(found[:most])
     if len(found) > most:
         click.echo("There are more.")

@@ -32,13 +32,15 @@ REMEMBERED = 1024
 class Pace:
     """How often a room was granted its lock while somebody waited. No history counts as no wait."""
 
-    __slots__ = ("_all", "_gaps", "in_vain", "noted")
+    __slots__ = ("_all", "_gaps", "_more", "_most", "in_vain", "noted")
 
     def __init__(self) -> None:
         #: Seconds from grant to grant, on a clock that stands still while nobody waits.
         self._gaps = deque[float](maxlen=MANY)
         #: Their sum, and the longest. Behind a long line each caller asks for it, and finds it added up.
         self._all: tuple[float, float] | None = None
+        #: Not less than their sum, and after how many more of them it is added up anew.
+        self._most, self._more = 0.0, MANY
         #: The longest wait without a grant since the last one. What has lasted so long most likely lasts as
         #: long again, and not longer: https://en.wikipedia.org/wiki/Lindy_effect
         self.in_vain = 0.0
@@ -49,9 +51,13 @@ class Pace:
         """Another grant. *whole*: *gap* is from grant to grant; else it is that long at least."""
         gap, self.in_vain = max(gap, self.in_vain), 0.0
         if whole or gap > self._last():
+            self._most += gap
             self._gaps.append(gap)
             self._all = None
             self.noted = now
+            self._more -= 1
+            if self._more <= 0:
+                self._most, self._more = sum(self._gaps), MANY
 
     def gave_up(self, gap: float, now: float) -> bool:
         """A wait of *gap* seconds without a grant. False: it tells nothing, since a grant took longer."""
@@ -59,6 +65,10 @@ class Pace:
             return False
         self.in_vain, self.noted = max(gap, self.in_vain), now
         return True
+
+    def takes_at_most(self, grants: int, gap: float) -> float:
+        """Not less than `takes`, and without looking at each of them: few callers have to be told more."""
+        return gap + self._most * max(1.0, grants / MANY)
 
     def _last(self) -> float:
         return self._gaps[-1] if self._gaps else 0.0
@@ -97,6 +107,10 @@ class Line(Protocol):
     @property
     def queue(self) -> Sized: ...
 
+    @property
+    def turns(self) -> int:
+        """How many grants they are waiting for. No more than there are."""
+
 
 class Admission:
     """Which callers may come in, and how long each name's waits are. The engine calls it under its mutex."""
@@ -117,7 +131,9 @@ class Admission:
             raise _full(room.name, ahead, f"max_waiters={self.max_waiters}")
         if self.max_waiters_total is not None and waiting >= self.max_waiters_total:
             raise _full(room.name, waiting, f"max_waiters_total={self.max_waiters_total}")
-        if ahead and timeout != math.inf and (expected := expected_wait(room, now)) > SHARE * timeout:
+        if not ahead or timeout == math.inf or expected_at_most(room, now) <= SHARE * timeout:
+            return
+        if (expected := expected_wait(room, now)) > SHARE * timeout:
             raise TooManyWaiters(
                 f"Waiting for the lock {room.name!r} would take about {_seconds(expected)}, behind {ahead} "
                 f"{'other' if ahead == 1 else 'others'} of this process: more than {SHARE} of what is left "
@@ -126,6 +142,11 @@ class Admission:
                 name=room.name,
                 expected_wait=expected,
             )
+
+    def has_place(self, room: Line, waiting: int) -> bool:
+        """Whether one more caller stays within the fixed limits. *waiting*: see `admit`."""
+        line, total = self.max_waiters, self.max_waiters_total
+        return (line is None or len(room.queue) < line) and (total is None or waiting < total)
 
     def granted(self, room: Line, now: float, waited: bool) -> None:
         """The room has its lock. *waited*: it was not simply free."""
@@ -161,12 +182,22 @@ class Admission:
 
 def expected_wait(room: Line, now: float) -> float:
     """Seconds that one more caller of *room* waits, as far as one can tell."""
-    pace = room.pace or _UNKNOWN
-    gap = max(now - room.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)
-    grants = len(room.queue) + 1
+    pace, gap = room.pace or _UNKNOWN, _open_gap(room, now)
+    grants = room.turns + 1
     if grants >= FEW:
         return pace.takes(grants, gap)
     return max(pace.takes(grants, gap), pace.takes(FEW, gap) * grants / FEW)
+
+
+def expected_at_most(room: Line, now: float) -> float:
+    """Not less than `expected_wait`, at a cost that does not grow with the line."""
+    return (room.pace or _UNKNOWN).takes_at_most(len(room.queue) + 1, _open_gap(room, now))
+
+
+def _open_gap(room: Line, now: float) -> float:
+    """How long the next grant has been awaited by now."""
+    pace = room.pace or _UNKNOWN
+    return max(now - room.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)
 
 
 def _seconds(seconds: float) -> str:

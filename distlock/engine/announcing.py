@@ -14,18 +14,18 @@ import time
 from collections.abc import Callable
 
 from distlock.backends.base import Backend
-from distlock.backends.inspectable import Row, inspectable
+from distlock.backends.inspectable import MOMENT, Row, inspectable
+from distlock.engine.call import Call
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.holders import Holders
 from distlock.engine.room import Room, Rooms
-from distlock.engine.steps import Call, Steps
+from distlock.engine.steps import Steps
 from distlock.errors import LockError
+from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.terms import shown_where
 
 logger = logging.getLogger("distlock")
 
-#: Seconds after which a hold or a wait is worth a word.
-MOMENT = 1.0
 #: Seconds between two rounds; longer where a round has much to look at.
 PERIOD = 2.0
 #: What is said is forgotten after so many periods without another round.
@@ -49,6 +49,8 @@ class Announcing:
         self._now = now
         self._rooms = rooms
         self.holders = Holders(self._backend, now)
+        #: What there is to say beside the rooms; its argument is that of `row_of`.
+        self.more: Callable[[float], list[Row]] = lambda at_epoch: []
         self.forget()
 
     def forget(self) -> None:
@@ -68,7 +70,7 @@ class Announcing:
 
     def due(self, now: float) -> float:
         """Under the mutex: when the next round is."""
-        if self._backend is None or not (self._said or self._rooms.by_key):
+        if self._backend is None or not (self._said or self._rooms.by_key or self.more(0.0)):
             return float("inf")
         return max(self._next, now + MOMENT) if not self._said else self._next
 
@@ -93,7 +95,7 @@ class Announcing:
             return
         with self._section.mutex:
             rooms = list(self._rooms.by_key.values())
-        if not rooms and not self._said:
+        if not rooms and not self._said and not self.more(0.0):
             return
         # Without the mutex: there may be a hundred thousand, and what changes meanwhile is said next time.
         at_epoch = time.time() - began
@@ -101,6 +103,8 @@ class Announcing:
             # Else what was said would be news whenever the two clocks drift apart a little.
             self._at_epoch = at_epoch
         rows = {row.key: row for room in rooms if (row := row_of(room, began, self._at_epoch)) is not None}
+        waits = list(rows.values())
+        rows |= {row.key: row for row in self.more(self._at_epoch)}
         news = [row for key, row in rows.items() if self._said.get(key) != row]
         gone = [key for key in self._said if key not in rows]
         # A round that takes longer comes less often.
@@ -142,7 +146,7 @@ class Announcing:
             self._many = 2 * many
         # What was forgotten is said again.
         self._said = {**(said if goes_on else {}), **{row.key: row for row in news}}
-        yield from self.holders.look(rows.values(), until)
+        yield from self.holders.look(waits, until)
 
 
 def row_of(room: Room, now: float, at_epoch: float, moment: float = MOMENT) -> Row | None:
@@ -151,9 +155,18 @@ def row_of(room: Room, now: float, at_epoch: float, moment: float = MOMENT) -> R
     *at_epoch*: what has to be added to the engine's time to get seconds since 1970.
     """
     held_at, held_since, waits_at, waiting_since, waiting = "", 0.0, "", 0.0, 0
-    for hold in room.holds:
-        if hold.waiter is not None and now - hold.since >= moment:
-            held_at, held_since = shown_where(hold.waiter.terms.where), round(hold.since + at_epoch, 1)
+    mode: Mode = EXCLUSIVE
+    holding, limit = 0, 0
+    holds = list(room.holds)
+    grants = [grant for hold in holds for grant in hold.grants]
+    eldest = min(grants, key=lambda grant: grant.since, default=None)
+    if eldest is not None and now - eldest.since >= moment:
+        held_at, held_since = shown_where(eldest.where), round(eldest.since + at_epoch, 1)
+        mode = eldest.mode
+        if mode == READ:
+            holding = len(grants)
+        elif mode == PERMIT:
+            holding, limit = sum(hold.ask.permits for hold in holds), holds[-1].ask.limit
     try:
         first = room.queue[0]
     except IndexError:
@@ -161,6 +174,8 @@ def row_of(room: Room, now: float, at_epoch: float, moment: float = MOMENT) -> R
     if first is not None and now - first.came >= moment:
         waits_at, waiting_since = shown_where(first.terms.where), round(first.came + at_epoch, 1)
         waiting = len(room.queue)
+        if first.terms.mode == PERMIT:
+            limit = limit or first.terms.limit
     if not held_since and not waiting:
         return None
-    return Row(room.key, held_at, held_since, waiting, waits_at, waiting_since)
+    return Row(room.key, held_at, held_since, waiting, waits_at, waiting_since, mode, holding, limit)

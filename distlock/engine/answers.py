@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from distlock.backends.base import Backend, Posts
+from distlock.backends.base import Backend
+from distlock.backends.optional import Posts
+from distlock.engine.call import Call
 from distlock.engine.critical_section import CriticalSection
-from distlock.engine.steps import Call, Steps
+from distlock.engine.steps import Steps
 from distlock.errors import BackendUnavailable
 
 #: Seconds after which an answer is read that nobody has read before, …

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from distlock.backends.inspectable import Inspectable, Row, Sight
-from distlock.engine.steps import Call, Steps
+from distlock.engine.call import Call
+from distlock.engine.steps import Steps
 from distlock.errors import LockError
 
 logger = logging.getLogger("distlock")

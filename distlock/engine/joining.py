@@ -57,7 +57,7 @@ class Joining:
                 return False
             waiter, seat = found
             hold, room = grant._hold, grant._hold.room
-            waiter.grant = SharedGrant(grant._grantor, hold, grant.name, grant.fence, now)
+            waiter.grant = SharedGrant(grant._grantor, hold, grant.name, grant.fence, now, waiter.terms)
             seat.batch = batch
             self._rooms.leave(waiter)
             self._rooms.admission.granted(room, now, waited=True)
@@ -69,6 +69,8 @@ class Joining:
     def _next(self, grant: NameGrant, now: float) -> tuple[Waiter, Seat] | None:
         hold = grant._hold
         if not hold.is_out(grant) or hold.waiter is None or grant.released or hold.lost:
+            return None
+        if not hold.acknowledged:
             return None
         if now >= min(grant.since + TURN, hold.deadline - hold.ask.ttl / 3):
             return None

@@ -8,35 +8,31 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from distlock.backends.base import Ask, Backend
+from distlock.backends.optional import HandsOver
 from distlock.engine.announcing import Announcing
 from distlock.engine.answers import SOON, Answers
+from distlock.engine.call import Call
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
 from distlock.engine.keeper_thread import KeeperThread
-from distlock.engine.loss import Lose
+from distlock.engine.loss import GIVEN_ON, Lose
 from distlock.engine.refusals import Refusals, log
+from distlock.engine.retired import Retired
 from distlock.engine.schedule import Schedule
 from distlock.engine.stalled import Stalled
-from distlock.engine.steps import Call, Steps, run
-from distlock.errors import BackendUnavailable, LockError, TooManyWaiters
+from distlock.engine.steps import Steps, run
+from distlock.errors import LockError, TooManyWaiters
 
 logger = logging.getLogger("distlock")
 
 
-@dataclass
-class Retired:
-    """A token that nobody here wants any more, while the service may still think that we do."""
-
-    ask: Ask
-    next_try: float
-    give_up: float
-
-
 class Keeper:
-    """*lose*: told of the holds that have ended. *begun*, *threads*: see `KeeperThread`."""
+    """*lose*: told of the holds that have ended; *end_hung* of those with readers that read for too long.
+
+    *begun*, *threads*: see `KeeperThread`.
+    """
 
     def __init__(
         self,
@@ -45,6 +41,7 @@ class Keeper:
         now: Callable[[], float],
         stalled: Stalled,
         lose: Lose,
+        end_hung: Callable[[Hold], None],
         announcing: Announcing,
         begun: Callable[[], None],
         threads: bool,
@@ -54,11 +51,14 @@ class Keeper:
         self._now = now
         self._stalled = stalled
         self._lose = lose
+        self._end_hung = end_hung
         self._announcing = announcing
         self.answers = Answers(section, backend, now)
         self.thread = KeeperThread(self, section, now, begun, threads)
         self._schedule = Schedule(self._due)
-        self.retired: list[Retired] = []
+        #: Those that are kept. A hold that has ended is taken out of it.
+        self.holds = self._schedule.holds
+        self.retired = Retired(section, backend, now)
         self.refusals = Refusals()
         self._start_anew()
 
@@ -71,17 +71,15 @@ class Keeper:
         self._announcing.forget()
         self.thread.start_anew()
 
-    @property
-    def holds(self) -> set[Hold]:
-        """Those that are kept. A hold that has ended is taken out of it."""
-        return self._schedule.holds
-
     # -- what the engine asks for, under its mutex -----------------------------------------------
 
     def add(self, hold: Hold) -> None:
         # The service has just answered: what it was like before says nothing about it now.
         self._failing_takes = 0.0
-        self.thread.wake_before(min(self._schedule.add(hold), self._announcing.soon(self._now())))
+        self._schedule.add(hold)
+        # Not later than it wants its first look, or there is something to say of it.
+        first_look = hold.renewed + min(hold.period, hold.max_hold)
+        self.thread.wake_before(min(first_look, self._announcing.soon(hold.renewed)))
 
     def announce_soon(self) -> None:
         """Somebody has waited for a while."""
@@ -89,15 +87,12 @@ class Keeper:
 
     def look_at(self, hold: Hold) -> None:
         """It may want its next look earlier than before."""
-        self.thread.wake_before(self._schedule.add(hold))
+        self.thread.wake_before(self._schedule.plan(hold))
 
     def retire(self, ask: Ask) -> None:
         """Take *ask* out of the service's queue, or give its hold back, as soon as the service answers."""
-        now = self._now()
-        # Where there is a lease, what could not be retired ends by itself.
-        give_up = now + 2 * ask.ttl if self._backend.capabilities.lease else math.inf
-        self.retired.append(Retired(ask, now, give_up))
-        self.thread.wake_before(now)
+        self.retired.add(ask)
+        self.thread.wake_before(self._now())
 
     def await_answer(self, within: float = SOON) -> None:
         """A release was sent, and nobody waits for its answer: it is read in *within* seconds."""
@@ -118,8 +113,10 @@ class Keeper:
 
     def why_ended(self, hold: Hold) -> str:
         """Why the time of *hold* was over."""
-        if self._now() >= hold.since + hold.max_hold:
+        if self._now() >= hold.ends:
             return f"it was held longer than max_hold={hold.max_hold:g} seconds"
+        if not hold.acknowledged:
+            return "its hand-over was not acknowledged in time"
         return "its lease ended before it could be renewed"
 
     # -- the rounds ------------------------------------------------------------------------------
@@ -128,7 +125,7 @@ class Keeper:
         """One round. Returns the seconds until the next one; ``inf`` if there is nothing to keep."""
         yield from self._renew()
         yield from self.answers.tick()
-        yield from self._clear_up()
+        yield from self.retired.clear_up(self._schedule.next)
         if self._failing_takes:
             self._announcing.put_off()
         elif self._announcing.is_due(self._now()):
@@ -139,29 +136,35 @@ class Keeper:
             refusals = self.refusals.take(self._now())
         log(refusals)
         with self._section.mutex:
-            dues = [retired.next_try for retired in self.retired]
             now = self._now()
-            dues += [
+            dues = [
+                self.retired.due(),
                 self._schedule.next(),
                 self.answers.due,
                 self.refusals.due,
                 self._stalled.due(now),
                 self._announcing.due(now),
             ]
+            if now < self.thread.wakes_at:
+                # Others count on a round by then: to plan it anew for each of them would cost a wake-up each.
+                dues.append(self.thread.wakes_at)
             self.thread.wakes_at = min(dues)
             return max(0.0, self.thread.wakes_at - now)
 
     def _due(self, hold: Hold) -> float:
         """When the hold wants its next look."""
-        ends = hold.since + hold.max_hold
+        return min(self._due_by_itself(hold), hold.reads_end)
+
+    def _due_by_itself(self, hold: Hold) -> float:
+        ends = hold.ends
         if hold.deadline == math.inf:
             return ends
         if ends <= self._now():
             # It hangs and is not renewed any more, so a renewal that is due must not keep us awake.
             return hold.deadline
-        renewal = hold.renewed + hold.ask.ttl / 3
+        renewal = hold.renewed + hold.period
         if self._failing_takes:
-            renewal = max(renewal, self._failed_at + min(1.0, hold.ask.ttl / 10))
+            renewal = max(renewal, self._failed_at + min(1.0, 0.3 * hold.period))
         return hold.deadline if ends <= renewal else min(renewal, hold.deadline)
 
     def _renew(self) -> Steps[None]:
@@ -174,17 +177,24 @@ class Keeper:
             holds = [hold for hold in looked_at if self._may_be_renewed(hold, now, doubt)]
             if not doubt and any(self._due(hold) <= now for hold in holds):
                 # Those that will be due soon come along: one request instead of two.
-                soon = self._schedule.take(now + min(hold.ask.ttl for hold in holds) / 6)
+                soon = self._schedule.take(now + min(hold.period for hold in holds) / 2)
                 looked_at += soon
                 holds += [hold for hold in soon if self._may_be_renewed(hold, now, doubt)]
             elif not doubt:
                 holds = []
         try:
             for hold in looked_at:
+                if now >= hold.reads_end:
+                    self._end_hung(hold)
                 if now >= hold.deadline or (hold.deadline == math.inf and self._is_hung(hold, now)):
                     self._lose(hold, self.why_ended(hold), retire=True)
-            if holds:
-                yield from self._renew_these(holds, now)
+            if kept := [hold for hold in holds if hold.acknowledged and hold in self.holds]:
+                asks = [hold.ask for hold in kept]
+                yield from self._confirm(kept, Call(self._backend.renew, asks), now)
+            if handed := [hold for hold in holds if not hold.acknowledged]:
+                assert isinstance(self._backend, HandsOver)
+                numbered = [(hold.ask, hold.first_number) for hold in handed]
+                yield from self._confirm(handed, Call(self._backend.acknowledge, numbered), now)
         finally:
             with self._section.mutex:
                 self._schedule.again(looked_at)
@@ -193,16 +203,18 @@ class Keeper:
         # A hold without a lease needs no renewal, only a look when there is doubt.
         return (
             not self._is_hung(hold, now)
-            and now + min(self._failing_takes, hold.ask.ttl / 3) < hold.deadline
+            and now + min(self._failing_takes, hold.period) < hold.deadline
             and (doubt or hold.deadline != math.inf)
         )
 
     def _is_hung(self, hold: Hold, now: float) -> bool:
-        return now >= hold.since + hold.max_hold
+        return now >= hold.ends
 
-    def _renew_these(self, holds: list[Hold], now: float) -> Steps[None]:
+    def _confirm(self, holds: list[Hold], call: Call, now: float) -> Steps[None]:
+        """Have the lock service confirm *holds*, in a *call* that answers for each of them."""
+        numbers = [hold.first_number for hold in holds]
         try:
-            answers = yield Call(self._backend.renew, [hold.ask for hold in holds])
+            answers = yield call
         except Exception as error:
             # Whatever it is: a server that comes back may have other settings, and refuse ours. The leases
             # end meanwhile.
@@ -213,14 +225,15 @@ class Keeper:
             return
         self._failing_takes = 0.0
         unknown = 0
-        for hold, ours in zip(holds, answers, strict=True):
+        for hold, number, ours in zip(holds, numbers, answers, strict=True):
             if ours is None:
                 unknown += 1
             elif ours:
                 with self._section.mutex:
                     hold.renew(now, hold.ask.ttl if hold.deadline != math.inf else math.inf)
-            else:
-                self._lose(hold, "it was broken, or the lock service forgot it or gave it on", retire=False)
+            elif hold.first_number == number:
+                # Else it was lifted meanwhile, and is ours with another number.
+                self._lose(hold, GIVEN_ON, retire=False)
         if unknown:
             self._failed(now)
             logger.warning("%s could not be renewed; trying again", _counted(unknown))
@@ -229,36 +242,6 @@ class Keeper:
         """What was sent at *sent* was not answered as it should be."""
         self._failed_at = self._now()
         self._failing_takes = max(0.001, self._failed_at - sent)
-
-    def _clear_up(self) -> Steps[None]:
-        with self._section.mutex:
-            now = self._now()
-            due = [retired for retired in self.retired if retired.next_try <= now]
-        for retired in due:
-            with self._section.mutex:
-                if self._now() >= self._schedule.next():
-                    # Slow answers to these must not cost us those.
-                    return
-            try:
-                if (yield Call(self._backend.cancel, retired.ask)):
-                    yield Call(self._backend.release, retired.ask)
-            except BackendUnavailable:
-                self._put_off(due)
-                return
-            except LockError:
-                pass  # It never was a service that could hold anything.
-            with self._section.mutex:
-                # Two threads that close the client at once may both have come here.
-                if retired in self.retired:
-                    self.retired.remove(retired)
-
-    def _put_off(self, due: list[Retired]) -> None:
-        """The service is away: trying the others as well would keep us from telling losses in time."""
-        with self._section.mutex:
-            now = self._now()
-            for retired in due:
-                retired.next_try = now + min(1.0, retired.ask.ttl / 3)
-            self.retired = [retired for retired in self.retired if retired.next_try < retired.give_up]
 
     # -- the life of the client ------------------------------------------------------------------
 
@@ -270,7 +253,7 @@ class Keeper:
     def close(self) -> None:
         """Stop the thread, then try once more to clear up."""
         self.thread.stop()
-        run(self._clear_up())
+        run(self.retired.clear_up(self._schedule.next, last=True))
         with self._section.mutex:
             refusals = self.refusals.take()
             self._start_anew()
@@ -281,7 +264,7 @@ class Keeper:
     def after_fork(self) -> None:
         """In the child there is no thread, and nothing to keep."""
         self._schedule.forget()
-        self.retired = []
+        self.retired.forget()
         self.refusals.forget()
         self._start_anew()
 

@@ -13,8 +13,11 @@ from distlock.engine.steps import Steps, ThreadGate, run
 
 logger = logging.getLogger("distlock")
 
-#: Seconds that an idle keeper stays: starting a thread costs more than a lock, an idle one wakes up seldom.
+#: Seconds that an idle keeper stays: starting a thread costs more than a lock.
 LINGER = 10.0
+#: It looks after so many seconds whether there is something to keep. To wake it for each lock would cost more
+#: than the lock: few want a look before, and most have ended then.
+NAP = 0.5
 
 
 class Rounds(Protocol):
@@ -59,9 +62,11 @@ class KeeperThread:
 
     def wake_before(self, due: float) -> None:
         """Under the mutex: there is something to do at *due*, which is worth a thread."""
+        if due >= self.wakes_at and self._thread is not None:
+            return
         if self._stopping:
             return
-        if self._threads and (self._thread is None or not self._thread.is_alive()):
+        if self._threads and self._thread is None:
             thread = threading.Thread(target=self._serve, name="distlock-keeper", daemon=True)
             try:
                 thread.start()
@@ -71,7 +76,8 @@ class KeeperThread:
             else:
                 self._thread = thread
                 self._begun()
-        elif due < self.wakes_at:
+        else:
+            self.wakes_at = due
             self.gate.wake()
 
     def stop(self) -> None:
@@ -84,7 +90,16 @@ class KeeperThread:
             thread.join()
 
     def _serve(self) -> None:
-        gate = self.gate
+        try:
+            self._play()
+        finally:
+            # Whatever it has died of, the next one is started.
+            with self._section.mutex:
+                if self._thread is threading.current_thread():
+                    self._thread = None
+
+    def _play(self) -> None:
+        gate, idle_until = self.gate, math.inf
         while not self._stopping:
             try:
                 pause = run(self._rounds.tick())
@@ -92,12 +107,14 @@ class KeeperThread:
                 logger.exception("The keeper met an unexpected error. It goes on renewing locks.")
                 pause = 1.0
             if pause != math.inf:
+                idle_until = math.inf
                 gate.wait(pause)
                 continue
             with self._section.mutex:
-                self.wakes_at = self._now() + LINGER
-            gate.wait(LINGER)
-            with self._section.mutex:
-                if self._rounds.is_idle():
+                now = self._now()
+                idle_until = min(idle_until, now + LINGER)
+                self.wakes_at = now + NAP
+                if now >= idle_until and self._rounds.is_idle():
                     self._thread = None
                     return
+            gate.wait(NAP)

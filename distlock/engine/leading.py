@@ -7,14 +7,18 @@ from collections.abc import Callable
 
 from distlock.backends.base import Ask, Backend, Busy, Held, Queued
 from distlock.backends.inspectable import inspectable
+from distlock.engine.call import Call
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import SPAN
 from distlock.engine.keeper import Keeper
+from distlock.engine.limits import Limits
 from distlock.engine.room import Room, Rooms, Waiter
-from distlock.engine.steps import Call, Steps
+from distlock.engine.steps import Steps
 from distlock.engine.turns import Turns
 from distlock.errors import BackendUnavailable
+from distlock.modes import EXCLUSIVE, PERMIT
 from distlock.reentrance import is_parked, refusal
+from distlock.terms import Terms
 
 #: How much longer than the caller waits a call to the lock service may take, seconds: an answer that is under
 #: way is awaited, and a place in the queue is given up.
@@ -38,19 +42,31 @@ class Leading:
         self._turns = turns
         self._keeper = keeper
         self._inspectable = inspectable(backend)
+        self._limits = Limits()
 
     def ask(self, waiter: Waiter, patient: bool, until: float) -> Steps[Held | Queued | Busy | None]:
-        """The lock service's answer. None if it is too late for one, and it has said to wait before."""
+        """The lock service's answer. None if it is too late for one, and it has said to wait before.
+
+        *patient*: the caller waits, so that it may be queued. *until*: the moment when it awaits no answer
+        any more.
+        """
         room = waiter.room
         mine = room.ask
-        if mine is not None and patient and not mine.wait:
-            # Its caller asked once, and was passed over with the answer.
+        if mine is not None and (patient != mine.wait or not _asks_for(mine, waiter.terms)):
+            # Its caller has left. It asked once, and was passed over with the answer, or waited, or wanted
+            # something else: what we want has a place of its own.
             with self._section.mutex:
                 self._keeper.retire(mine)
             mine = None
         told_to_wait = mine is not None
         if mine is None:
-            mine = room.ask = Ask(room.key, self._token(), waiter.terms.ttl, SPAN, patient)
+            terms = waiter.terms
+            if terms.mode == EXCLUSIVE:
+                mine = room.ask = Ask(room.key, self._token(), terms.ttl, SPAN, patient)
+            else:
+                mine = room.ask = self._ask_for_share(room, terms, patient)
+        room.queued = None
+        mine.prompt = not waiter.gate.may_stall
         sent = self._now()
         try:
             waiter.call = Call(self._backend.request, mine, until=until)
@@ -78,11 +94,28 @@ class Leading:
                 return None
             elif isinstance(answer, Held):
                 self._turns.take(room, mine, answer, sent)
+                if room.busy and room.queue:
+                    self._rooms.refuse_once(room)
+            elif isinstance(answer, Queued):
+                room.queued = mine
+                self._rooms.refuse_once(room)
+                if room.handed is not None and room.handed.sent < sent:
+                    # What an earlier push said has passed on.
+                    room.handed = None
             elif isinstance(answer, Busy):
                 room.ask = None
+                if mine.unanswered:
+                    self._keeper.retire(mine)
                 self._rooms.leave(waiter)
+                # Those that were there when it was sent, and want the same, need not ask one by one.
+                self._rooms.refuse_once(room, lambda one: one.came < sent and _asks_for(mine, one.terms))
                 self._rooms.settle(room)
+        if mine.mode == PERMIT and isinstance(answer, Held):
+            self._limits.compare(room.name, mine, answer)
         return answer
+
+    def _ask_for_share(self, room: Room, terms: Terms, patient: bool) -> Ask:
+        return Ask(room.key, self._token(), terms.ttl, 1, patient, terms.mode, terms.limit, terms.permits)
 
     def _token(self) -> str:
         """A new secret. Where people may look at the lock service it begins with the process."""
@@ -96,10 +129,11 @@ class Leading:
             self._section.catch_up()
             if waiter.grant is not None or waiter.failure is not None or waiter.passed_over:
                 return
-            if not waiter.leads or room.ask is None or len(room.queue) > 1:
+            mine = room.ask
+            # What one that has left wanted may be of no use to us, should it come just now.
+            if not waiter.leads or mine is None or len(room.queue) > 1 or not _asks_for(mine, waiter.terms):
                 self.give_up(waiter)
                 return
-            mine = room.ask
         sent = self._now()
         try:
             waiter.call = Call(self._backend.cancel, mine, until=until)
@@ -129,6 +163,8 @@ class Leading:
                 self._turns.take(room, mine, answer, sent)
             if waiter.grant is None:
                 room.ask = None
+                if mine.unanswered:
+                    self._keeper.retire(mine)
                 self._rooms.give_up(waiter, self._now())
 
     def refuse_behind_own(self, waiter: Waiter) -> None:
@@ -150,3 +186,8 @@ class Leading:
             self._keeper.retire(room.ask)
             room.ask = None
         self._rooms.give_up(waiter, self._now())
+
+
+def _asks_for(mine: Ask, terms: Terms) -> bool:
+    """Whether *mine* asks for what *terms* want."""
+    return (mine.mode, mine.limit, mine.permits) == (terms.mode, terms.limit, terms.permits)

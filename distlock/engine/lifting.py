@@ -10,11 +10,14 @@ import logging
 from collections.abc import Callable
 
 from distlock.backends.base import Backend, Held
+from distlock.engine.acknowledging import Acknowledging
+from distlock.engine.call import Call
 from distlock.engine.critical_section import CriticalSection
-from distlock.engine.loss import Lose
+from distlock.engine.loss import GIVEN_ON, Lose
 from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Call, Steps
+from distlock.engine.steps import Steps
 from distlock.grant import Fence, Grant
+from distlock.modes import READ
 from distlock.reentrance import refusal
 
 logger = logging.getLogger("distlock")
@@ -31,12 +34,14 @@ class Lifting:
         section: CriticalSection,
         backend: Backend,
         now: Callable[[], float],
+        acknowledging: Acknowledging,
         lose: Lose,
         on_lifted: OnLifted | None,
     ) -> None:
         self._section = section
         self._backend = backend
         self._now = now
+        self._acknowledging = acknowledging
         self._lose = lose
         self._on_lifted = on_lifted
 
@@ -45,7 +50,7 @@ class Lifting:
 
         The caller has had the fence row locked since it read *number* there. So the writer of *number* is
         no later holder: the lock has not passed on. Only once for each hold: a second, larger number means
-        a later holder that is alive.
+        a later holder that is alive. Readers share what one of them was lifted to.
         """
         if self._section.reentered():
             raise refusal()
@@ -55,12 +60,21 @@ class Lifting:
             return hold.is_out(grant) and not grant.released and not grant.lost
 
         with self._section.mutex:
-            if hold.lifted or not is_out():
+            if not is_out():
                 return False
+            if hold.lifted:
+                if grant.mode != READ or hold.first_number <= number:
+                    return False
+                grant._fence = hold.fence(grant.fence.era)
+                return True
+        # The script compares the token only.
+        yield from self._acknowledging.acknowledge(hold)
+        if hold.lost:
+            return False
         sent = self._now()
         answer: Held | None = yield Call(self._backend.raise_floor, hold.ask, number)
         if answer is None:
-            self._lose(hold, "it was broken, or the lock service forgot it or gave it on", retire=False)
+            self._lose(hold, GIVEN_ON, retire=False)
             return False
         with self._section.mutex:
             if not is_out():
@@ -68,7 +82,7 @@ class Lifting:
             was = grant.fence
             hold.lift(answer.number)
             hold.renew(sent, answer.ttl)
-            grant._fence = hold.next_fence(was.era)
+            grant._fence = hold.fence(was.era) if grant.mode == READ else hold.next_fence(was.era)
         self._tell(grant, was, number)
         return True
 

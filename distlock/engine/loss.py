@@ -17,6 +17,9 @@ from distlock.grant import Grant
 
 logger = logging.getLogger("distlock")
 
+#: Why a hold is lost that the lock service does not confirm.
+GIVEN_ON = "it was broken, or the lock service forgot it or gave it on"
+
 #: Told of each lost grant, one after the other: the grant, and why it was lost.
 OnLost = Callable[[Grant, str], None]
 
@@ -87,7 +90,7 @@ class Losses:
             self._call(grant, why)
 
     def _log(self, grant: NameGrant, why: str) -> None:
-        logger.error("The lock %r (fence %d:%d) was lost: %s.", grant.name, *grant.fence, why)
+        logger.error("The %s was lost: %s.", grant.shown(), why)
 
     def _call(self, grant: Grant, why: str) -> None:
         if self._on_lost is None:

@@ -10,76 +10,43 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from distlock import clock, reentrance
-from distlock.backends.base import Backend, Posts, refuse_lacking
+from distlock.backends.base import Backend, refuse_lacking
 from distlock.backends.inspectable import Inspectable, Row, Seen, Sight
+from distlock.backends.optional import Posts
+from distlock.engine.acknowledging import Acknowledging
 from distlock.engine.acquiring import Acquiring
 from distlock.engine.admission import Admission
 from distlock.engine.announcing import Announcing, row_of
 from distlock.engine.answers import SOON
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.downgrading import Downgrading
 from distlock.engine.fork import forget_in_children, hear_of_forks
 from distlock.engine.hold import Hold
 from distlock.engine.joining import Joining
 from distlock.engine.keeper import Keeper
 from distlock.engine.leading import Leading
 from distlock.engine.lifting import Lifting, OnLifted
-from distlock.engine.loss import Lose, Losses, OnLost
+from distlock.engine.loss import Losses, OnLost
 from distlock.engine.name_grant import NameGrant
 from distlock.engine.process_end import end_with_process, may_run
+from distlock.engine.readers import Readers
 from distlock.engine.refusals import log
 from distlock.engine.releasing import Releasing
+from distlock.engine.revocation import Revocation
 from distlock.engine.room import Rooms
+from distlock.engine.sink import EngineSink
 from distlock.engine.stalled import Stalled
 from distlock.engine.turns import Turns
 from distlock.errors import BackendUnavailable
+from distlock.grant import OnReleaseRequested
 from distlock.owner import Owner
 from distlock.terms import Terms
 
 CLOSED = "The client was closed meanwhile, and holds no locks. It may be used again."
-
-
-class EngineSink:
-    """What a lock service tells without being asked.
-
-    A message is only a hint. The state is on the service, and a caller that hears of it asks there.
-    """
-
-    def __init__(
-        self,
-        section: CriticalSection,
-        rooms: Rooms,
-        keeper: Keeper,
-        lose: Lose,
-        on_reconnected: Callable[[], None],
-    ) -> None:
-        self._section = section
-        self._rooms = rooms
-        self._keeper = keeper
-        self._lose = lose
-        self.reconnected = on_reconnected
-
-    def hint(self, key: str) -> None:
-        with self._section.mutex:
-            room = self._rooms.by_key.get(key)
-            if room is not None:
-                room.wake_leader()
-
-    def lost(self, key: str, token: str) -> None:
-        with self._section.mutex:
-            room = self._rooms.by_key.get(key)
-            hold = room.hold_of(token) if room is not None else None
-        if hold is not None:
-            self._lose(hold, "its lock service said so", retire=False)
-
-    def doubt(self) -> None:
-        with self._section.mutex:
-            for room in self._rooms.by_key.values():
-                room.wake_leader()
-            self._keeper.hurry()
 
 
 class Engine:
@@ -94,6 +61,7 @@ class Engine:
         era: int,
         on_lost: OnLost | None = None,
         on_lifted: OnLifted | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
         on_reconnected: Callable[[], None] = lambda: None,
         now: Callable[[], float] = clock.now,
         threads: bool = True,
@@ -104,7 +72,9 @@ class Engine:
         self.era = era
         self.now = now
         self.section = CriticalSection(wake=lambda: self.keeper.thread.wake())
-        self.rooms = Rooms(Admission(max_waiters, max_waiters_total))
+        self.rooms = Rooms(
+            Admission(max_waiters, max_waiters_total), retire=lambda ask: self.keeper.retire(ask)
+        )
         self.losses = Losses(on_lost, threads)
         self.stalled = Stalled(
             give_up=lambda waiter: self._leading.give_up(waiter), drop=lambda grant: self._turns.drop(grant)
@@ -115,43 +85,73 @@ class Engine:
             now,
             self.stalled,
             self.lose,
+            self.end_hung,
             announcing := Announcing(self.section, backend, now, self.rooms),
             begun=lambda: end_with_process(self),
             threads=threads,
         )
         #: What was last seen of a key that is waited for here.
         self.seen = announcing.holders.seen
-        self._turns: Turns = Turns(self, self.rooms, self.keeper, era)
+        self.announcing = announcing
+        readers = Readers(self, self.rooms, self.keeper, era)
+        self._turns: Turns = Turns(self, self.rooms, self.keeper, readers, era)
         self._leading: Leading = Leading(self.section, backend, now, self.rooms, self._turns, self.keeper)
-        releasing = Releasing(self.section, backend, now, self._turns, self.keeper, self.losses)
-        self._acquiring = Acquiring(
-            self.section, now, self.rooms, self._turns, self._leading, self.stalled, self.keeper, releasing
+        acknowledging = Acknowledging(self.section, backend, now, self._turns, self.lose)
+        releasing = Releasing(
+            self.section, backend, now, self._turns, self.keeper, acknowledging, self.losses
         )
-        lifting = Lifting(self.section, backend, now, self.lose, on_lifted)
+        self._acquiring = Acquiring(
+            self.section,
+            backend,
+            now,
+            self.rooms,
+            self._turns,
+            readers,
+            self._leading,
+            acknowledging,
+            self.stalled,
+            self.keeper,
+            releasing,
+        )
+        lifting = Lifting(self.section, backend, now, acknowledging, self.lose, on_lifted)
         self.acquire, self.forsake = self._acquiring.acquire, self._acquiring.forsake
         self.release, self.let_go = releasing.release, releasing.let_go
         self.lift = lifting.lift
+        downgrading = Downgrading(
+            self.section, backend, now, self._turns, readers, self.keeper, acknowledging, self.lose
+        )
+        self.downgrade = downgrading.downgrade
+        self.acknowledge = acknowledging.acknowledge
         joining = Joining(self.section, now, self.rooms)
         self.is_followed, self.take_along = joining.is_followed, joining.take_along
         self.why_ended = self.keeper.why_ended
-        self.sink = EngineSink(self.section, self.rooms, self.keeper, self.lose, on_reconnected)
+        revocation = Revocation(self.section, backend, self.rooms, on_release_requested, threads)
+        self.request_release = revocation.request
+        self.sink = EngineSink(self.section, self.rooms, self.keeper, self.lose, revocation, on_reconnected)
         backend.open(self.sink)
         forget_in_children(self)
         hear_of_forks(self)
 
     # -- questions -------------------------------------------------------------------------------
 
-    def holder(self, key: str) -> Owner | None:
-        """The owner in this process that was granted *key*; None: nobody, as far as is known."""
+    def is_holder(self, key: str, owner: Owner) -> bool:
+        """Whether *owner*, of this process, was granted *key*, as far as is known."""
         with self.section.mutex:
             room = self.rooms.by_key.get(key)
-            return next((hold.owner for hold in room.holds), None) if room is not None else None
+            return room is not None and any(owner in hold.owners for hold in room.holds)
+
+    def refuse_upgrade(self, names: Mapping[str, str]) -> None:
+        """Raise `ConfigurationError` if the caller reads one of *names*, by key, and so can't write it."""
+        with self.section.mutex:
+            for key, name in names.items():
+                self.rooms.refuse_upgrade(key, name)
 
     def grants(self) -> list[NameGrant]:
         """What is out, and not lost."""
         with self.section.mutex:
-            out = [hold.grant for room in self.rooms.by_key.values() for hold in room.holds]
-        return [grant for grant in out if grant is not None and not (grant.released or grant.lost)]
+            holds = [hold for room in self.rooms.by_key.values() for hold in room.holds]
+            out = [grant for hold in holds for grant in hold.grants]
+        return [grant for grant in out if not (grant.released or grant.lost)]
 
     def locked(self, key: str) -> bool:
         room = self.rooms.by_key.get(key)
@@ -171,6 +171,11 @@ class Engine:
         """How the lock service calls this process."""
         return self._inspectable().process
 
+    def announce_soon(self) -> None:
+        """There is more to say of this process than before: see `Announcing.more`."""
+        with self.section.mutex:
+            self.keeper.announce_soon()
+
     def row(self, key: str) -> Row | None:
         """What this process could say of *key* just now, however short it has lasted. Asks nobody."""
         room, now = self.rooms.by_key.get(key), self.now()
@@ -189,7 +194,7 @@ class Engine:
         if self.section.reentered():
             raise reentrance.refusal()
         backend = self.backend
-        refuse_lacking(type(backend).__name__, backend.capabilities, "inspect", "A look at the locks")
+        refuse_lacking(backend, backend.capabilities, "inspect", "A look at the locks")
         assert isinstance(backend, Inspectable)
         return backend
 
@@ -198,9 +203,16 @@ class Engine:
     def lose(self, hold: Hold, why: str, retire: bool, aside: bool = True) -> None:
         """See `distlock.engine.loss.Lose`."""
         with self.section.mutex:
-            grant = self._turns.lose(hold, why, retire)
-        if grant is not None:
+            lost = self._turns.lose(hold, why, retire)
+        for grant in lost:
             (self.losses.tell_aside if aside else self.losses.tell)(grant, why)
+
+    def end_hung(self, hold: Hold) -> None:
+        """Readers that hang are lost, and told, without those that share their hold."""
+        with self.section.mutex:
+            hung = self._turns.end_hung(hold)
+        for grant in hung:
+            self.losses.tell_aside(grant, grant.why_lost or "")
 
     def close(self, all_lost: Callable[[], None] = lambda: None) -> None:
         """Give back what can be given back, and stop. Waiters fail, and grants that are out become lost.
@@ -239,7 +251,8 @@ class Engine:
         log(refusals)
         for hold in holds:
             # A daemon thread runs on until the very end: with its lock given back there would be two inside.
-            kept = hold.owner is None or may_run(hold.owner[0])
+            owners = hold.owners
+            kept = not owners or any(may_run(thread) for thread, *_ in owners)
             self.lose(hold, "the process ends", retire=not kept, aside=False)
 
     def has_ended(self) -> bool:

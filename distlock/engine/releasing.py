@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
-from distlock.backends.base import Backend, Posts
+from distlock.backends.base import Backend
+from distlock.backends.optional import Posts
+from distlock.engine.acknowledging import Acknowledging
+from distlock.engine.call import Call
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
 from distlock.engine.keeper import Keeper
 from distlock.engine.loss import Losses
 from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Call, Steps
+from distlock.engine.steps import Steps
 from distlock.engine.turns import Turns
 from distlock.errors import BackendUnavailable, Reentered
 from distlock.reentrance import refusal
@@ -29,6 +33,7 @@ class Releasing:
         now: Callable[[], float],
         turns: Turns,
         keeper: Keeper,
+        acknowledging: Acknowledging,
         losses: Losses,
     ) -> None:
         self._section = section
@@ -37,6 +42,7 @@ class Releasing:
         self._now = now
         self._turns = turns
         self._keeper = keeper
+        self._acknowledging = acknowledging
         self._losses = losses
 
     def release(self, grant: NameGrant, until: float = math.inf) -> Steps[None]:
@@ -51,11 +57,19 @@ class Releasing:
         hold = grant._hold
         ours: bool | None = None
         try:
+            if not hold.acknowledged and hold.room.queue and not grant.released:
+                # The next grant is carved from what is confirmed. A release proves itself.
+                with suppress(BackendUnavailable, Reentered):
+                    yield from self._acknowledging.acknowledge(hold)
             with self._section.mutex:
-                self._section.catch_up()
+                if self._section.left:
+                    self._section.catch_up()
                 if not grant.end():
                     return
-                if hold.room.hold is not hold or self._turns.pass_on(hold):
+                if hold.grant is grant and hold.room.hold is hold and not hold.readers:
+                    if self._turns.pass_on(hold):
+                        return
+                elif not self._turns.ends_share(grant):
                     return
                 self._turns.send_back(hold)
             try:

@@ -8,12 +8,17 @@ service's queue.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from distlock.backends.base import Ask
 from distlock.engine.admission import Admission, Pace
-from distlock.engine.steps import Call, Gate
-from distlock.owner import current_owner
+from distlock.engine.call import Call
+from distlock.engine.steps import Gate
+from distlock.errors import ConfigurationError
+from distlock.modes import EXCLUSIVE, READ
+from distlock.owner import Owner, current_owner
 from distlock.terms import Terms
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 
 class Waiter:
     __slots__ = (
+        "asks_once",
         "call",
         "came",
         "deadline",
@@ -37,13 +43,15 @@ class Waiter:
         "waited",
     )
 
-    def __init__(self, room: Room, gate: Gate, came: float, deadline: float, terms: Terms) -> None:
+    def __init__(self, room: Room, gate: Gate, came: float, timeout: float, terms: Terms) -> None:
         self.room = room
         self.terms = terms
         self.gate = gate
         #: Since when it waits.
         self.came = came
-        self.deadline = deadline
+        self.deadline = came + timeout
+        #: It does not wait for the lock: it stands in line for as long as answers are under way.
+        self.asks_once = not timeout > 0
         self.owner = current_owner()
         self.leads = False
         #: Whether the lock was not simply free.
@@ -53,17 +61,39 @@ class Waiter:
         self.failure: str | None = None
         #: What it asks the lock service, or has asked it last.
         self.call: Call | None = None
-        #: It did not come through its gate in time: others went on.
+        #: Others go on without it: it asks once and is refused, or its event loop stood still past its
+        #: time-out. See `distlock.engine.stalled`.
         self.passed_over = False
 
     @property
     def is_calling(self) -> bool:
         """Whether the lock service may still do what it is asked."""
-        return self.call is not None and not self.call.over
+        return self.call is not None and not self.call.is_over()
+
+
+class Handed(NamedTuple):
+    """The hold of *token* has come, with *number*. It was granted after *sent*, and is not confirmed."""
+
+    token: str
+    number: int
+    sent: float
 
 
 class Room:
-    __slots__ = ("ask", "busy", "granted", "hold", "key", "name", "pace", "queue", "since")
+    __slots__ = (
+        "ask",
+        "busy",
+        "granted",
+        "handed",
+        "hold",
+        "key",
+        "name",
+        "pace",
+        "queue",
+        "queued",
+        "shared",
+        "since",
+    )
 
     def __init__(self, key: str, name: str, since: float = 0.0, pace: Pace | None = None) -> None:
         self.key = key
@@ -71,9 +101,15 @@ class Room:
         self.queue: deque[Waiter] = deque()
         #: What the lock service may know of us while we wait. It outlives a leader, not a hold.
         self.ask: Ask | None = None
-        #: There is a hold, or one is on its way back: nobody leads.
+        #: The ask that was told to wait, unless it is being asked again.
+        self.queued: Ask | None = None
+        #: What a push said last that handed the lock over.
+        self.handed: Handed | None = None
+        #: There is an exclusive hold, or one is on its way back: nobody leads.
         self.busy = False
         self.hold: Hold | None = None
+        #: Those that others may have beside, of readers or of permits, the latest last.
+        self.shared: list[Hold] = []
         #: For `Admission`.
         self.since = since
         self.granted = False
@@ -82,7 +118,17 @@ class Room:
     @property
     def holds(self) -> list[Hold]:
         """What this process owns of the name."""
-        return [] if self.hold is None else [self.hold]
+        return [*self.shared] if self.hold is None else [self.hold, *self.shared]
+
+    @property
+    def turns(self) -> int:
+        """How many grants those that wait are waiting for: readers that stand together share one."""
+        modes = [waiter.terms.mode for waiter in [*self.queue]]
+        return len(modes) - sum(one == other == READ for one, other in pairwise(modes))
+
+    def reads(self, owner: Owner) -> bool:
+        """Whether *owner* has a reader's grant that is out."""
+        return any(waiter.owner == owner for hold in self.holds for waiter in hold.readers.values())
 
     def hold_of(self, token: str) -> Hold | None:
         """The hold that *token* proves, if it is ours still."""
@@ -95,10 +141,14 @@ class Room:
 
 
 class Rooms:
-    """All waiting rooms of a client. The engine calls it under its mutex."""
+    """All waiting rooms of a client. The engine calls it under its mutex.
 
-    def __init__(self, admission: Admission) -> None:
+    *retire*: called with an ask that nobody wants any more.
+    """
+
+    def __init__(self, admission: Admission, retire: Callable[[Ask], None]) -> None:
         self.admission = admission
+        self._retire = retire
         self.by_key: dict[str, Room] = {}
         self.waiting = 0
 
@@ -107,24 +157,51 @@ class Rooms:
     ) -> Waiter | None:
         """Stand in line for *timeout* seconds at most.
 
-        None for the impatient (0) where there is a line. Raises `TooManyWaiters`.
+        None for the impatient (0) where somebody of this process holds it, or waits for it: they would pass
+        them. Readers and permits stand in line where that is still being asked. Raises `TooManyWaiters`.
         """
         room = self.by_key.get(key)
-        if room is not None:
+        if room is not None and not room.busy:
             self.settle(room)
             room = self.by_key.get(key)
         if room is None:
             room = self.by_key[key] = Room(key, name, now, self.admission.recall(key, now))
-        elif not timeout > 0:
-            # Somebody of this process holds it or waits for it: not waiting means not passing them.
-            return None
         else:
-            self.admission.admit(room, self.waiting, timeout, now)
-        waiter = Waiter(room, gate, now, now + timeout, terms)
+            hold = room.hold
+            if terms.mode == EXCLUSIVE and (room.shared or (hold is not None and hold.readers)):
+                self.refuse_upgrade(key, name)
+            if timeout > 0:
+                self.admission.admit(room, self.waiting, timeout, now)
+            elif terms.mode == EXCLUSIVE or not self._may_ask_once(room):
+                return None
+        waiter = Waiter(room, gate, now, timeout, terms)
         waiter.leads = not room.busy and not room.queue
         room.queue.append(waiter)
         self.waiting += 1
         return waiter
+
+    def refuse_upgrade(self, key: str, name: str) -> None:
+        """Raise `ConfigurationError` if the caller reads under *key*, where it would wait for itself."""
+        room = self.by_key.get(key)
+        if room is not None and room.reads(current_owner()):
+            raise upgrade_refusal(repr(name))
+
+    def _may_ask_once(self, room: Room) -> bool:
+        """Whether one that does not wait may have the lock, beside others or after the answer to them."""
+        if room.busy or (room.ask is not None and room.queued is room.ask):
+            return False
+        if not room.queue:
+            return True
+        # The code beneath a signal handler can't go on, and so never has its answer.
+        owner = current_owner()
+        return self.admission.has_place(room, self.waiting) and all(one.owner != owner for one in room.queue)
+
+    def refuse_once(self, room: Room, which: Callable[[Waiter], bool] = lambda waiter: True) -> None:
+        """Refuse those in line that ask once: with others the lock service has answered *which* of them."""
+        for waiter in [one for one in room.queue if one.asks_once and which(one)]:
+            waiter.passed_over = True
+            self.leave(waiter)
+            waiter.gate.wake()
 
     def first(self, room: Room) -> Waiter | None:
         """The next waiter. Those whose event loop was closed under them are not there any more."""
@@ -161,11 +238,17 @@ class Rooms:
         """See to it that a free room has a leader, and that an empty one is gone."""
         if room.busy:
             return
-        if (first := self.first(room)) is not None:
+        if room.queue and (first := self.first(room)) is not None:
             if not first.leads:
                 first.leads = True
                 first.gate.wake()
         elif self.by_key.get(room.key) is room:
+            if room.ask is not None:
+                # Its waiters went with their event loop, and told nobody.
+                self._retire(room.ask)
+                room.ask = None
+            if room.shared:
+                return
             del self.by_key[room.key]
             if room.pace is not None:
                 self.admission.remember(room.key, room.pace)
@@ -188,3 +271,12 @@ class Rooms:
         self.admission.forget()
         self.by_key = {}
         self.waiting = 0
+
+
+def upgrade_refusal(shown: str) -> ConfigurationError:
+    """What a caller is told that reads under the lock *shown* and wants to write."""
+    return ConfigurationError(
+        f"The lock {shown} can't be taken to write: this very thread or task reads under it, and would wait "
+        "for itself. Release the read lock first, and read again what you need; or take the write lock from "
+        "the beginning, and downgrade() its grant when only reading is left."
+    )

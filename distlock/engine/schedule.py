@@ -19,33 +19,48 @@ class Schedule:
 
     def __init__(self, due: Callable[[Hold], float]) -> None:
         self._due = due
+        #: What has ended is only taken out of it.
+        self.holds: set[Hold] = set()
         self.forget()
 
     def forget(self) -> None:
-        self.holds: set[Hold] = set()
+        self.holds.clear()
+        #: Those that are still to be planned: most end before anybody looks.
+        self._new: list[Hold] = []
         #: A hold's own `due` counts: entries with another time are skipped, and those of holds that ended.
         self._looks: list[tuple[float, int, Hold]] = []
         self._count = itertools.count()
 
-    def add(self, hold: Hold) -> float:
+    def add(self, hold: Hold) -> None:
+        """Keep it. It is planned when somebody asks what is due."""
+        new = self._new
+        if len(new) > 2 * len(self.holds) + 64:
+            self._new = new = [kept for kept in new if kept in self.holds]
+        # Kept after it is noted: an interrupt between the two would leave a hold that nobody looks at.
+        new.append(hold)
+        self.holds.add(hold)
+
+    def plan(self, hold: Hold) -> float:
         """Have it looked at when it is due, whatever was planned before. Returns when that is."""
         hold.due = self._due(hold)
         if len(self._looks) > 2 * len(self.holds) + 64:
             self._looks = [(kept.due, next(self._count), kept) for kept in self.holds]
             heapq.heapify(self._looks)
-        # Kept after it is planned: an interrupt between the two would leave a hold that nobody looks at.
         heapq.heappush(self._looks, (hold.due, next(self._count), hold))
-        self.holds.add(hold)
         return hold.due
 
     def again(self, holds: Iterable[Hold]) -> None:
         """They were looked at. What has ended meanwhile is kept no more."""
         for hold in holds:
             if hold in self.holds:
-                self.add(hold)
+                self.plan(hold)
 
     def next(self) -> float:
         """When the next look is due; ``inf`` if nothing is kept."""
+        while self._new:
+            if (hold := self._new[-1]) in self.holds:
+                self.plan(hold)
+            self._new.pop()
         looks = self._looks
         while looks:
             due, _, hold = looks[0]

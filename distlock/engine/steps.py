@@ -10,12 +10,12 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from distlock import clock, reentrance
-from distlock.engine.fork import forget_in_children
-from distlock.errors import BackendUnavailable
+from distlock import reentrance
+from distlock.engine.call import Call
+from distlock.engine.task_calls import carried_out
 
 T = TypeVar("T")
 
@@ -32,22 +32,6 @@ class Gate(Protocol):
         """Whether anybody can still come through."""
 
 
-class Call:
-    """Do I/O: the answer of ``function(*arguments)``, or its exception, comes back to the algorithm.
-
-    *until*: the moment by which it has to be over, on `distlock.clock.now`; the last argument of *function*.
-    """
-
-    __slots__ = ("arguments", "function", "over", "until")
-
-    def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
-        #: It was carried out in another thread than that of the algorithm, which may not know it yet.
-        self.over = False
-        self.function = function
-        self.arguments = arguments if until is None else (*arguments, until)
-        self.until = math.inf if until is None else until
-
-
 class NewGate(Call):
     """Have a gate made, of the kind that the driver can wait at."""
 
@@ -56,13 +40,17 @@ class NewGate(Call):
 
 
 class Park:
-    """Sleep at the gate until it is woken, for *timeout* seconds at most (``math.inf``: no limit)."""
+    """Sleep at the gate until it is woken, for *timeout* seconds at most (``math.inf``: no limit).
 
-    __slots__ = ("gate", "timeout")
+    *wait*: how a thread sleeps there, where it may do better: see `distlock.backends.optional.Hears`.
+    """
 
-    def __init__(self, gate: Gate, timeout: float) -> None:
+    __slots__ = ("gate", "timeout", "wait")
+
+    def __init__(self, gate: Gate, timeout: float, wait: Callable[[Any, float], None] | None = None) -> None:
         self.gate = gate
         self.timeout = timeout
+        self.wait = wait
 
 
 Steps = Generator[Call | Park, Any, T]
@@ -90,9 +78,18 @@ class ThreadGate:
     def alive(self) -> bool:
         return True
 
-    def wait(self, timeout: float) -> None:
+    def begin(self) -> None:
         if self.before_sleep is not None:
             self.before_sleep()
+
+    def is_open(self) -> bool:
+        return not self._closed.locked()
+
+    def pass_through(self) -> bool:
+        return self._closed.acquire(blocking=False)
+
+    def wait(self, timeout: float) -> None:
+        self.begin()
         self._closed.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
 
 
@@ -102,13 +99,16 @@ def run(steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                if isinstance(step, NewGate):
-                    answer = ThreadGate()
-                elif isinstance(step, Call):
-                    answer = reentrance.call(step.function, *step.arguments)
-                else:
-                    reentrance.park(step.gate.wait, step.timeout)  # type: ignore[attr-defined]  # run() is given ThreadGates
+                if type(step) is Call:
+                    with reentrance.entry():
+                        answer = step.function(*step.arguments)
+                elif isinstance(step, Park):
+                    # run() is given ThreadGates.
+                    wait = step.gate.wait if step.wait is None else partial(step.wait, step.gate)  # type: ignore[attr-defined]
+                    reentrance.park(wait, step.timeout)
                     answer = None
+                else:
+                    answer = ThreadGate()
             except BaseException as error:  # the algorithm cleans up, then it is raised again
                 step = steps.throw(error)
             else:
@@ -124,18 +124,23 @@ def run(steps: Steps[T]) -> T:
 class TaskGate:
     """An asyncio task. Woken from any thread."""
 
-    __slots__ = ("_loop", "_open")
+    __slots__ = ("_loop", "_open", "_sleeps")
 
     #: Its event loop may be stopped.
     may_stall = True
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._open = asyncio.Event()
+        self._open = False
+        self._sleeps: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
+        # A step of a task is nothing that the loop waits in: it need not be woken, which is a system call.
+        if asyncio._get_running_loop() is self._loop and asyncio.current_task() is not None:
+            self._let_through()
+            return
         try:
-            self._loop.call_soon_threadsafe(self._open.set)
+            self._loop.call_soon_threadsafe(self._let_through)
         except RuntimeError:
             pass  # The loop is closed, and its tasks with it.
 
@@ -143,16 +148,30 @@ class TaskGate:
         return not self._loop.is_closed()
 
     async def wait(self, timeout: float) -> None:
-        try:
-            async with asyncio.timeout(None if timeout == math.inf else max(0.0, timeout)):
-                await self._open.wait()
-        except TimeoutError:
-            return
-        self._open.clear()
+        if not self._open:
+            self._sleeps = sleeps = self._loop.create_future()
+            end = None if timeout == math.inf else self._loop.call_later(max(0.0, timeout), _end, sleeps)
+            try:
+                await sleeps
+            finally:
+                self._sleeps = None
+                if end is not None:
+                    end.cancel()
+        self._open = False
+
+    def _let_through(self) -> None:
+        self._open = True
+        if self._sleeps is not None:
+            _end(self._sleeps)
+
+
+def _end(sleeps: asyncio.Future[None]) -> None:
+    if not sleeps.done():
+        sleeps.set_result(None)
 
 
 async def arun(steps: Steps[T]) -> T:
-    """Take the steps in this task; I/O runs in the loop's threads."""
+    """Take the steps in this task. What its loop can't ask without waiting, a thread of ours asks."""
     try:
         step = next(steps)
         while True:
@@ -160,7 +179,7 @@ async def arun(steps: Steps[T]) -> T:
                 if isinstance(step, NewGate):
                     answer = TaskGate()
                 elif isinstance(step, Call):
-                    answer = await _in_thread(step)
+                    answer = await carried_out(step)
                 else:
                     answer = await step.gate.wait(step.timeout)  # type: ignore[attr-defined]  # arun() is given TaskGates
             except BaseException as error:
@@ -172,64 +191,3 @@ async def arun(steps: Steps[T]) -> T:
         return value
     finally:
         steps.close()
-
-
-class _Threads:
-    """Threads of our own for the I/O of tasks.
-
-    In the loop's own executor callers that wait for a lock could keep its holder from releasing it.
-    """
-
-    def __init__(self) -> None:
-        self.after_fork()
-        forget_in_children(self)
-
-    def after_fork(self) -> None:
-        self.executor = ThreadPoolExecutor(16, thread_name_prefix="distlock-io")
-
-
-_threads = _Threads()
-
-
-def _begin(step: Call) -> Future[Any]:
-    """Have a thread of ours carry *step* out."""
-    begun: Future[Any] = Future()
-
-    def carry_out() -> None:
-        if begun.set_running_or_notify_cancel():
-            try:
-                answer = reentrance.call(step.function, *step.arguments)
-            except BaseException as error:
-                step.over = True
-                begun.set_exception(error)
-            else:
-                step.over = True
-                begun.set_result(answer)
-
-    try:
-        _threads.executor.submit(carry_out)
-    except RuntimeError as error:
-        # It stays in the executor's queue, and must not be carried out when nobody knows of it any more.
-        if begun.cancel():
-            raise BackendUnavailable(f"No thread could be started for it: {error}.") from error
-    return begun
-
-
-async def _in_thread(call: Call) -> Any:
-    begun = _begin(call)
-    future = asyncio.wrap_future(begun)
-    try:
-        if call.until != math.inf:
-            await asyncio.wait([future], timeout=max(0.0, call.until - clock.now()))
-            # Once begun it keeps the time itself.
-            if not future.done() and begun.cancel():
-                raise BackendUnavailable("All threads for calls to lock services were busy for too long.")
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        # The thread goes on. What it did must be known to be over before the algorithm undoes it.
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError:
-                continue
-        raise

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from weakref import WeakKeyDictionary
 
-from distlock.errors import BackendUnavailable, LockTimeout
+from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
 from distlock.fence.issuing import RowGrant
-from distlock.fence.row import Overtaken, Stamp, floor_of, stamps_of
+from distlock.fence.reading import look_again, note_absent
+from distlock.fence.row import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
+from distlock.fence.sharing import sharing_for
 from distlock.fence.statements import PAUSE, SEEN, SNAPSHOTS, UPDATE, Connection, Statements, statements_for
 from distlock.fence.trouble import limit, no_table, trouble
 from distlock.grant import Fence, Grant
+from distlock.joint_grant import JointGrant
 
 Begin = Callable[[], AbstractContextManager[object]]
 
@@ -47,13 +50,15 @@ def begin_fenced(
     make_table: str,
     *,
     again: bool = False,
+    looks_again: bool = True,
 ) -> ExitStack:
     """Begin a transaction that is committed only if no later grant's was: leave what this returns to end it.
 
     *begin*: opens the outermost transaction of *connection*, with nothing read in it, and rolls it back on
     errors. *left*: seconds that may be waited. *make_table*: what to do where the table is missing. *again*:
-    whether *grant* has committed a transaction before. Raises `Overtaken`; `LockTimeout` where the
-    transaction of an earlier grant is not over in time.
+    whether *grant* has committed a transaction before. *looks_again*: whether what this returns has a reader
+    look again at its end, before COMMIT. Raises `Overtaken`; `LockTimeout` where the transaction of an
+    earlier grant is not over in time.
     """
     missing: set[str] = set()
     while True:
@@ -64,6 +69,8 @@ def begin_fenced(
                 _open(stack, begin)
                 # The kind of some databases is known only when they were asked, and they may be away.
                 pass_fence(connection, statements_for(connection.kind), grant, left, missing)
+                if looks_again:
+                    stack.enter_context(_looking_again(connection, grant, left))
                 return stack.pop_all()
         except Again as error:
             if isinstance(error, NoRow) and error.row not in missing:
@@ -79,12 +86,24 @@ def begin_fenced(
             if found == "no table":
                 # The driver's words, and those of what is around it, say no more.
                 raise no_table(make_table, row_is_lock=grant.held_by_transaction) from None
+            if found == "replica":
+                raise ConfigurationError(
+                    f"The lock {', '.join(map(repr, grant.names))} can't be fenced on a replica, or where "
+                    "nothing may be written: its row there keeps nobody out. Fence it in the primary "
+                    "database, or leave the fence out."
+                ) from error
             if found == "away" and grant.held_by_transaction:
                 names = ", ".join(map(repr, grant.names))
                 raise BackendUnavailable(
                     f"The database does not answer, and the lock {names} is a row of it. Nothing was done."
                 ) from error
             raise
+
+
+@contextmanager
+def _looking_again(connection: Connection, grant: Grant, left: Callable[[], float]) -> Iterator[None]:
+    yield
+    look_again(connection, grant, left)
 
 
 def _open(stack: ExitStack, begin: Begin) -> None:
@@ -114,18 +133,22 @@ def pass_fence(
     # REPEATABLE READ decides what the transaction sees, and so does the floor's.
     found = [(stamp, _locked(connection, statements, stamp, left, missing)) for stamp in stamps_of(grant)]
     if connection.listened and connection.kind in SNAPSHOTS:
-        _refuse_stale(connection, {stamp.row: passed_at for stamp, (_, _, passed_at) in found})
+        _refuse_stale(connection, {stamp.row: known[2] for stamp, known in found if known is not None})
+    note_absent(grant, connection, [one for one, known in found if isinstance(one, ReadStamp) and not known])
     passed, made = _passed.setdefault(grant, set()), _made.setdefault(grant, set())
-    floor: Fence | None = None
-    for stamp, (stored, seal, passed_at) in found:
+    floors: dict[str, Fence] = {}
+    for stamp, known in found:
+        if known is None:
+            continue
+        stored, seal, passed_at = known
         row = (connection.database, stamp.row)
         if passed_at:
             made.discard(row)
         else:
             made.add(row)
-            if floor is None:
-                floor = _floor(connection, statements, stamp, left)
-            stored = floor
+            if stamp.domain not in floors:
+                floors[stamp.domain] = _floor(connection, statements, stamp, left)
+            stored = floors[stamp.domain]
         try:
             fence = stamp.next(stored, seal)
         except Overtaken as overtaken:
@@ -133,6 +156,9 @@ def pass_fence(
             if row in passed:
                 raise
             fence = _lifted(grant, stamp, stored, overtaken)
+        if isinstance(stamp, ReadStamp):
+            passed.add(row)
+            continue
         # Even if it stands there already: a waiter under PostgreSQL's REPEATABLE READ learns only from a
         # change of the row that its snapshot, which is older than the wait, does not show what we commit.
         when = max(passed_at + 1, time.time_ns() // 1000)
@@ -146,14 +172,25 @@ def _locked(
     stamp: Stamp,
     left: Callable[[], float],
     missing: Collection[str],
-) -> tuple[Fence, str, int]:
-    """The row of *stamp*, which is locked from now on. The last is 0 in one that was made just now."""
+) -> tuple[Fence, str, int] | None:
+    """The row of *stamp*, which is locked from now on. The last is 0 in one that was made just now.
+
+    None: it is missing, and a reader makes none.
+    """
     seconds = max(0.0, left())
     try:
-        if stamp.row in missing:
-            # In the transaction that it is for: what is rolled back leaves none.
-            statements.insert(connection, stamp.values, seconds)
-        rows = statements.lock(connection, stamp.row, max(0.0, left()))
+        if isinstance(stamp, ReadStamp):
+            sharing = sharing_for(connection.kind)
+            if stamp.row in missing and sharing.locks_gaps:
+                return None
+            rows = sharing.share(connection, stamp.row, seconds)
+            if not rows and not sharing.locks_gaps:
+                return None
+        else:
+            if stamp.row in missing:
+                # In the transaction that it is for: what is rolled back leaves none.
+                statements.insert(connection, stamp.values, seconds)
+            rows = statements.lock(connection, stamp.row, max(0.0, left()))
     except Exception as error:
         _raise_meant(error, stamp, seconds)
         raise
@@ -197,6 +234,8 @@ def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
 
 def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:
     """The fence of *grant* above *stored*, if it has only fallen behind. Else raises *overtaken*."""
+    if isinstance(grant, JointGrant):
+        grant = grant.of(stamp.domain, stamp.name)
     try:
         if grant.lift(stamp.name, stored.number) and (fence := grant.fences[stamp.name]) > stored:
             return fence

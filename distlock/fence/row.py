@@ -12,9 +12,12 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
-from distlock.errors import LockLost
+from distlock.errors import ConfigurationError, LockLost
 from distlock.grant import Fence, Grant
+from distlock.joint_grant import JointGrant
+from distlock.modes import PERMIT, READ
 from distlock.names import encode
 
 TABLE = "distlock_fence"
@@ -69,6 +72,19 @@ class Stamp:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ReadStamp(Stamp):
+    """What one reader looks for in the row of one name."""
+
+    def next(self, stored: Fence, seal: str) -> Fence:
+        """Its fence, unless a later writer was there. Readers have the number of the writer before them."""
+        if self.fence.era < stored.era:
+            raise OldEra(self, stored)
+        if self.fence < stored:
+            raise Overtaken(self, stored)
+        return self.fence
+
+
 class Overtaken(LockLost):
     """A later grant of the name has written its fence: what comes from this one is not committed."""
 
@@ -104,7 +120,21 @@ class OldEra(LockLost):
 
 @functools.singledispatch
 def stamps_of(grant: Grant) -> list[Stamp]:
-    """What *grant* writes, in the order in which everybody locks: nobody waits in a ring."""
+    """What *grant* writes or looks for, in the order in which everybody locks: nobody waits in a ring.
+
+    Raises `ConfigurationError` for a semaphore, of which several are inside, in no order.
+    """
+    if grant.mode == PERMIT:
+        raise ConfigurationError(
+            f"The semaphore {', '.join(map(repr, grant.names))} can't be fenced: several have it at once, "
+            "in no order. Fence a lock, taken beside it."
+        )
     domain, fences = grant.domain, grant.fences
-    seals = sorted(grant.seals.items())
-    return [Stamp(domain, name, fences[name], seal) for name, seal in seals]
+    stamp = ReadStamp if grant.mode == READ else Stamp
+    return [stamp(domain, name, fences[name], seal) for name, seal in sorted(grant.seals.items())]
+
+
+@stamps_of.register
+def _of_joint(grant: JointGrant) -> list[Stamp]:
+    stamps = [stamp for one in grant.grants for stamp in stamps_of(one)]
+    return sorted(stamps, key=attrgetter("domain", "name"))

@@ -62,10 +62,10 @@ COLUMNS = "era, number, seal, passed_at"
 SNAPSHOTS = {"mysql", "mariadb"}
 
 # Nothing but the names of the table and its columns is put in.
-_SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE id = %s"  # noqa: S608
+SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE id = %s"  # noqa: S608
 _FLOOR = f"SELECT era, number FROM {TABLE} WHERE id = %s"  # noqa: S608
 _TOUCH = f"UPDATE {TABLE} SET seal = seal WHERE id = %s"  # noqa: S608
-_VALUES = f"(id, domain, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
+VALUES = f"(id, domain, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
 
 #: Seconds in which SQLite asks four times.
 PAUSE = 0.018
@@ -78,7 +78,7 @@ DELETE = f"DELETE FROM {TABLE} WHERE id = %s"  # noqa: S608
 
 class _SkipsLocked:
     def lock_free(self, connection: Connection, row: str) -> Rows:
-        return connection.execute(f"{_SELECT} FOR UPDATE SKIP LOCKED", [row])
+        return connection.execute(f"{SELECT} FOR UPDATE SKIP LOCKED", [row])
 
 
 class _PostgreSQL(_SkipsLocked):
@@ -86,23 +86,23 @@ class _PostgreSQL(_SkipsLocked):
         # The lock service lets one in at a time: the row is free, but for rare cases.
         if rows := self.lock_free(connection, row):
             return rows
-        with _within(connection, seconds):
-            return connection.execute(f"{_SELECT} FOR UPDATE", [row])
+        with within(connection, seconds):
+            return connection.execute(f"{SELECT} FOR UPDATE", [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
         # What somebody has inserted and not committed is waited for.
-        with _within(connection, seconds):
-            connection.execute(f"INSERT INTO {TABLE} {_VALUES} ON CONFLICT DO NOTHING", values)
+        with within(connection, seconds):
+            connection.execute(f"INSERT INTO {TABLE} {VALUES} ON CONFLICT DO NOTHING", values)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
         [(level,)] = connection.execute("SELECT current_setting('transaction_isolation')")
         if level in {"repeatable read", "serializable"}:
             # Its snapshot may be older than a prune, and show neither the floor nor what came before it.
             # To write the floor is refused then; and nobody is to wait for what is only tried.
-            with _within(connection, seconds):
+            with within(connection, seconds):
                 connection.execute("SAVEPOINT distlock_floor")
                 connection.execute(
-                    f"INSERT INTO {TABLE} {_VALUES} ON CONFLICT (id) DO UPDATE SET seal = excluded.seal",
+                    f"INSERT INTO {TABLE} {VALUES} ON CONFLICT (id) DO UPDATE SET seal = excluded.seal",
                     values,
                 )
                 connection.execute("ROLLBACK TO SAVEPOINT distlock_floor")
@@ -111,7 +111,7 @@ class _PostgreSQL(_SkipsLocked):
 
 
 @contextmanager
-def _within(connection: Connection, seconds: float) -> Iterator[None]:
+def within(connection: Connection, seconds: float) -> Iterator[None]:
     """The block's statements wait *seconds* at most. Where one fails, PostgreSQL takes no more of them."""
     set_timeout = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
     [(before, _)] = connection.execute(set_timeout, [f"{_milliseconds(seconds)}ms"])
@@ -136,16 +136,16 @@ def _put_back(connection: Connection, statement: str, values: Sequence[object] =
 class _MariaDB(_SkipsLocked):
     # Two that insert one row at once, and a third: INSERT IGNORE asks for a shared lock first, and then for
     # an exclusive one: https://mariadb.com/kb/en/innodb-lock-modes/
-    _insert = f"INSERT INTO {TABLE} {_VALUES} ON DUPLICATE KEY UPDATE seal = seal"
+    _insert = f"INSERT INTO {TABLE} {VALUES} ON DUPLICATE KEY UPDATE seal = seal"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := self.lock_free(connection, row):
             return rows
         # It counts whole seconds.
-        return connection.execute(f"{_SELECT} FOR UPDATE WAIT {_whole(seconds)}", [row])
+        return connection.execute(f"{SELECT} FOR UPDATE WAIT {whole(seconds)}", [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        wait = f"SET STATEMENT innodb_lock_wait_timeout = {_whole(seconds)} FOR"
+        wait = f"SET STATEMENT innodb_lock_wait_timeout = {whole(seconds)} FOR"
         connection.execute(f"{wait} {self._insert}", values)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
@@ -153,62 +153,63 @@ class _MariaDB(_SkipsLocked):
         return connection.execute(_FLOOR, values[:1])
 
 
+@contextmanager
+def waiting(connection: Connection, seconds: float) -> Iterator[None]:
+    """The block's statements wait *seconds* at most, on MySQL, which counts whole ones."""
+    [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
+    connection.execute("SET innodb_lock_wait_timeout = %s", [whole(seconds)])
+    with _put_back(connection, "SET innodb_lock_wait_timeout = %s", [before]):
+        yield
+
+
 class _MySQL(_MariaDB):
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := self.lock_free(connection, row):
             return rows
-        with self._waiting(connection, seconds):
-            return connection.execute(f"{_SELECT} FOR UPDATE", [row])
+        with waiting(connection, seconds):
+            return connection.execute(f"{SELECT} FOR UPDATE", [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        with self._waiting(connection, seconds):
+        with waiting(connection, seconds):
             connection.execute(self._insert, values)
 
-    @contextmanager
-    def _waiting(self, connection: Connection, seconds: float) -> Iterator[None]:
-        [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
-        connection.execute("SET innodb_lock_wait_timeout = %s", [_whole(seconds)])
-        with _put_back(connection, "SET innodb_lock_wait_timeout = %s", [before]):
-            yield
+
+def patiently(connection: Connection, statement: str, values: Sequence[object], seconds: float) -> Rows:
+    """Execute *statement* on SQLite, waiting *seconds* at most for others that have its database locked."""
+    deadline = now() + seconds
+    [(before,)] = connection.execute("PRAGMA busy_timeout")
+    with _put_back(connection, f"PRAGMA busy_timeout = {int(before)}"):
+        while True:
+            # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
+            # process would hardly ever meet the moment in which another one, with a queue, is out.
+            pause = min(PAUSE, deadline - now())
+            connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
+            try:
+                return connection.execute(statement, values)
+            except Exception as error:
+                if trouble(error) != "busy" or now() >= deadline:
+                    raise
 
 
 class _SQLite:
     """It locks the whole database, and for writers only."""
 
-    _insert = f"INSERT OR IGNORE INTO {TABLE} {_VALUES}"
+    _insert = f"INSERT OR IGNORE INTO {TABLE} {VALUES}"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         # A transaction that begins with a SELECT reads what another one is about to change.
-        self._write(connection, _TOUCH, [row], seconds)
-        return connection.execute(_SELECT, [row])
+        patiently(connection, _TOUCH, [row], seconds)
+        return connection.execute(SELECT, [row])
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
         # Where it is asked for, something was written before.
-        return connection.execute(_SELECT, [row])
+        return connection.execute(SELECT, [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        self._write(connection, self._insert, values, seconds)
+        patiently(connection, self._insert, values, seconds)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
         return connection.execute(_FLOOR, values[:1])
-
-    def _write(
-        self, connection: Connection, statement: str, values: Sequence[object], seconds: float
-    ) -> None:
-        deadline = now() + seconds
-        [(before,)] = connection.execute("PRAGMA busy_timeout")
-        with _put_back(connection, f"PRAGMA busy_timeout = {int(before)}"):
-            while True:
-                # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
-                # process would hardly ever meet the moment in which another one, with a queue, is out.
-                pause = min(PAUSE, deadline - now())
-                connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
-                try:
-                    connection.execute(statement, values)
-                    return
-                except Exception as error:
-                    if trouble(error) != "busy" or now() >= deadline:
-                        raise
 
 
 _KINDS: dict[str, Statements] = {
@@ -233,5 +234,5 @@ def _milliseconds(seconds: float) -> int:
     return max(1, math.ceil(min(seconds, 86_400.0) * 1000))
 
 
-def _whole(seconds: float) -> int:
+def whole(seconds: float) -> int:
     return math.ceil(_milliseconds(seconds) / 1000)

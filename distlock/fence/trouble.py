@@ -8,7 +8,7 @@ from typing import Any, Literal
 from distlock.errors import ConfigurationError, LockError
 from distlock.fence.row import TABLE
 
-Trouble = Literal["busy", "again", "no table", "away"]
+Trouble = Literal["busy", "again", "no table", "replica", "away"]
 
 #: SQLSTATEs of PostgreSQL, and numbers of MySQL and MariaDB.
 _TROUBLES: dict[object, Trouble] = {
@@ -23,6 +23,7 @@ _TROUBLES: dict[object, Trouble] = {
     1213: "again",
     "42P01": "no table",
     1146: "no table",
+    "25006": "replica",
 }
 
 #: What of the site's own ends a wait before we do, where it is shorter: the same codes.

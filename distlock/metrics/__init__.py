@@ -1,4 +1,4 @@
-"""Metrics and traces of a client: for Prometheus, and for OpenTelemetry. See docs/how-to/metrics.md."""
+"""Metrics and traces of a client: for Prometheus, and for OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 
 from distlock.engine.fork import forget_in_children
 from distlock.grant import Fence, Grant
-from distlock.listening import Where
+from distlock.listening import Attempt, Listener, Where
 from distlock.metrics.places import Places
 from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of
 
@@ -101,7 +101,7 @@ class _Instruments:
 _instruments = cache(_Instruments)
 
 
-class OpenTelemetryMetrics:
+class OpenTelemetryMetrics(Listener):
     """The listener of the client that *alias* tells from others."""
 
     def __init__(self, alias: str) -> None:
@@ -122,7 +122,7 @@ class OpenTelemetryMetrics:
         self._of.reconnects.add(1, {"distlock.alias": self._alias})
 
 
-class _Spanned:
+class _Spanned(Attempt):
     """One acquisition: a span while it waits, and a span while the lock is held."""
 
     __slots__ = ("_of", "_place", "_span")

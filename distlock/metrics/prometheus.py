@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 from distlock.errors import ConfigurationError
 from distlock.grant import Fence, Grant
-from distlock.listening import Where
+from distlock.listening import Attempt, Listener, Where
 from distlock.metrics.places import Places
 from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of
 
@@ -60,7 +60,7 @@ def _metrics_in(registry: CollectorRegistry) -> _Metrics:
         return found
 
 
-class _Place:
+class _Place(Attempt):
     """The metrics of one place in the code. It is what is told of each acquisition there, too."""
 
     __slots__ = (
@@ -110,7 +110,7 @@ class _Place:
         self._held.observe(held)
 
 
-class PrometheusMetrics:
+class PrometheusMetrics(Listener):
     """The listener of the client that *alias* tells from others, in *registry*."""
 
     def __init__(self, alias: str, registry: CollectorRegistry = REGISTRY) -> None:

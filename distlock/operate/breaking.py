@@ -17,11 +17,15 @@ def break_lock(namespace: Observed, state: LockState, by: str) -> bool:
     the lock. With a fence it can't commit any more; without one it can.
     Raises `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
     """
-    if state.fence is None or not namespace.break_hold(state.name, state.fence.number, state.transaction):
+    where = namespace.of_kind(state.kind)
+    if state.fence is None or where is None:
+        return False
+    if not where.break_hold(state.name, state.fence.number, state.transaction):
         return False
     lasted = state.holder.seconds() if state.holder else 0.0
     logger.warning(
-        "The lock %r, held by %s%s, was broken by %s.",
+        "The %s %r, held by %s%s, was broken by %s.",
+        state.kind,
         state.name,
         state.holder,
         f" for {lasted:.0f} seconds" if lasted else "",

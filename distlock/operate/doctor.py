@@ -70,7 +70,7 @@ def _round_trip(locks: Locks) -> Finding:
         locks.namespace.locked(PROBE)
         trips.append(clock.now() - began)
     median, worst = statistics.median(trips), max(trips)
-    said = f"The median of {TRIPS} is {median * 1000:.1f} ms, the slowest took {worst * 1000:.1f} ms."
+    said = f"The median of {TRIPS} is {median * 1000:.2f} ms, the slowest took {worst * 1000:.2f} ms."
     if median > SLOW:
         remedy = "Bring the lock service nearer, or look what keeps it busy: each lock costs a round trip."
         return Finding("warning", "round trip", said, remedy)

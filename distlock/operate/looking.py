@@ -6,16 +6,20 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import MOMENT, MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.latches import LatchState
+from distlock.errors import ConfigurationError
 from distlock.grant import Fence
+from distlock.modes import EXCLUSIVE, KINDS, LATCH, LOCK, Kind, Mode
 from distlock.names import check_name
 
-#: Seconds. What holds a lock for a shorter time is not what one waits for.
-_MOMENT = 1.0
+#: How many latches are looked at together.
+_LATCHES_AT_ONCE = 100
 
 
 def printable(said: str) -> str:
@@ -38,6 +42,8 @@ class Party:
     since: float = 0.0
     #: Callers that wait there.
     waiting: int = 0
+    #: Callers that read there, or permits that they have; 0: not known, or it has the lock as a whole.
+    holding: int = 0
 
     def seconds(self) -> float:
         """For how long, as far as is known."""
@@ -50,14 +56,15 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """One lock, as it was at one moment."""
+    """One lock, semaphore or latch, as it was at one moment."""
 
     name: str
-    #: None: nobody holds it.
+    #: None: nobody holds it. Of several one: see *holders*.
     holder: Party | None
     #: The first fence of the hold. None: nobody holds it.
     fence: Fence | None
-    #: What is left of the lease, seconds; ``math.inf``: it has none, and ends with its process.
+    #: What is left of the lease, seconds; ``math.inf``: it has none, and ends with its process. Of a latch:
+    #: when it is gone, unless something is counted.
     remaining: float
     #: The processes that wait, the next one first; of a long queue the beginning.
     queue: tuple[Party, ...]
@@ -66,6 +73,19 @@ class LockState:
     #: Where the hold is a transaction, what the database calls that; "" elsewhere. One that comes after a
     #: ROLLBACK has the same fence, and is another one.
     transaction: str = ""
+    #: In which mode it is held; and how many more hold it, of readers.
+    mode: Mode = EXCLUSIVE
+    others: int = 0
+    kind: Kind = LOCK
+    #: All that hold it, a party for each hold; of very many the beginning.
+    holders: tuple[Party, ...] = ()
+    #: How many callers read, or how many permits are out. What a process has not said yet counts as one.
+    inside: int = 0
+    #: Of a semaphore: how many permits there are, as one of its holders says; 0: that is not known.
+    limit: int = 0
+    #: Of a latch: what it was made with, and what is left; None: there is none, or not any more.
+    total: int | None = None
+    left: int | None = None
 
     @property
     def hold(self) -> str:
@@ -83,10 +103,24 @@ class Listed:
     party: Party
     #: Whether it holds the name; else it waits.
     held: bool
+    kind: Kind = LOCK
+    #: In which mode it holds it.
+    mode: Mode = EXCLUSIVE
+    #: Of a semaphore: how many permits there are, as the process says; 0: that is not known.
+    limit: int = 0
+    #: Of a latch: what it was made with, and what is left; None: it is no latch, or is gone.
+    total: int | None = None
+    left: int | None = None
 
 
 class Observed(Protocol):
     """What a namespace tells of its names."""
+
+    def of_kind(self, kind: Kind) -> Observed | None:
+        """Where the names of *kind* are; None: it has none."""
+
+    def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
+        """Of each of *names*."""
 
     def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
         """What the lock service shows; what this process knows; how the lock service calls this process."""
@@ -97,21 +131,59 @@ class Observed(Protocol):
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
         """Name, and what a process says of it."""
 
+    def request_release(self, name: str) -> bool: ...
+
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool: ...
 
     era: int
 
 
-def inspect(namespace: Observed, name: str) -> LockState:
+def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
     """See `distlock.Locks.inspect`."""
-    sight, mine, us = namespace.inspect(check_name(name))
-    holder, fence = None, None
-    if sight.holder is not None:
-        row = mine if sight.holder.process == us else sight.holder.row
-        holder, fence = _holds(sight.holder, row), Fence(namespace.era, sight.number)
-    queue = tuple(_waits(seen, mine if seen.process == us else seen.row) for seen in sight.queue)
-    remaining = sight.remaining if holder else math.inf
-    return LockState(name, holder, fence, remaining, queue, sight.waiting, sight.transaction)
+    if kind not in KINDS:
+        raise ConfigurationError(f"kind={kind!r} has to be one of {', '.join(map(repr, KINDS))}.")
+    where = namespace.of_kind(kind)
+    if where is None:
+        return LockState(check_name(name), None, None, math.inf, (), 0, kind=kind)
+    if kind == LATCH:
+        return _inspect_latch(namespace, where, check_name(name))
+    sight, mine, us = where.inspect(check_name(name))
+    seen = [] if sight.holder is None else [sight.holder, *sight.beside]
+    holders = tuple(_holds(one, mine if one.process == us else one.row) for one in seen)
+    rows = [mine if one.process == us else one.row for one in seen]
+    holder = holders[0] if holders else None
+    return LockState(
+        name,
+        holder,
+        Fence(namespace.era, sight.number) if holder else None,
+        sight.remaining if holder else math.inf,
+        tuple(_waits(one, mine if one.process == us else one.row) for one in sight.queue),
+        sight.waiting,
+        sight.transaction,
+        sight.mode,
+        sight.others,
+        kind,
+        holders,
+        sight.out or _inside(holders, sight.others),
+        sight.limit or max((row.limit for row in rows if row is not None), default=0),
+    )
+
+
+def _inside(holders: Sequence[Party], others: int) -> int:
+    """How many callers *holders* are, and those behind them that are not shown. A process may read once."""
+    shown = sum(max(1, one.holding) for one in holders)
+    return shown + max(0, others + 1 - len(holders)) if holders else 0
+
+
+def _inspect_latch(namespace: Observed, where: Observed, name: str) -> LockState:
+    """A latch has no line: those that wait are told by their processes, the oldest first."""
+    (latch,) = namespace.latch_states([name])
+    waiting = [_waits(seen, seen.row) for told, seen in where.announced(name) if told == name]
+    queue = tuple(sorted(waiting, key=lambda one: one.since)[:MOST_SHOWN])
+    state = LockState(name, None, None, math.inf, queue, len(waiting), kind=LATCH)
+    if latch is None:
+        return state
+    return replace(state, remaining=latch.ttl, total=latch.total, left=latch.left)
 
 
 def known_holder(namespace: Observed, name: str) -> Party | None:
@@ -123,22 +195,39 @@ def known_holder(namespace: Observed, name: str) -> Party | None:
         party = _holds(sight.holder, sight.holder.row)
     else:
         return None
-    return party if party.seconds() >= _MOMENT else None
+    return party if party.seconds() >= MOMENT else None
 
 
 def list_locks(namespace: Observed, before: str = "") -> Iterator[Listed]:
     """See `distlock.Locks.list`."""
-    for name, seen in namespace.announced(before):
-        if seen.row is not None and seen.row.held_since:
-            yield Listed(name, _holds(seen, seen.row), held=True)
-        if seen.row is not None and seen.row.waiting:
-            yield Listed(name, _waits(seen, seen.row), held=False)
+    for kind in KINDS:
+        where = namespace.of_kind(kind)
+        if where is None:
+            continue
+        told = where.announced(before)
+        if kind == LATCH:
+            yield from _list_latches(namespace, told)
+            continue
+        for name, seen in told:
+            row = seen.row
+            if row is not None and row.held_since:
+                yield Listed(name, _holds(seen, row), True, kind, row.mode, row.limit)
+            if row is not None and row.waiting:
+                yield Listed(name, _waits(seen, row), False, kind, limit=row.limit)
+
+
+def _list_latches(namespace: Observed, told: Iterator[tuple[str, Seen]]) -> Iterator[Listed]:
+    while some := list(islice(told, _LATCHES_AT_ONCE)):
+        states = namespace.latch_states([name for name, _ in some])
+        for (name, seen), state in zip(some, states, strict=True):
+            one = Listed(name, _waits(seen, seen.row), False, LATCH)
+            yield one if state is None else replace(one, total=state.total, left=state.left)
 
 
 def _holds(seen: Seen, row: Row | None) -> Party:
     if row is None:
         return Party(seen.process, seen.host, seen.pid)
-    return Party(seen.process, seen.host, seen.pid, row.held_at, row.held_since)
+    return Party(seen.process, seen.host, seen.pid, row.held_at, row.held_since, holding=row.holding)
 
 
 def _waits(seen: Seen, row: Row | None) -> Party:

@@ -11,7 +11,9 @@ Subclass its parts in a test module and give them a fixture ``url``::
     class TestProtocol(
         conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
     ):
-        pass  # and conformance.PostingConformance, if releases need not be awaited
+        pass  # and PostingConformance, if releases need not be awaited; HandingConformance, if a push may
+        # be acknowledged later; AwaitingConformance, if event loops can ask; ReadConformance and
+        # PermitConformance, if several may hold a key, each with its part for leases
 
     class TestThreads(conformance.ThreadConformance):
         pass
@@ -22,27 +24,52 @@ those of the backend.
 
 from __future__ import annotations
 
+from distlock.testing.awaiting import AwaitingConformance
 from distlock.testing.carts import CartConformance
 from distlock.testing.closing import CloseConformance
 from distlock.testing.floors import FloorConformance
+from distlock.testing.handing import HandingConformance
 from distlock.testing.inspection import InspectionConformance
+from distlock.testing.killed import KilledConformance
+from distlock.testing.latch_waiting import LatchConformance
+from distlock.testing.latches import LatchProtocolConformance
+from distlock.testing.leases import LeaseConformance, PermitLeaseConformance, ReadLeaseConformance
+from distlock.testing.notifying import NotifyConformance
+from distlock.testing.permits import PermitConformance
 from distlock.testing.posting import PostingConformance
 from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
-from distlock.testing.protocol import LeaseConformance, NumberConformance, ProtocolConformance
+from distlock.testing.protocol import NumberConformance, ProtocolConformance
+from distlock.testing.readers import ReadConformance
+from distlock.testing.revocation import RevocationConformance
+from distlock.testing.semaphores import SemaphoreConformance
+from distlock.testing.sharing import SharingConformance
 from distlock.testing.threads import ThreadConformance
 from distlock.testing.troubles import TroubleConformance
 
 __all__ = [
+    "AwaitingConformance",
     "CartConformance",
     "CloseConformance",
     "FloorConformance",
+    "HandingConformance",
     "InspectionConformance",
+    "KilledConformance",
+    "LatchConformance",
+    "LatchProtocolConformance",
     "LeaseConformance",
+    "NotifyConformance",
     "NumberConformance",
+    "PermitConformance",
+    "PermitLeaseConformance",
     "PostingConformance",
     "ProcessConformance",
     "ProcessLeaseConformance",
     "ProtocolConformance",
+    "ReadConformance",
+    "ReadLeaseConformance",
+    "RevocationConformance",
+    "SemaphoreConformance",
+    "SharingConformance",
     "ThreadConformance",
     "TroubleConformance",
 ]

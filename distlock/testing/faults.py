@@ -9,6 +9,8 @@ from distlock.errors import BackendUnavailable
 
 #: The requests whose replies can be lost.
 REQUESTS = ("request", "cancel", "renew", "release", "raise_floor", "locked")
+#: Of backends that are `distlock.backends.latches.Latches`.
+OF_LATCHES = ("make_latch", "count_latch_down", "delete_latch", "look_at_latches")
 
 
 class Faulty:
@@ -17,7 +19,9 @@ class Faulty:
     def __init__(self, backend: Any) -> None:
         #: Method name -> how many of its next replies are lost.
         self.lose_replies: dict[str, int] = {}
-        for method in REQUESTS:
+        for method in (*REQUESTS, *OF_LATCHES):
+            if not hasattr(backend, method):
+                continue
             setattr(backend, method, self._on_the_way(method, getattr(backend, method)))
 
     def _on_the_way(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distlock.backends.base import Held
-from distlock.testing.protocol import Contender, ProtocolFixtures, ask
+from distlock.testing.protocol import Contender, ProtocolFixtures, ask, read
 
 #: How far a database is ahead.
 AHEAD = 10_000_000_000
@@ -49,3 +49,19 @@ class FloorConformance(ProtocolFixtures):
         one.backend.release(first)
         assert one.backend.raise_floor(first, number + AHEAD) is None
         assert number < two.held(second).number <= number + AHEAD
+
+    def test_a_raised_floor_lifts_a_reader_and_later_writers(
+        self, one: Contender, two: Contender, key: str
+    ) -> None:
+        if not one.backend.capabilities.read:
+            return
+        reader, writer = read(key), ask(key)
+        floor = one.held(reader).number + AHEAD
+        two.queued(writer)
+        lifted = one.backend.raise_floor(reader, floor)
+        assert lifted is not None
+        assert lifted.number > floor
+        assert one.held(reader).number == lifted.number
+        one.backend.release(reader)
+        assert two.held(writer).number > lifted.number
+        assert one.backend.raise_floor(reader, floor) is None

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from distlock.modes import EXCLUSIVE, READ, Mode
+
 
 @dataclass(frozen=True)
 class Record:
@@ -24,14 +26,17 @@ class Record:
     #: When its release was asked for, or the lock was lost. None: it holds to the end.
     released: float | None
     fence: tuple[int, int]
+    #: ``"read"``: others may read at the same time, with the same fence.
+    mode: Mode = EXCLUSIVE
 
 
 def check_history(history: Iterable[Record], *, disjoint: bool = True) -> list[str]:
     """Return what is wrong with *history*, one sentence each; an empty list if nothing is.
 
     Fences of one name are unique, and grow: a grant that was there before another was asked for has the
-    smaller one. With *disjoint* no two grants overlap, which holds unless a fault took a lock from its
-    holder: switch it off for runs with such faults.
+    smaller one. A reader has that of the writer before it, as other readers do. With *disjoint* no two grants
+    overlap, but those of readers and of one caller, which holds unless a fault took a lock from its holder:
+    switch it off for runs with such faults.
     """
     by_name: dict[str, list[Record]] = defaultdict(list)
     for record in history:
@@ -47,7 +52,7 @@ def check_history(history: Iterable[Record], *, disjoint: bool = True) -> list[s
 def _unique(records: Sequence[Record]) -> list[str]:
     seen: dict[tuple[int, int], Record] = {}
     wrong = []
-    for record in records:
+    for record in [one for one in records if one.mode != READ]:
         other = seen.setdefault(record.fence, record)
         if other is not record:
             wrong.append(f"{record.name}: {other.caller} and {record.caller} both have fence {record.fence}.")
@@ -56,17 +61,25 @@ def _unique(records: Sequence[Record]) -> list[str]:
 
 def _growing(records: Sequence[Record]) -> list[str]:
     by_grant = sorted(records, key=lambda record: record.granted)
+    #: Of all, and of writers: readers that share may have each a fence of its own.
     largest: Record | None = None
+    written: Record | None = None
     before = 0
     wrong = []
     for record in sorted(records, key=lambda record: record.asked):
         while before < len(by_grant) and by_grant[before].granted < record.asked:
-            if largest is None or by_grant[before].fence > largest.fence:
-                largest = by_grant[before]
+            one = by_grant[before]
+            if largest is None or one.fence > largest.fence:
+                largest = one
+            if one.mode != READ and (written is None or one.fence > written.fence):
+                written = one
             before += 1
-        if largest is not None and record.fence <= largest.fence and record is not largest:
+        earlier = written if record.mode == READ else largest
+        if earlier is None or earlier is record or record.fence > earlier.fence:
+            continue
+        if record.mode != READ or record.fence < earlier.fence:
             wrong.append(
-                f"{record.name}: {record.caller} asked after {largest.caller} had fence {largest.fence}, "
+                f"{record.name}: {record.caller} asked after {earlier.caller} had fence {earlier.fence}, "
                 f"and got {record.fence}."
             )
     return wrong
@@ -74,15 +87,17 @@ def _growing(records: Sequence[Record]) -> list[str]:
 
 def _disjoint(records: Sequence[Record]) -> list[str]:
     wrong = []
-    inside: Record | None = None
+    inside: list[Record] = []
     for record in sorted(records, key=lambda record: record.granted):
-        if inside is not None and record.granted < _end(inside):
-            wrong.append(
-                f"{record.name}: {record.caller} was let in at {record.granted:.6f}, while {inside.caller} "
-                f"was inside since {inside.granted:.6f}."
-            )
-        if inside is None or _end(record) > _end(inside):
-            inside = record
+        inside = [one for one in inside if record.granted < _end(one)]
+        wrong += [
+            f"{record.name}: {record.caller} was let in at {record.granted:.6f}, while {one.caller} was "
+            f"inside since {one.granted:.6f}."
+            for one in inside
+            if READ not in (one.mode, record.mode)
+            or (one.mode != record.mode and one.caller != record.caller)
+        ]
+        inside.append(record)
     return wrong
 
 

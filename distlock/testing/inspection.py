@@ -9,10 +9,12 @@ import math
 import secrets
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import PERMIT, READ, Ask, Held
 from distlock.backends.inspectable import Inspectable, Row, Seen
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures
 
@@ -72,10 +74,11 @@ class InspectionConformance(ProtocolFixtures):
     ) -> None:
         mine = ask(one, key)
         one.held(mine)
-        row = Row(key, "shop.views.reduce", 1_700_000_000.5, 3, "shop.views.wait", 1_700_000_001.5)
-        inspectable(one).announce("web1", 4711, [row], [], LONG)
-        assert look.inspect(key).holder == Seen(inspectable(one).process, "web1", 4711, row)
-        assert [seen for seen in look.announced(key) if seen.row == row] == [look.inspect(key).holder]
+        whole = Row(key, "shop.views.reduce", 1_700_000_000.5, 3, "shop.views.wait", 1_700_000_001.5)
+        for row in (whole, replace(whole, mode=READ, holding=4), replace(whole, mode=PERMIT, limit=10)):
+            inspectable(one).announce("web1", 4711, [row], [], LONG)
+            assert look.inspect(key).holder == Seen(inspectable(one).process, "web1", 4711, row)
+            assert [seen for seen in look.announced(key) if seen.row == row] == [look.inspect(key).holder]
 
     def test_what_is_said_is_added_to_until_it_is_gone(
         self, one: Contender, look: Inspectable, key: str
@@ -161,3 +164,56 @@ class InspectionConformance(ProtocolFixtures):
         for thread in threads:
             thread.join(30)
         assert sorted(answers) == [False, True]
+
+    # -- what several hold -----------------------------------------------------------------------
+
+    def test_readers_are_shown_and_broken_as_other_holders(
+        self, contender: Callable[[], Contender], look: Inspectable, key: str
+    ) -> None:
+        if look.capabilities.read:
+            self.show_and_break(contender, look, key, {"mode": READ}, {})
+
+    def test_holders_of_permits_are_shown_and_broken_as_others(
+        self, contender: Callable[[], Contender], look: Inspectable, key: str
+    ) -> None:
+        if look.capabilities.permits:
+            both = {"mode": PERMIT, "limit": 2, "permits": 2}
+            self.show_and_break(contender, look, key, {**both, "permits": 1}, both)
+
+    def show_and_break(
+        self,
+        contender: Callable[[], Contender],
+        look: Inspectable,
+        key: str,
+        how: dict[str, Any],
+        others: dict[str, Any],
+    ) -> None:
+        holders, waiter = [contender(), contender()], contender()
+        mine = [replace(ask(holder, key), **how) for holder in holders]
+        for holder, one in zip(holders, mine, strict=True):
+            holder.held(one)
+        # What has no room beside them: a writer, or both permits.
+        wants = replace(ask(waiter, key), **others)
+        waiter.queued(wants)
+        processes = {inspectable(holder).process for holder in holders}
+        sight = look.inspect(key)
+        assert sight.holder is not None
+        assert sight.holder.process in processes
+        assert (sight.mode, sight.others) == (how["mode"], 1)
+        assert {sight.holder.process, *(seen.process for seen in sight.beside)} == processes
+        # Of permits: two are out, each of one of the holders, and there are no more.
+        assert (sight.out, sight.limit) == ((2, 2) if how["mode"] == PERMIT else (0, 0))
+        assert [seen.process for seen in sight.queue] == [inspectable(waiter).process]
+        assert not look.break_hold(key, sight.number + 1000)
+        assert [holder.backend.renew([one]) for holder, one in zip(holders, mine, strict=True)] == [
+            [True]
+        ] * 2
+        for _ in holders:
+            # Those that have one number end at once, and each that is seen can be ended.
+            sight = look.inspect(key)
+            if sight.holder is not None and sight.holder.process in processes:
+                assert look.break_hold(key, sight.number)
+        assert [holder.backend.renew([one]) for holder, one in zip(holders, mine, strict=True)] == [
+            [False]
+        ] * 2
+        waiter.held(wants)

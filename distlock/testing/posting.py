@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from distlock.backends.base import Ask, Held, Posts
+from distlock.backends.base import Ask, Held
+from distlock.backends.optional import Posts
 from distlock.testing.protocol import Contender, ProtocolFixtures, ask
 
 

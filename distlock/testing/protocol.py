@@ -18,15 +18,25 @@ from typing import Any
 import pytest
 
 from distlock.backends import create
-from distlock.backends.base import Ask, Backend, Busy, Held, Posts, Queued
+from distlock.backends.base import PERMIT, READ, Ask, Backend, Busy, Held, Queued
+from distlock.backends.optional import Awaits, HandsOver, Posts
+from distlock.backends.shared import Reads
 from distlock.testing.sink import RecordingSink
 
 #: A lifetime that no test outlives, seconds.
 LONG = 60.0
 
 
-def ask(key: str, ttl: float = LONG, wait: bool = True, span: int = 1) -> Ask:
-    return Ask(key, secrets.token_hex(16), ttl, span, wait)
+def ask(key: str, ttl: float = LONG, wait: bool = True, span: int = 1, **more: Any) -> Ask:
+    return Ask(key, secrets.token_hex(16), ttl, span, wait, **more)
+
+
+def read(key: str, ttl: float = LONG, wait: bool = True) -> Ask:
+    return ask(key, ttl, wait, mode=READ)
+
+
+def permit(key: str, limit: int, permits: int = 1, ttl: float = LONG, wait: bool = True) -> Ask:
+    return ask(key, ttl, wait, mode=PERMIT, limit=limit, permits=permits)
 
 
 class Contender:
@@ -46,6 +56,12 @@ class Contender:
         answer = self.backend.request(ask)
         assert isinstance(answer, Queued), f"expected Queued, got {answer}"
         return answer
+
+    def in_line(self, ask: Ask) -> Ask:
+        """Have *ask* wait. A lock service may learn only by the second request where to send hints."""
+        self.queued(ask)
+        self.queued(ask)
+        return ask
 
     def until_held(self, ask: Ask, patience: float = 10.0) -> Held:
         """Ask again as the engine does: at hints, and after the time that the backend says."""
@@ -95,14 +111,28 @@ class ProtocolFixtures:
     def three(self, contender: Callable[[], Contender]) -> Contender:
         return contender()
 
+    @pytest.fixture
+    def four(self, contender: Callable[[], Contender]) -> Contender:
+        return contender()
+
 
 class ProtocolConformance(ProtocolFixtures):
     def test_what_it_can_do_is_declared_and_tested(self, one: Contender) -> None:
         can = one.backend.capabilities
-        assert can.lease == isinstance(self, LeaseConformance), "lease and LeaseConformance go together"
-        assert can.fence == isinstance(self, NumberConformance), "fence and NumberConformance go together"
-        posts = any(cls.__name__ == "PostingConformance" for cls in type(self).__mro__)
-        assert isinstance(one.backend, Posts) == posts, "post() and PostingConformance go together"
+        tested = {cls.__name__ for cls in type(self).__mro__}
+        for declared, what, part in (
+            (can.lease, "lease", "LeaseConformance"),
+            (can.fence, "fence", "NumberConformance"),
+            (isinstance(one.backend, Posts), "post()", "PostingConformance"),
+            (isinstance(one.backend, HandsOver), "acknowledge()", "HandingConformance"),
+            (isinstance(one.backend, Awaits), "begin()", "AwaitingConformance"),
+            (isinstance(one.backend, Reads), "downgrade()", "ReadConformance"),
+            (can.read, "read", "ReadConformance"),
+            (can.read and can.lease, "read with lease", "ReadLeaseConformance"),
+            (can.permits, "permits", "PermitConformance"),
+            (can.permits and can.lease, "permits with lease", "PermitLeaseConformance"),
+        ):
+            assert declared == (part in tested), f"{what} and {part} go together"
 
     # -- exclusion -------------------------------------------------------------------------------
 
@@ -265,33 +295,3 @@ class NumberConformance(ProtocolFixtures):
         two.queued(second)
         one.backend.release(first)
         assert two.held(second).number >= base + 1000
-
-
-class LeaseConformance(ProtocolFixtures):
-    """For lock services whose holds end by themselves unless they are renewed."""
-
-    def test_a_hold_that_nobody_renews_ends(self, one: Contender, two: Contender, key: str) -> None:
-        first, second = ask(key, ttl=0.5), ask(key)
-        number = one.held(first).number
-        assert two.until_held(second).number > number
-        assert one.backend.renew([first]) == [False]
-        assert one.backend.release(first) is False
-
-    def test_a_renewed_hold_does_not_end(self, one: Contender, two: Contender, key: str) -> None:
-        first, second = ask(key, ttl=1.5), ask(key)
-        one.held(first)
-        pause = threading.Event()
-        for _ in range(6):
-            pause.wait(0.4)
-            assert one.backend.renew([first]) == [True]
-            two.queued(second)
-
-    def test_a_hand_over_that_nobody_takes_is_worth_a_window_not_a_lease(
-        self, one: Contender, two: Contender, three: Contender, key: str
-    ) -> None:
-        first, third = ask(key), ask(key)
-        one.held(first)
-        two.queued(ask(key))
-        three.queued(third)
-        one.backend.release(first)
-        three.until_held(third, patience=3.0)

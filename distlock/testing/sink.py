@@ -9,7 +9,11 @@ class RecordingSink:
     def __init__(self) -> None:
         self._told = threading.Condition()
         self.hints: list[str] = []
+        #: Key, token, number, and since when.
+        self.handovers: list[tuple[str, str, int, float]] = []
         self.losses: list[tuple[str, str]] = []
+        #: Key and token, each time that they were told.
+        self.requests: list[tuple[str, str]] = []
         self.doubts = 0
         self.reconnects = 0
 
@@ -18,9 +22,19 @@ class RecordingSink:
             self.hints.append(key)
             self._told.notify_all()
 
+    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+        with self._told:
+            self.handovers.append((key, token, number, sent))
+        self.hint(key)
+
     def lost(self, key: str, token: str) -> None:
         with self._told:
             self.losses.append((key, token))
+            self._told.notify_all()
+
+    def release_requested(self, key: str, token: str) -> None:
+        with self._told:
+            self.requests.append((key, token))
             self._told.notify_all()
 
     def doubt(self) -> None:

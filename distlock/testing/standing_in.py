@@ -52,7 +52,9 @@ _before: list[tuple[type[Any], str, Any]] = []
 
 
 def _step_in() -> None:
-    for one in _below(Namespace):
+    # What a namespace is made of stands in classes of its own, too.
+    whole = [part for one in _below(Namespace) for part in one.__mro__ if part not in Namespace.__mro__]
+    for one in dict.fromkeys(whole):
         for name, stand_in in _STAND_INS.items():
             if (real := vars(one).get(name)) is not None:
                 _before.append((one, name, real))

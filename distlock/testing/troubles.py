@@ -191,19 +191,20 @@ class TroubleConformance(ConformanceFixtures):
         assert engine_of(locks).rooms.by_key == {}
         assert engine_of(locks).rooms.waiting == 0
         assert engine_of(locks).keeper.holds == set()
-        assert engine_of(locks).keeper.retired == []
+        # Of a release whose answer a busy machine has read too late the keeper makes sure.
+        wait_until(lambda: not engine_of(locks).keeper.retired, "nothing is to be given back")
         # What others in this process open for a moment is not ours.
         wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, "no more files are open than before")
         wait_until(lambda: threading.active_count() <= threads, "no more threads run than before")
         assert self.residue() <= residue
 
     def test_a_closed_client_leaves_no_thread(self, connect: Connect, name: str) -> None:
-        before = threading.active_count()
+        before = set(threading.enumerate())
         began = clock.now()
         locks, other = connect(), connect()
         with locks.lock(name):
             assert other.lock(name).acquire(timeout=BRIEF) is None
         locks.close()
         other.close()
-        assert threading.active_count() == before
+        assert not set(threading.enumerate()) - before
         assert clock.now() - began < PATIENCE

@@ -15,6 +15,7 @@ import distlock
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.testing.fixtures import engine_of
+from distlock.testing.latch_waiting import wait_for_waiters
 
 
 class Worker:
@@ -28,6 +29,25 @@ class Worker:
             return None
         self.grants.append(grant)
         return {"fence": list(grant.fence), "at": clock.now()}
+
+    def read(self, name: str, timeout: float) -> bool:
+        return self._keep(self.locks.read_lock(name).acquire(timeout=timeout))
+
+    def permits(self, name: str, limit: int, permits: int, timeout: float) -> bool:
+        return self._keep(self.locks.semaphore(name, limit=limit, permits=permits).acquire(timeout=timeout))
+
+    def count_down(self, name: str) -> int:
+        return self.locks.latch(name).count_down()
+
+    def wait_for_latch(self, name: str, timeout: float) -> None:
+        """Begin to wait for a latch. Returns when it was looked for."""
+        ThreadPoolExecutor(1).submit(self.locks.latch(name).wait, timeout)
+        wait_for_waiters(self.locks, 1)
+
+    def _keep(self, grant: Any) -> bool:
+        if grant is not None:
+            self.grants.append(grant)
+        return grant is not None
 
     def wait(self, name: str, timeout: float) -> None:
         """Begin to acquire. Returns when the lock service has said to wait, and so who is before it."""

@@ -32,7 +32,7 @@ _COMMITTED = object()
 class BatchSeat(Seat):
     """Of one request: the first of a batch, or one that was taken along."""
 
-    __slots__ = ("gate", "over")
+    __slots__ = ("gate", "led", "over")
 
     def __init__(self, key: object) -> None:
         super().__init__(key)
@@ -40,6 +40,8 @@ class BatchSeat(Seat):
         self.gate = ThreadGate()
         #: Its part was carried out, or never will be.
         self.over = False
+        #: What it was the first of, and has committed.
+        self.led: Batch[Any] | None = None
 
     def leave(self, grant: Grant | None = None) -> None:
         """Its part is over, if it was taken along: the next one's begins. A second time does nothing.
@@ -51,6 +53,15 @@ class BatchSeat(Seat):
             if grant is not None and was_asked_for(grant):
                 note_asked_for(self.batch.grant)
             self.batch.go_on()
+
+    def end(self) -> None:
+        """Its lock is given back: the others may answer, if it was the first. A second time does nothing.
+
+        Those that answer would keep the interpreter from the release, and so from who has the lock next.
+        """
+        self.leave()
+        if self.led is not None:
+            self.led.committed()
 
 
 class Batch(Generic[C]):
@@ -70,6 +81,8 @@ class Batch(Generic[C]):
         #: `_COMMITTED`, or why it was not; None: that is not known yet.
         self._outcome: object = None
         self._committing = False
+        #: The savepoint of the next part stands already.
+        self.prepared = False
         #: Why no further part can be carried out, and nothing is committed.
         self.broken: Exception | None = None
         #: How many go on after COMMIT with what needs the lock still.

@@ -9,6 +9,11 @@ from distlock.errors import ConfigurationError
 #: What is checked at COMMIT is checked now, on PostgreSQL. Then it is put off again.
 CHECK_DEFERRED = ("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
 
+#: The savepoint of each part. It has one name, so that the end of one part makes it for the next.
+PART = "distlock_part"
+#: That end on PostgreSQL, in one message: each request sends it.
+END_OF_PART = "; ".join((*CHECK_DEFERRED, f"RELEASE SAVEPOINT {PART}", f"SAVEPOINT {PART}"))
+
 #: What MySQL and MariaDB commit before they do it: https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/
 _COMMITS = re.compile(
     r"\s*(?:(?:CREATE|DROP)\s+(?!TEMPORARY\b)|ALTER\s|TRUNCATE\s|RENAME\s|LOCK\s+TABLE|ANALYZE\s+TABLE"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import json
@@ -10,20 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
-from distlock.locks import refuse_unknown
+from distlock.modes import READ
 from distlock.numbers import LONG, check_seconds
+from distlock.translations import refuse_unknown
 from distlock.web.batch_words import check_batch, refuse_async
+from distlock.web.methods import READING_METHODS, check_methods
+from distlock.web.mode_words import check_mode
 from distlock.web.names.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-
-#: What classes and rules lock unless they are told otherwise: the methods that change something.
-UNSAFE_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 #: ``when=`` of a rule: gets the request and the view's arguments; false: this request is not locked.
 When = Callable[..., object]
@@ -57,6 +54,10 @@ class Words(TypedDict, total=False):
     fence: bool | str | None
     #: How many waiting requests of one process may share a transaction; None: each has its own.
     batch: int | None
+    #: ``"exclusive"``; ``"shared"``: readers share the lock, and keep writers out.
+    mode: str
+    #: So many calls at once, as in a semaphore; None: one.
+    limit: int | None
     #: ``"respond"``; ``"raise"``: a view raises `LockTimeout` instead of its answer; ``"skip"``: a function
     #: that is no view returns None instead of raising it.
     on_contended: str
@@ -88,11 +89,13 @@ class Told:
         self.timeout = None if timeout is None else check_seconds("timeout", timeout, zero=True, most=LONG)
         self.ttl = None if ttl is None else check_seconds("ttl", ttl)
         self.max_hold = None if max_hold is None else check_seconds("max_hold", max_hold)
-        self.methods = None if methods is None else _methods(methods)
+        self.methods = None if methods is None else check_methods(methods)
         if fence == "" or not isinstance(fence, bool | str | None):
             raise ConfigurationError(f"fence={fence!r} has to be True, False, or the name of a database.")
         self.fence = fence
         self.batch = check_batch(words.get("batch"), self.names)
+        self.limit = words.get("limit")
+        self.mode = check_mode(words.get("mode", "exclusive"), self.limit, fence, self.batch)
         if on_contended not in ON_CONTENDED:
             raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond', 'raise' or 'skip'.")
         #: Whether a view's client is answered where the lock stayed taken; else the view raises LockTimeout.
@@ -117,9 +120,19 @@ class Told:
             given.append(f"fence={_written(self.fence) if isinstance(self.fence, str) else self.fence}")
         if self.batch is not None:
             given.append(f"batch={self.batch}")
+        if self.mode == READ:
+            given.append('mode="shared"')
+        if self.limit is not None:
+            given.append(f"limit={self.limit}")
         if not self.responds:
             given.append(f"on_contended={_written(self._on_contended)}")
         return f"distributed_lock({', '.join(given)})"
+
+    def locked_methods(self, usual: frozenset[str] | None) -> frozenset[str] | None:
+        """What it locks, where *usual* is what its kind of view does; None: every HTTP method."""
+        if self.methods is not None:
+            return self.methods
+        return READING_METHODS if self.mode == READ else usual
 
     @property
     def unused(self) -> str:
@@ -133,7 +146,8 @@ class Told:
 class Guarded:
     """One guarded function: the function, what its guard was told, and the names of its calls.
 
-    *methods*: what is locked where the guard was not told; None: every HTTP method. *when*: see `When`.
+    *methods*: what is locked where the guard was not told, and writes; None: every HTTP method. *when*: see
+    `When`.
     """
 
     def __init__(
@@ -149,7 +163,7 @@ class Guarded:
         self.function = function
         self.told = told
         self.when = when
-        self.methods = methods if told.methods is None else told.methods
+        self.methods = told.locked_methods(methods)
         self.names: BoundNames = told.names.bind(function)
         #: Module and name of the function, for messages.
         self.where = where_of(function)
@@ -283,18 +297,3 @@ def _written(source: NameSource) -> str:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
-
-
-def _methods(methods: Iterable[str]) -> frozenset[str]:
-    if isinstance(methods, str):
-        raise ConfigurationError(f"methods={methods!r} has to be a list: write methods=[{methods!r}].")
-    wanted = [method.upper() if _is_text(method) else method for method in methods]
-    if not wanted:
-        raise ConfigurationError("methods=[] would never lock: leave it out to lock every method.")
-    for method in wanted:
-        if method not in METHODS:
-            close = difflib.get_close_matches(str(method), METHODS, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(METHODS)}."
-            raise ConfigurationError(f"{method!r} in methods= is no HTTP method. {hint}")
-    # Frameworks answer HEAD by running what GET runs.
-    return frozenset(wanted) | ({"HEAD"} if "GET" in wanted else set())

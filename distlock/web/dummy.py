@@ -13,24 +13,30 @@ import time
 from collections.abc import Iterator, Mapping
 from weakref import WeakSet
 
+from distlock import clock
 from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.memory.latches import KeptLatches, MemoryLatches
 from distlock.engine.steps import Gate, Steps
 from distlock.errors import LockLost, NotHeld
 from distlock.grant import Fence, Grant
+from distlock.latch_waits import LatchWaits
 from distlock.locks import Locks
+from distlock.modes import EXCLUSIVE, Mode
 from distlock.multi_grant import MultiGrant
 from distlock.namespace import Namespace
+from distlock.owner import Owner
 from distlock.terms import Terms
 
 
 class DummyGrant(Grant):
     """Looks like a grant, keeps nobody out, is never lost unless a test plays that."""
 
-    __slots__ = ("_domain", "_fences", "_released", "_seals", "_why_lost")
+    __slots__ = ("_domain", "_fences", "_mode", "_released", "_seals", "_why_lost")
 
-    def __init__(self, domain: str, fences: Mapping[str, Fence]) -> None:
+    def __init__(self, domain: str, fences: Mapping[str, Fence], mode: Mode = EXCLUSIVE) -> None:
         self._domain = domain
         self._fences = fences
+        self._mode = mode
         self._seals = dict.fromkeys(fences, secrets.token_hex(16))
         self._released = False
         self._why_lost: str | None = None
@@ -49,6 +55,10 @@ class DummyGrant(Grant):
     @property
     def seals(self) -> Mapping[str, str]:
         return self._seals
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
 
     @property
     def released(self) -> bool:
@@ -90,6 +100,23 @@ class DummyGrant(Grant):
         self._released = True
 
 
+class DummyLatches(MemoryLatches):
+    """Those of one client, in this process: a latch keeps nobody out, and is what it is."""
+
+    process = "this"
+
+    def __init__(self) -> None:
+        self._here = KeptLatches(clock.now)
+        self.waits = LatchWaits(self)
+
+    @property
+    def _kept(self) -> KeptLatches:
+        return self._here
+
+    def hint(self, key: str) -> None:
+        self.waits.hint(key)
+
+
 class DummyNamespace(Namespace):
     """Names that everybody gets at once."""
 
@@ -102,18 +129,30 @@ class DummyNamespace(Namespace):
         # They go on growing when the process starts again: a fence's row may remember the last ones.
         self._numbers = itertools.count(time.time_ns() // 1000)
         self._out: WeakSet[DummyGrant] = WeakSet()
+        self._latches = DummyLatches()
+
+    @property
+    def latches(self) -> LatchWaits:
+        return self._latches.waits
+
+    def close(self) -> None:
+        self._latches.waits.close()
+        super().close()
 
     def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms) -> Steps[Grant]:
         yield from ()
-        grants = [DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers))}) for name in names]
+        grants = [
+            DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers))}, terms.mode)
+            for name in names
+        ]
         with self.books:
             self._out.update(grants)
         return grants[0] if len(grants) == 1 else MultiGrant(grants)
 
     def forsake(self, names: tuple[str, ...], gate: Gate, error: BaseException) -> None: ...
 
-    def holder(self, name: str) -> None:
-        return None
+    def is_holder(self, name: str, owner: Owner) -> bool:
+        return False
 
     def grants(self) -> list[Grant]:
         with self.books:

@@ -11,9 +11,11 @@ from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullco
 from typing import Protocol, TypeVar
 
 from distlock.current_grants import CurrentGrant, Kept, current_grants, holding, inherited
+from distlock.engine.room import upgrade_refusal
 from distlock.errors import ConfigurationError
 from distlock.grant import Grant
 from distlock.locks import Locks
+from distlock.modes import EXCLUSIVE, READ, Mode
 from distlock.namespace import Namespace
 from distlock.terms import Terms
 from distlock.web.guard_lock import GuardLock
@@ -64,13 +66,14 @@ def run(
     *timeout*: seconds; *terms*: of the locks; None: the client's. *fenced_in*: the database that is fenced;
     None: none.
     *standby*: whose rows are the locks of what is fenced while the lock service is away; None: nothing runs.
-    *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call. Names that
-    a guard around this one holds are ours already.
+    *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call. Names
+    that a guard around this one holds are ours already.
     Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
     lost before COMMIT rolls it back, too.
     """
-    around = current_grants()
-    wanted, kept = _wanted(client.namespace, names, around, transactions, fenced_in)
+    around, mode = current_grants(), EXCLUSIVE if terms is None else terms.mode
+    namespace = client.namespace.of(mode)
+    wanted, kept = _wanted(namespace, names, mode, around, transactions, fenced_in)
     if not wanted:
         with kept or nullcontext():
             return body()
@@ -80,13 +83,15 @@ def run(
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
+        if watch is not None:
+            lock.tell_waits(watch.contended)
         with ExitStack() as until_released:
-            with waiting(client.namespace, wanted, around) if around else nullcontext():
+            with waiting(namespace, wanted, around, mode) if around else nullcontext():
                 grant = until_released.enter_context(lock)
             if watch is not None:
                 watch.granted(grant)
             with (
-                holding(client.namespace, grant, fenced_in) as mine,
+                holding(namespace, grant, fenced_in) as mine,
                 transactions.begin(grant, fenced_in, lock.left) as commits,
             ):
                 if watch is not None:
@@ -118,8 +123,9 @@ async def arun(
     keep: Keep | None = None,
 ) -> R:
     """`run`, for an async *body*."""
-    around = current_grants()
-    wanted, kept = _wanted(client.namespace, names, around, transactions, fenced_in)
+    around, mode = current_grants(), EXCLUSIVE if terms is None else terms.mode
+    namespace = client.namespace.of(mode)
+    wanted, kept = _wanted(namespace, names, mode, around, transactions, fenced_in)
     if not wanted:
         with kept or nullcontext():
             return await body()
@@ -129,13 +135,15 @@ async def arun(
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
+        if watch is not None:
+            lock.tell_waits(watch.contended)
         async with AsyncExitStack() as until_released:
-            with waiting(client.namespace, wanted, around) if around else nullcontext():
+            with waiting(namespace, wanted, around, mode) if around else nullcontext():
                 grant = await until_released.enter_async_context(lock)
             if watch is not None:
                 watch.granted(grant)
             with (
-                holding(client.namespace, grant, fenced_in) as mine,
+                holding(namespace, grant, fenced_in) as mine,
                 transactions.begin(grant, fenced_in, lock.left) as commits,
             ):
                 if watch is not None:
@@ -169,6 +177,7 @@ def note_commit() -> None:
 def _wanted(
     namespace: Namespace,
     names: Sequence[str],
+    mode: Mode,
     around: Sequence[CurrentGrant],
     transactions: Transactions,
     fenced_in: str | None,
@@ -184,11 +193,13 @@ def _wanted(
     for one in running:
         if namespace.is_same(one.namespace) and not set(one.grant.names).isdisjoint(names):
             one.grant.check()
+            refuse_upgrade(one.grant, names, mode)
             _refuse_unfenced(one, names, fenced_in)
             names = [name for name in names if name not in one.grant.names]
     if not names:
         return (), None
     if (again := kept_for(namespace, names)) is not None:
+        refuse_upgrade(again.grant, names, mode)
         _refuse_unfenced(again, names, fenced_in)
         return (), again.kept
     transactions.refuse_open(names, nested=bool(running))
@@ -216,6 +227,12 @@ def refuse_kept(namespace: Namespace, names: Sequence[str]) -> None:
                 "itself: call db.session.commit() or rollback() before, in the same app context, or take "
                 "all names at once where the first is taken."
             )
+
+
+def refuse_upgrade(held: Grant, names: Sequence[str], mode: Mode) -> None:
+    """Raise `ConfigurationError` if *held* reads one of *names*, and they are wanted to write."""
+    if held.mode == READ and mode == EXCLUSIVE:
+        raise upgrade_refusal(", ".join(repr(name) for name in names if name in held.names))
 
 
 def _refuse_unfenced(outer: CurrentGrant, names: Sequence[str], fenced_in: str | None) -> None:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from distlock import blocks
 from distlock.acquirer import Acquirer
 from distlock.clock import now
+from distlock.contending import Contended, OnContended
 from distlock.current_grants import CurrentGrant
 from distlock.engine.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
 from distlock.errors import BackendUnavailable, LockTimeout
 from distlock.grant import Grant
 from distlock.locks import Locks
+from distlock.modes import EXCLUSIVE, PERMIT, READ
 from distlock.owner import in_event_loop
 from distlock.terms import Terms
 from distlock.web.nesting import patience
@@ -42,14 +44,15 @@ class GuardLock:
         terms: Terms | None,
         standby: Locks | None,
     ) -> None:
-        namespace = client.namespace
+        namespace = client.namespace.of(EXCLUSIVE if terms is None else terms.mode)
         if timeout is None:
             timeout = client.timeout
         if timeout == -1:
             timeout = math.inf
         #: In the one order for everybody.
         self._names = tuple(sorted(set(names)))
-        self._wait = patience(namespace, names, around, timeout) if around else timeout
+        in_rings = around and (terms is None or terms.mode != PERMIT)
+        self._wait = patience(namespace, names, around, timeout) if in_rings else timeout
         self._deadline = now() + timeout
         self._terms = terms or namespace.terms
         self._namespaces = [namespace]
@@ -58,11 +61,16 @@ class GuardLock:
             self._namespaces.append(standby.namespace)
             self._acquirer = _RowMeanwhile(client.acquirer, standby.acquirer, self.left)
 
+    def tell_waits(self, tell: OnContended) -> None:
+        """Have *tell* called when it has to wait."""
+        self._acquirer = Contended(self._acquirer, tell)
+
     def left(self) -> float:
         """What is left of the time-out, seconds."""
         return self._deadline - now()
 
     def __enter__(self) -> Grant:
+        blocks.refuse_awaited(self._namespaces[0], self._names, self._terms.mode == READ, self._wait)
         gate = ThreadGate()
         try:
             grant = run(self._acquirer.acquire(self._names, gate, self._wait, self._terms))

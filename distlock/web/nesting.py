@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from distlock.current_grants import CurrentGrant, current_grants
 from distlock.errors import LockTimeout
+from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.namespace import Namespace
 from distlock.owner import Owner, current_owner
 
@@ -32,8 +33,15 @@ _MOST = 1000
 @dataclass(frozen=True, eq=False, slots=True)
 class _Waiter:
     holds: frozenset[Key]
+    #: Those of them that it shares with other readers.
+    reads: frozenset[Key]
     wants: frozenset[Key]
+    only_reads: bool
     owner: Owner
+
+    def waits_for(self, other: _Waiter) -> bool:
+        keys = self.wants & other.holds
+        return bool(keys - other.reads if self.only_reads else keys)
 
 
 _waiters: set[_Waiter] = set()
@@ -51,14 +59,24 @@ def patience(
 
 
 @contextmanager
-def waiting(namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]) -> Iterator[None]:
-    """The wait for *names* while *around* is held. Raises `LockTimeout` where it would close a ring."""
+def waiting(
+    namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant], mode: Mode = EXCLUSIVE
+) -> Iterator[None]:
+    """The wait for *names* while *around* is held. Raises `LockTimeout` where it would close a ring.
+
+    A caller that waits for a permit waits for no one holder, and is in no ring.
+    """
+    if mode == PERMIT:
+        yield
+        return
     against = _against_the_order(namespace, names, around)
     if against is not None:
         _tell_once(namespace, names, against)
     me = _Waiter(
-        frozenset(_key(one.namespace, name) for one in around for name in one.grant.names),
+        _keys(around),
+        _keys([one for one in around if one.grant.mode == READ]),
         frozenset(_key(namespace, name) for name in names),
+        mode == READ,
         current_owner(),
     )
     with _books:
@@ -80,15 +98,15 @@ def waiting(namespace: Namespace, names: Sequence[str], around: Sequence[Current
 
 
 @contextmanager
-def block_waiting(namespace: Namespace, names: Sequence[str], seconds: float) -> Iterator[float]:
+def block_waiting(namespace: Namespace, names: Sequence[str], seconds: float, mode: Mode) -> Iterator[float]:
     """`waiting`, for a ``with`` block inside a guard. Gives how long to wait: of *seconds*.
 
     A caller without *seconds* to wait is in no ring.
     """
-    if not seconds or not (around := current_grants()):
+    if not seconds or mode == PERMIT or not (around := current_grants()):
         yield seconds
         return
-    with waiting(namespace, names, around):
+    with waiting(namespace, names, around, mode):
         yield patience(namespace, names, around, seconds)
 
 
@@ -97,8 +115,8 @@ def _closes_a_ring(me: _Waiter) -> bool:
     while ahead:
         waiter = ahead.pop()
         for other in _waiters - seen:
-            if not waiter.wants.isdisjoint(other.holds):
-                if not other.wants.isdisjoint(me.holds):
+            if waiter.waits_for(other):
+                if other.waits_for(me):
                     return True
                 seen.add(other)
                 ahead.append(other)
@@ -138,6 +156,10 @@ def _line(namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGr
         return "They are of different aliases: take those of one alias first everywhere."
     both = ", ".join(f'"{name}"' for name in sorted({*_names_of(around), *names}))
     return f"Write one guard with all names, on the outer function: @distributed_lock({both})"
+
+
+def _keys(held: Sequence[CurrentGrant]) -> frozenset[Key]:
+    return frozenset(_key(one.namespace, name) for one in held for name in one.grant.names)
 
 
 def _names_of(around: Sequence[CurrentGrant]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from distlock.clock import now
 from distlock.errors import LockError
 from distlock.grant import Grant
+from distlock.operate.looking import Party
 
 
 class Observer(Protocol):
@@ -16,6 +17,9 @@ class Observer(Protocol):
 
     def acquired(self, grant: Grant, waited: float) -> None:
         """The lock was granted after *waited* seconds."""
+
+    def contended(self, names: Sequence[str], holder: Party | None) -> None:
+        """It has to wait. *holder*: what is known of the holder without asking; None: nothing."""
 
     def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
         """The lock was not granted: *error* says why."""
@@ -30,14 +34,18 @@ Send = Callable[..., object]
 class Signals:
     """The observer of one guard in one call. It hands on what it sees: with *about*, as keywords."""
 
-    def __init__(self, acquired: Send, refused: Send, released: Send, **about: Any) -> None:
+    def __init__(self, acquired: Send, contended: Send, refused: Send, released: Send, **about: Any) -> None:
         self._acquired = acquired
+        self._contended = contended
         self._refused = refused
         self._released = released
         self._about = about
 
     def acquired(self, grant: Grant, waited: float) -> None:
         self._acquired(names=grant.names, grant=grant, waited=waited, **self._about)
+
+    def contended(self, names: Sequence[str], holder: Party | None) -> None:
+        self._contended(names=tuple(names), holder=holder, **self._about)
 
     def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
         self._refused(names=tuple(names), error=error, waited=waited, **self._about)
@@ -49,10 +57,15 @@ class Signals:
 class Watch:
     """The time line of one guard."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, names: Sequence[str]) -> None:
         self._observer = observer
+        self._names = names
         self._asked = self._since = now()
         self._grant: Grant | None = None
+
+    def contended(self, holder: Party | None) -> None:
+        """It has to wait: see `distlock.contending.OnContended`."""
+        self._observer.contended(self._names, holder)
 
     def granted(self, grant: Grant) -> None:
         """*grant* is there. A row's lock is there only when its transaction is."""
@@ -76,7 +89,7 @@ def watching(observer: Observer | None, names: Sequence[str]) -> Iterator[Watch 
     if observer is None:
         yield None
         return
-    watch = Watch(observer)
+    watch = Watch(observer, names)
     try:
         yield watch
     except LockError as error:
@@ -95,6 +108,10 @@ class _Together:
     def acquired(self, grant: Grant, waited: float) -> None:
         for observer in self._observers:
             observer.acquired(grant, waited)
+
+    def contended(self, names: Sequence[str], holder: Party | None) -> None:
+        for observer in self._observers:
+            observer.contended(names, holder)
 
     def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
         for observer in self._observers:

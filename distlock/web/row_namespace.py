@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from distlock.backends.base import refuse_lacking
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 from distlock.fence import row_locks
@@ -22,6 +23,9 @@ class RowNamespace(EngineNamespace):
     may_be_away = False
     #: How to look at the rows; None: from here it is not known.
     look: Look | None = None
+
+    def refuse_lacking(self, capability: str, wish: str) -> None:
+        refuse_lacking("database", self.engine.backend.capabilities, capability, wish)
 
     def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
         with self._looking() as connection:

@@ -20,7 +20,7 @@ from distlock.engine.machine import Engine
 from distlock.engine.steps import Gate, Steps
 from distlock.errors import ConfigurationError
 from distlock.fence.issuing import RowGrant
-from distlock.grant import Grant
+from distlock.grant import Grant, OnReleaseRequested
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.owner import Owner, current_owner
@@ -161,10 +161,13 @@ class RowLocks(Locks):
         timeout: float | None = None,
         ttl: float | None = None,
         max_hold: float | None = None,
+        on_push: bool = False,
+        on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> Lock:
-        """A lock whose ``with`` block is a transaction; see `distlock.Locks.lock`."""
-        lock = super().lock(*names, timeout=timeout, ttl=ttl, max_hold=max_hold, **unknown)
+        """A lock whose ``with`` block is a transaction; see `distlock.Locks.lock`. Nobody pushes a row."""
+        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
+        lock = super().lock(*names, on_release_requested=on_release_requested, **words, **unknown)
         return RowLock(lock, self._begin)
 
     def rlock(
@@ -173,6 +176,7 @@ class RowLocks(Locks):
         timeout: float | None = None,
         ttl: float | None = None,
         max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> Never:
         raise ConfigurationError(self._no_rlock)

@@ -10,8 +10,9 @@ from itertools import combinations
 from typing import Any, cast
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, WORDS, Told, When, Words
+from distlock.web.decorator import WORDS, Told, When, Words
 from distlock.web.dotted import imported
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.names.templates import NameSource
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "methods": ["POST"], "lock": "product_<id>"}'
@@ -30,7 +31,7 @@ class Rule:
     @property
     def methods(self) -> frozenset[str]:
         """The HTTP methods that it locks."""
-        return UNSAFE_METHODS if self.told.methods is None else self.told.methods
+        return self.told.locked_methods(UNSAFE_METHODS) or UNSAFE_METHODS
 
     def __str__(self) -> str:
         return f"the rule for {self.route!r}"

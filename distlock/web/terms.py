@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from distlock.backends.base import refuse_lacking
 from distlock.errors import ConfigurationError
 from distlock.locks import Locks
+from distlock.modes import PERMIT
 from distlock.terms import Terms
 from distlock.web.decorator import Told
+from distlock.web.mode_words import refuse_unable
 from distlock.web.settings.aliases import AliasSettings
 
 
@@ -30,6 +32,9 @@ def fence_for(settings: AliasSettings, told: Told) -> bool | str:
 
     Raises `ConfigurationError` if the guard was told what its backend can't do.
     """
+    refuse_unable(settings, told.mode, str(told))
+    if told.mode == PERMIT:
+        return False
     if not settings.row_is_lock:
         if told.fence:
             refuse_lacking(settings.scheme, settings.capabilities, "fence", str(told))

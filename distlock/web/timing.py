@@ -10,6 +10,7 @@ from typing import Protocol
 
 from distlock.errors import LockError
 from distlock.grant import Grant
+from distlock.operate.looking import Party
 
 HEADER = "Server-Timing"
 
@@ -23,6 +24,8 @@ class Stopwatch:
 
     def acquired(self, grant: Grant, waited: float) -> None:
         self.waited = waited
+
+    def contended(self, names: Sequence[str], holder: Party | None) -> None: ...
 
     def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
         self.waited = waited

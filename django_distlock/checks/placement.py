@@ -10,7 +10,8 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
+from distlock.web.decorator import Guarded, guards_of
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.skipping import skipping_view
 from django_distlock.checks.transactions import below_atomic, hidden_from_django, on_methods
 from django_distlock.guarding.advice import (

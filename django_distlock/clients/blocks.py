@@ -36,7 +36,7 @@ class BlockAcquirer:
         self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
     ) -> Steps[Grant | None]:
         refuse_open(names, self._line)
-        with block_waiting(self.namespace, names, seconds) as most:
+        with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             grant = yield from self._inner.acquire(names, gate, most, terms)
         return None if grant is None else EnclosingGrant(grant, current_owner(), self.namespace)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Never
 from weakref import WeakKeyDictionary
 
+from distlock.grant import OnReleaseRequested
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
+from distlock.web.default_alias import DefaultAlias
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.clients.client import Client
 from django_distlock.clients.rows import RowClient
@@ -15,7 +17,7 @@ from django_distlock.conf import clients
 from django_distlock.guarding.fence import database_of
 
 
-class LockHandler:
+class LockHandler(DefaultAlias):
     """The clients of ``settings.DISTLOCK``. Its own methods are those of the default alias."""
 
     def __init__(self) -> None:
@@ -38,12 +40,15 @@ class LockHandler:
         timeout: float | None = None,
         ttl: float | None = None,
         max_hold: float | None = None,
+        on_push: bool = False,
+        on_release_requested: OnReleaseRequested | None = None,
         in_transaction: bool = False,
         **unknown: Never,
     ) -> Lock:
         """A lock of the default alias, for commands, tasks and the admin; ``locks["other"].lock`` of another.
 
-        *names*, *timeout*, *ttl*, *max_hold*: as for `distlock.Locks.lock`, which tells the errors, too.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
+        as for `distlock.Locks.lock`, which tells the errors, too.
         *in_transaction*: True: it may be taken inside an open transaction, because it has nothing to do with
         the database. False: that raises `ConfigurationError`, because the lock would be free before COMMIT.
 
@@ -58,6 +63,8 @@ class LockHandler:
             "timeout": timeout,
             "ttl": ttl,
             "max_hold": max_hold,
+            "on_push": on_push,
+            "on_release_requested": on_release_requested,
             "in_transaction": in_transaction,
         }
         return self[DEFAULT_ALIAS].lock(*names, **words, **unknown)
@@ -68,13 +75,14 @@ class LockHandler:
         timeout: float | None = None,
         ttl: float | None = None,
         max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
         in_transaction: bool = False,
         **unknown: Never,
     ) -> RLock:
         """A re-entrant lock of the default alias.
 
-        *names*, *timeout*, *ttl*, *max_hold*, *in_transaction*: as for `lock`. Raises what that raises, and
-        `ConfigurationError` where the lock is a row of the database.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*, *in_transaction*: as for `lock`. Raises
+        what that raises, and `ConfigurationError` where the lock is a row of the database.
 
         Example::
 
@@ -85,6 +93,7 @@ class LockHandler:
             "timeout": timeout,
             "ttl": ttl,
             "max_hold": max_hold,
+            "on_release_requested": on_release_requested,
             "in_transaction": in_transaction,
         }
         return self[DEFAULT_ALIAS].rlock(*names, **words, **unknown)

@@ -11,6 +11,7 @@ from distlock.grant import Fence, Grant
 from distlock.lock import Lock
 from distlock.locks import Locks
 from distlock.rlock import RLock
+from distlock.semaphore import Semaphore
 from distlock.web.rows import RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
@@ -18,7 +19,7 @@ from django_distlock.clients.blocks import BlockAcquirer, roll_back_left
 from django_distlock.clients.observed import Observed
 from django_distlock.clients.waits import Waiting
 from django_distlock.guarding.fence import looking
-from django_distlock.signals import fence_lifted, lock_lost
+from django_distlock.signals import fence_lifted, lock_lost, lock_release_requested
 
 _LINE = (
     "Take the lock first: @distributed_lock(…) on the view, or 'with locks.lock(…):' around "
@@ -51,6 +52,10 @@ class Client(Locks):
         """See `distlock.Locks.rlock`. *in_transaction*: it may be taken inside an open transaction."""
         return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
+    def semaphore(self, name: str, **options: Any) -> Semaphore:
+        """See `distlock.Locks.semaphore`. It may be taken inside an open transaction: nothing is ordered."""
+        return self._anywhere.semaphore(name, **options)
+
 
 def make(of_alias: AliasSettings) -> Locks:
     """The client of *of_alias* for guards. Raises `ConfigurationError`; connects to nothing."""
@@ -65,7 +70,10 @@ def make(of_alias: AliasSettings) -> Locks:
     def lifted(grant: Grant, was: Fence) -> None:
         fence_lifted.send_robust(Client, alias=of_alias.alias, names=grant.names, grant=grant, was=was)
 
-    client = make_client(of_alias, lost, lifted, lambda: looking(of_alias.fence))
+    def wanted(grant: Grant) -> None:
+        lock_release_requested.send_robust(Client, alias=of_alias.alias, names=grant.names, grant=grant)
+
+    client = make_client(of_alias, lost, lifted, lambda: looking(of_alias.fence), wanted)
     return Locks(Waiting(client.acquirer), client.timeout)
 
 

@@ -6,7 +6,9 @@ import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told
+from distlock.modes import READ
+from distlock.web.decorator import Guarded, Told
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.guarding.open_transactions import ABOVE
@@ -91,9 +93,11 @@ def as_rule(told: Told, route: str | None, methods: Collection[str] = ()) -> str
         written["alias"] = told.alias
     written |= {
         word: value
-        for word in ("timeout", "ttl", "max_hold", "fence", "batch")
+        for word in ("timeout", "ttl", "max_hold", "fence", "batch", "limit")
         if (value := getattr(told, word)) is not None
     }
+    if told.mode == READ:
+        written["mode"] = "shared"
     line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")
     lock = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
     name = "" if route else " Give the route a name, and write that in it."

@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from distlock.errors import BatchFailed, ConfigurationError
 from distlock.fence.trouble import ends_transaction, is_broken
 from distlock.web.batch import Batch, Hooks, unknown
-from distlock.web.batch_statements import CHECK_DEFERRED, refuse_committing
+from distlock.web.batch_statements import END_OF_PART, PART, refuse_committing
 from django_distlock import private
 from django_distlock.guarding.leftovers import left_open, refuse_closed, refuse_failed, refuse_left, roll_back
 
@@ -26,7 +26,7 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
     connection = batch.carried
     own = connections[using]
     hooks: Hooks = []
-    watch = _Watch(connection)
+    watch = _Watch(batch)
     before = private.put_commit_hooks(connection, [])
     wrappers = private.wrappers_of(connection)
     shared = wrappers[:]
@@ -64,11 +64,14 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
 class _Watch:
     """Is around the statements of one part."""
 
-    def __init__(self, connection: Any) -> None:
-        vendor = connection.vendor
+    def __init__(self, batch: Batch[Any]) -> None:
+        vendor = batch.carried.vendor
         # SQLite can't be asked for what is deferred without a look at whole tables.
-        around = {"mysql": self._see_end, "postgresql": self._check_deferred}
+        around = {"mysql": self._see_end, "postgresql": self._share_savepoint}
         self.wrappers = [around[vendor]] if vendor in around else []
+        self._batch = batch
+        #: What Django calls its savepoint.
+        self._savepoint: str | None = None
         #: How MySQL or MariaDB has ended the transaction.
         self.ended: Exception | None = None
         #: What comes next is the end of the savepoint.
@@ -83,14 +86,25 @@ class _Watch:
                 self.ended = error
             raise
 
-    def _check_deferred(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
-        """What is checked at COMMIT is checked now: it fails this request, and not all of them."""
-        if self.is_over and sql.startswith("RELEASE SAVEPOINT"):
-            # Where it fails, the savepoint is rolled back, and then released.
-            self.is_over = False
-            # In one message: it is sent for each request.
-            sql = "; ".join((*CHECK_DEFERRED, sql))
-        return execute(sql, *arguments)
+    def _share_savepoint(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
+        """Its savepoint is made by the end of the part before, if there was one.
+
+        What is checked at COMMIT is checked at the end: it fails this request, and not all of them.
+        """
+        if self._savepoint is None:
+            self._savepoint = sql.removeprefix("SAVEPOINT ")
+            if self._batch.prepared:
+                self._batch.prepared = False
+                return None
+        if not sql.endswith(f"SAVEPOINT {self._savepoint}"):
+            return execute(sql, *arguments)
+        if not self.is_over or sql.startswith("ROLLBACK"):
+            return execute(f"{sql.removesuffix(self._savepoint)}{PART}", *arguments)
+        # Where it fails, the savepoint is rolled back, and then released.
+        self.is_over = False
+        ended = execute(END_OF_PART, *arguments)
+        self._batch.prepared = True
+        return ended
 
 
 def _why_broken(batch: Batch[Any], problem: BaseException | None, watch: _Watch) -> Exception:

@@ -25,6 +25,7 @@ from distlock.web.observer import Observer
 from distlock.web.terms import GuardTerms
 from django_distlock import private
 from django_distlock.guarding.batch_part import part
+from django_distlock.guarding.durable import refuse_durable
 from django_distlock.guarding.fence import later_transactions
 from django_distlock.guarding.leftovers import refuse_left, roll_back
 from django_distlock.guarding.request import read_body
@@ -55,7 +56,11 @@ def run_in_batch(
     seat = BatchSeat((guarded.where, databases[0]))
 
     def whole() -> Any:
-        result = body()
+        try:
+            result = body()
+        except RuntimeError as error:
+            refuse_durable(guarded.where, error)
+            raise
         if makes_content_later(result):
             raise no_stream(guarded.where)
         return result
@@ -74,7 +79,7 @@ def run_in_batch(
         )
     finally:
         # Also of one that was interrupted before its part.
-        seat.leave()
+        seat.end()
 
 
 class BatchTransactions:
@@ -131,7 +136,7 @@ class BatchTransactions:
             found = batch.failed(error, says_not_committed)
             batch.wait_for_others()
             raise (mine or found) from None
-        batch.committed()
+        self._seat.led = batch
         batch.wait_for_others()
         if mine is not None:
             raise mine

@@ -10,7 +10,8 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError, LockError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
+from distlock.web.decorator import Guarded, Told, When
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.names.sources import where_of
 from distlock.web.skipping import Attempt, refuse_skipping_view
 from django_distlock.guarding.advice import async_in_transaction

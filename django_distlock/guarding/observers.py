@@ -14,10 +14,13 @@ from django_distlock import conf
 from django_distlock.guarding.placement import bound_method
 from django_distlock.guarding.viewclasses import view_class
 from django_distlock.private import django_request, is_api_view
-from django_distlock.signals import lock_acquired, lock_refused, lock_released
+from django_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released
 
 #: Where a rule's wrapper keeps the view that it stands around: the site knows no other.
 BEHIND_RULE = "__distlock_view__"
+
+#: Those of guards, in the order that `Signals` has.
+_SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
 
 #: Where a request keeps the stopwatches of its guards.
 _STOPWATCHES = "_distlock_stopwatches"
@@ -39,7 +42,7 @@ def observer_for(guarded: Guarded, request: Any) -> Observer | None:
 
     *request*: Django's, or that of REST framework around it; None for a plain function.
     """
-    heard = lock_acquired.receivers or lock_refused.receivers or lock_released.receivers
+    heard = any(signal.receivers for signal in _SIGNALS)
     timed = request is not None and conf.server_timing()
     if not heard and not timed:
         return None
@@ -54,8 +57,7 @@ def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
 
 def _signals(guarded: Guarded, request: HttpRequest | None) -> Observer:
     sender = sender_of(guarded)
-    signals = (lock_acquired, lock_refused, lock_released)
-    sends = (partial(signal.send_robust, sender) for signal in signals)
+    sends = (partial(signal.send_robust, sender) for signal in _SIGNALS)
     return Signals(*sends, where=guarded.where, alias=guarded.told.alias, request=request)
 
 

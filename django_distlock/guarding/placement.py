@@ -12,7 +12,8 @@ from django.http import HttpRequest
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, chain, guards_of, outermost
+from distlock.web.decorator import Guarded, chain, guards_of, outermost
+from distlock.web.methods import UNSAFE_METHODS
 from django_distlock.guarding.advice import (
     above_the_class,
     around_everything,

@@ -17,7 +17,8 @@ from rest_framework.exceptions import APIException
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, When
+from distlock.web.decorator import Guarded, Told, When
+from distlock.web.methods import UNSAFE_METHODS
 from django_distlock.guarding.advice import async_in_rest
 from django_distlock.guarding.call import run
 from django_distlock.guarding.placement import Standing

@@ -160,8 +160,14 @@ def refuse_useless(
 
 def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
     """Raise `ConfigurationError` if *guarded*, a method that *answers* these, is told to lock others."""
-    methods = guarded.told.methods
+    methods = guarded.told.locked_methods(None)
     if methods is not None and methods.isdisjoint(answers):
+        if guarded.told.methods is None:
+            only = ", ".join(sorted(answers))
+            raise ConfigurationError(
+                f'{guarded.where} answers {only}, and mode="shared" locks GET and HEAD unless it is told '
+                f"otherwise: write @{with_methods(guarded.told, min(answers))}."
+            )
         raise ConfigurationError(
             f"{guarded.where} answers {', '.join(sorted(answers))}: with methods= for other ones it would "
             "never lock. Leave that out."

@@ -10,7 +10,8 @@ from typing import Any
 from django.utils.decorators import classonlymethod
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Told, When
+from distlock.web.decorator import Told, When
+from distlock.web.methods import UNSAFE_METHODS
 from django_distlock.guarding.functions import guard_function, wrap
 from django_distlock.guarding.viewclasses import guarded_callback, is_view_class, methods_of, view_class
 from django_distlock.private import is_rest
@@ -52,7 +53,7 @@ def guard_class(cls: type, told: Told) -> type:
     def as_view(klass: type, *args: Any, **initkwargs: Any) -> Callable[..., Any]:
         callback: Callable[..., Any] = inherited.__get__(None, klass)(*args, **initkwargs)
         if hasattr(callback, "actions") and (methods_of(callback) or set()).isdisjoint(
-            told.methods or UNSAFE_METHODS
+            told.locked_methods(UNSAFE_METHODS) or UNSAFE_METHODS
         ):
             # A view set has many routes, and some only read.
             return callback

@@ -1,8 +1,8 @@
-"""The admin's page of locks: for each alias, and for one lock; and to break it."""
+"""The admin's page of locks: for each alias, and for one lock; to ask for it, and to break it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,18 @@ from django.contrib.admin import ModelAdmin
 from django.contrib.admin.utils import quote
 from django.contrib.admin.utils import unquote as unquoted
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.middleware.csrf import get_token
 from django.template import Context, Engine
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from distlock.errors import LockError
+from distlock.errors import ConfigurationError, LockError
 from distlock.locks import Locks
+from distlock.modes import LOCK, Kind
 from distlock.web.operate import pages
-from distlock.web.operate.one_lock import break_seen, is_hold, look
+from distlock.web.operate.one_lock import ask_seen, break_seen, is_hold, is_kind, look
+from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import clients
 from django_distlock.models import Lock
 
@@ -40,7 +42,7 @@ class LockAdmin(Base):
     """Asks the lock service, and no table. For an admin of your own: ``site.register(Lock, LockAdmin)``.
 
     The permission ``distlock.view_lock`` is needed to see the locks, and ``distlock.break_lock``, too, to
-    break one.
+    ask for one, or break it.
     """
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -53,7 +55,7 @@ class LockAdmin(Base):
         return False
 
     def may_break(self, request: HttpRequest) -> bool:
-        """Whether the user of *request* may break locks."""
+        """Whether the user of *request* may break locks, and ask for them."""
         user: Any = request.user
         return self.has_view_permission(request) and bool(user.has_perm("distlock.break_lock"))
 
@@ -64,6 +66,7 @@ class LockAdmin(Base):
             ("locks.js", "script", partial(self.file_view, "locks.js")),
             ("locks.css", "style", partial(self.file_view, "locks.css")),
             ("<path:object_id>/change/", "change", self.lock_view),
+            ("<path:object_id>/ask/", "ask", self.ask_view),
             ("<path:object_id>/break/", "break", self.break_view),
         ]
         return [
@@ -77,7 +80,7 @@ class LockAdmin(Base):
         """What is held or waited for."""
         self._refuse_unless(self.has_view_permission(request))
         alias, before = request.GET.get("alias", ""), request.GET.get("q", "")
-        aliases = clients.aliases()
+        aliases = _aliases()
         alias = alias or aliases[0]
         shown = pages.locks_page(_client(alias), aliases, alias, before, self)
         return self._page(request, "change_list", pages.LOCKS, shown, title="Locks", **(extra_context or {}))
@@ -85,25 +88,38 @@ class LockAdmin(Base):
     def lock_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """One lock: holder and queue."""
         self._refuse_unless(self.has_view_permission(request))
-        alias, name = _of(object_id)
-        shown = pages.lock_page(_client(alias), alias, name, self, self.may_break(request))
-        return self._page(request, "change_form", pages.LOCK, shown, title=f"Lock {name}", name=name)
+        (alias, name), kind = _of(object_id), _kind(request)
+        shown = pages.lock_page(_client(alias), alias, name, self, self.may_break(request), kind)
+        if shown["can_ask"]:
+            shown["ask_back"] = self._url("ask", alias, name, kind)
+            shown["hidden"] = [("csrfmiddlewaretoken", get_token(request))]
+        title = f"{kind.capitalize()} {name}"
+        return self._page(request, "change_form", pages.LOCK, shown, title=title, name=name)
+
+    def ask_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask its holder to give it back."""
+        self._refuse_unless(self.may_break(request))
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        (alias, name), kind = _of(object_id), _kind(request)
+        self._ask_back(request, _client(alias), alias, name, kind)
+        return HttpResponseRedirect(self.lock(alias, name, kind))
 
     def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask whether to break what was seen; and break it, and nothing after it."""
         self._refuse_unless(self.may_break(request))
-        alias, name = _of(object_id)
+        (alias, name), kind = _of(object_id), _kind(request)
         client = _client(alias)
         given = request.POST if request.method == "POST" else request.GET
         if not is_hold(hold := given.get("hold", "")):
             raise Http404("There is no such hold.")
         if request.method == "POST":
-            self._break(request, client, alias, name, hold)
-            return HttpResponseRedirect(self.lock(alias, name))
-        shown = pages.break_page(look(client, name), alias, name, hold, self)
-        shown["action"] = self._url("break", alias, name)
+            self._break(request, client, alias, name, hold, kind)
+            return HttpResponseRedirect(self.lock(alias, name, kind))
+        shown = pages.break_page(look(client, name, kind), alias, name, hold, self, kind)
+        shown["action"] = self._url("break", alias, name, kind)
         shown["hidden"] = [("csrfmiddlewaretoken", get_token(request)), ("hold", hold)]
-        title = f"Break the lock {name}?"
+        title = f"Break the {kind} {name}?"
         return self._page(request, "break_confirmation", pages.BREAK, shown, title=title, name=name)
 
     def file_view(self, file: str, request: HttpRequest) -> HttpResponse:
@@ -113,20 +129,37 @@ class LockAdmin(Base):
 
     # --------------------------------------------------------------------------------------------
 
-    def _break(
-        self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, hold: str
+    def _ask_back(
+        self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, kind: Kind
     ) -> None:
         try:
-            broken = break_seen(client, name, hold, by=f"{request.user.get_username()} in the admin")
+            asked = ask_seen(client, name, kind, by=f"{request.user.get_username()} in the admin")
+        except LockError as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return
+        if asked is None:
+            self.message_user(request, f"Nobody holds the {kind} {name}.", messages.WARNING)
+            return
+        # It may have come after the look.
+        holder = asked.holder or "one that came just now"
+        self.log_change(request, _lock(alias, name), f"Asked for the {kind}. It was held by {holder}.")
+        said = f"The holder of the {kind} {name} was asked to give it back, and may go on: {holder}."
+        self.message_user(request, said)
+
+    def _break(
+        self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, hold: str, kind: Kind
+    ) -> None:
+        try:
+            broken = break_seen(client, name, hold, f"{request.user.get_username()} in the admin", kind)
         except LockError as error:
             self.message_user(request, str(error), messages.ERROR)
             return
         if broken is None:
-            said = f"Nothing was broken: the lock {name} has been released or has passed on meanwhile."
+            said = f"Nothing was broken: the {kind} {name} has been released or has passed on meanwhile."
             self.message_user(request, said, messages.WARNING)
             return
-        self.log_change(request, _lock(alias, name), f"Broken. It was held by {broken.holder}.")
-        self.message_user(request, f"The lock {name} was broken. It was held by {broken.holder}.")
+        self.log_change(request, _lock(alias, name), f"Broke the {kind}. It was held by {broken.holder}.")
+        self.message_user(request, f"The {kind} {name} was broken. It was held by {broken.holder}.")
 
     def _page(
         self, request: HttpRequest, template: str, page: str, shown: pages.Context, **context: Any
@@ -147,15 +180,17 @@ class LockAdmin(Base):
     def locks(self, alias: str, before: str) -> str:
         return f"?{urlencode({'alias': alias, 'q': before})}"
 
-    def lock(self, alias: str, name: str) -> str:
-        return self._url("change", alias, name)
+    def lock(self, alias: str, name: str, kind: Kind) -> str:
+        return self._url("change", alias, name, kind)
 
-    def ask(self, alias: str, name: str, hold: str) -> str:
-        return f"{self._url('break', alias, name)}?{urlencode({'hold': hold})}"
+    def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
+        return self._url("break", alias, name, kind, hold=hold)
 
-    def _url(self, page: str, alias: str, name: str) -> str:
+    def _url(self, page: str, alias: str, name: str, kind: Kind, **more: str) -> str:
         key = quote(_lock(alias, name).pk)
-        return reverse(f"admin:distlock_lock_{page}", args=[key], current_app=self.admin_site.name)
+        url = reverse(f"admin:distlock_lock_{page}", args=[key], current_app=self.admin_site.name)
+        more |= {} if kind == LOCK else {"kind": kind}
+        return f"{url}?{urlencode(more)}" if more else url
 
     @staticmethod
     def _refuse_unless(may: bool) -> None:
@@ -163,9 +198,17 @@ class LockAdmin(Base):
             raise PermissionDenied
 
 
+def _aliases() -> Sequence[str]:
+    """Those of the settings; where these can't work, the one whose page says why."""
+    try:
+        return clients.aliases()
+    except ConfigurationError:
+        return (DEFAULT_ALIAS,)
+
+
 def _client(alias: str) -> Callable[[], Locks]:
     """Makes the client of *alias*."""
-    if alias not in clients.aliases():
+    if alias not in _aliases():
         raise Http404(f"DISTLOCK has no alias {alias!r}.")
     return partial(clients.__getitem__, alias)
 
@@ -173,6 +216,13 @@ def _client(alias: str) -> Callable[[], Locks]:
 def _lock(alias: str, name: str) -> Lock:
     """What the admin's log calls a lock."""
     return Lock(id=f"{percent_encoded(alias, safe='')}:{name}", domain=alias, name=name)
+
+
+def _kind(request: HttpRequest) -> Kind:
+    """What bears the name."""
+    if not is_kind(kind := request.GET.get("kind", LOCK)):
+        raise Http404("There is no such kind.")
+    return kind
 
 
 def _of(object_id: str) -> tuple[str, str]:

@@ -10,6 +10,8 @@ from typing import Any
 from distlock.clock import now
 from distlock.errors import LockError
 from distlock.grant import Grant
+from distlock.modes import EXCLUSIVE, PERMIT
+from distlock.operate.looking import Party
 
 #: How many locks, and how many statements, are shown.
 MOST = 500
@@ -29,6 +31,8 @@ class Taken:
     held: float | None = None
     grant: Grant | None = None
     fences: str = ""
+    #: "" for a whole lock.
+    mode: str = ""
     #: Why it was not granted, or how it was lost.
     trouble: str = ""
 
@@ -38,8 +42,14 @@ class Taken:
 
     def acquired(self, grant: Grant, waited: float) -> None:
         self.grant, self.names, self.waited = grant, grant.names, waited
+        self.mode = "" if grant.mode == EXCLUSIVE else grant.mode
+        if grant.mode == PERMIT:
+            # Permits have no fence.
+            return
         # That of a row is known when its transaction has begun.
         self.fences = ", ".join(f"{fence.era}:{fence.number}" for fence in grant.fences.values())
+
+    def contended(self, names: Sequence[str], holder: Party | None) -> None: ...
 
     def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
         self.names, self.waited, self.trouble = tuple(names), waited, str(error)
@@ -121,6 +131,8 @@ class Record:
                     "waited": _milliseconds(one.waited),
                     "held": _milliseconds(one.held),
                     "fences": one.fences,
+                    "mode": one.mode,
+                    "granted": one.grant is not None,
                     "trouble": one.trouble,
                 }
                 for one in self.locks

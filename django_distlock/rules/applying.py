@@ -20,7 +20,8 @@ from django.http import HttpRequest
 from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Told
+from distlock.web.decorator import Told
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.rules import Rule, read_rules
 from django_distlock import private
 from django_distlock.guarding.observers import BEHIND_RULE

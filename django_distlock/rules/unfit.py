@@ -9,7 +9,8 @@ from asgiref.sync import iscoroutinefunction
 from django.urls import URLPattern
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of
+from distlock.web.decorator import Guarded, guards_of
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.names.sources import Names
 from distlock.web.names.templates import Template
 from distlock.web.rules import Rule, overlaps, unknown_route
@@ -69,7 +70,7 @@ def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
             return  # A view that does not say.
         taken |= methods
     told = rule.told.methods
-    useless = UNSAFE_METHODS if told is None else told - taken - {"HEAD"}
+    useless = rule.methods if told is None else told - taken - {"HEAD"}
     if useless and (told is not None or taken.isdisjoint(useless)):
         yield (
             f"the view takes only {', '.join(sorted(taken))}, so that {', '.join(sorted(useless))} would "

@@ -12,11 +12,12 @@ from distlock.current_grants import CurrentGrant, Kept
 from distlock.engine.steps import Gate, Steps
 from distlock.grant import Grant
 from distlock.grant_wrapper import GrantWrapper
+from distlock.modes import PERMIT
 from distlock.multi_grant import MultiGrant
 from distlock.namespace import Namespace
 from distlock.owner import current_owner
 from distlock.terms import Terms
-from distlock.web.guard import kept_for, refuse_kept
+from distlock.web.guard import kept_for, refuse_kept, refuse_upgrade
 from distlock.web.nesting import block_waiting
 from flask_distlock.guarding.session import AppSession, inside_guard
 
@@ -35,12 +36,16 @@ class SessionAcquirer:
     def acquire(
         self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
     ) -> Steps[Grant | None]:
+        if terms.mode == PERMIT:
+            # What is committed has nothing to do with how many are at it.
+            return (yield from self._inner.acquire(names, gate, seconds, terms))
         if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
+            refuse_upgrade(again.grant, names, terms.mode)
             return EnteredGrant(_of_names(again.grant, names), again.kept)
         transactions = self._sessions.transactions(BLOCK, is_view=False)
         transactions.refuse_open(names, nested=inside_guard())
         refuse_kept(self.namespace, names)
-        with block_waiting(self.namespace, names, seconds) as most:
+        with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             grant = yield from self._inner.acquire(names, gate, most, terms)
         return None if grant is None else SessionGrant(grant, self.namespace, self._sessions)
 

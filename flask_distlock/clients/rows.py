@@ -38,7 +38,7 @@ class _Outside:
         self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
     ) -> Steps[Grant | None]:
         self._transactions.refuse_open(names, nested=inside_guard())
-        with block_waiting(self.namespace, names, seconds) as most:
+        with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             return (yield from self._inner.acquire(names, gate, most, terms))
 
 

@@ -132,7 +132,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     finally:
         if this is not None and this.seat is not None:
             # Also of one that was interrupted before its part.
-            this.seat.leave()
+            this.seat.end()
     if this.raised is not None:
         raise this.raised
     return result

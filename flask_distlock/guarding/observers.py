@@ -9,9 +9,12 @@ from flask import Flask, Response, current_app, g, has_request_context
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer, Signals, together
 from distlock.web.timing import Stopwatch, add_header
-from flask_distlock.signals import lock_acquired, lock_refused, lock_released, send
+from flask_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released, send
 
 SERVER_TIMING = "DISTLOCK_SERVER_TIMING"
+
+#: Those of guards, in the order that `Signals` has.
+_SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
 
 #: Where a request keeps the stopwatches of its guards.
 _STOPWATCHES = "_distlock_stopwatches"
@@ -21,11 +24,7 @@ def observer_for(guarded: Guarded) -> Observer | None:
     """What observes this call of *guarded*; None if nothing does."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     timed = app.config.get(SERVER_TIMING) and has_request_context()
-    listened = (
-        lock_acquired.has_receivers_for(app)
-        or lock_refused.has_receivers_for(app)
-        or lock_released.has_receivers_for(app)
-    )
+    listened = any(signal.has_receivers_for(app) for signal in _SIGNALS)
     if not timed and not listened:
         return None
     return together(_signals(app, guarded) if listened else None, _stopwatch() if timed else None)
@@ -40,7 +39,7 @@ def add_server_timing(response: Response) -> Response:
 
 
 def _signals(app: Flask, guarded: Guarded) -> Observer:
-    sends = (partial(send, signal, app) for signal in (lock_acquired, lock_refused, lock_released))
+    sends = (partial(send, signal, app) for signal in _SIGNALS)
     return Signals(*sends, where=guarded.where, alias=guarded.told.alias)
 
 

@@ -11,16 +11,8 @@ from flask.views import MethodView, View
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import (
-    UNSAFE_METHODS,
-    Guarded,
-    chain,
-    enclosed,
-    guards_of,
-    refuse_unguardable,
-    told_of,
-    unused,
-)
+from distlock.web.decorator import Guarded, chain, enclosed, guards_of, refuse_unguardable, told_of, unused
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.skipping import refuse_skipping_view
 from flask_distlock.guarding.views import Methods, class_of, guards_at, handler_of
 from flask_distlock.private import (
@@ -123,7 +115,7 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:
         for told in filter(None, map(told_of, vars(base).get("decorators") or ())):
-            if method not in (UNSAFE_METHODS if told.methods is None else told.methods):
+            if method not in (told.locked_methods(UNSAFE_METHODS) or UNSAFE_METHODS):
                 continue
             if told not in applied:
                 theirs = base.__qualname__

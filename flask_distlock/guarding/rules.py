@@ -8,7 +8,8 @@ from typing import Any
 from flask import Flask
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of, refuse_unguardable
+from distlock.web.decorator import Guarded, guards_of, refuse_unguardable
+from distlock.web.methods import UNSAFE_METHODS
 from distlock.web.rules import Rule, overlaps, read_rules, unknown_route
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import served

@@ -8,7 +8,8 @@ from typing import Any
 from flask import current_app, has_request_context, request
 from flask.views import MethodView, View
 
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, guards_of, outermost
+from distlock.web.decorator import Guarded, guards_of, outermost
+from distlock.web.methods import UNSAFE_METHODS
 from flask_distlock.private import views_of
 
 #: None: every HTTP method.

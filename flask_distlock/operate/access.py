@@ -59,6 +59,6 @@ def refuse_foreign() -> None:
     if not ours:
         abort(
             403,
-            description="Nothing was broken: the request does not come from this page. Behind a proxy, the "
+            description="Nothing was done: the request does not come from this page. Behind a proxy, the "
             "app has to know the host that browsers see: werkzeug.middleware.proxy_fix.ProxyFix.",
         )

@@ -1,4 +1,4 @@
-"""The page of locks as a blueprint: for each alias, and for one lock; and to break it."""
+"""The page of locks as a blueprint: for each alias, and for one lock; to ask for it, and to break it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from distlock.errors import LockError
 from distlock.locks import Locks
+from distlock.modes import LOCK, Kind
 from distlock.web.operate import pages
-from distlock.web.operate.one_lock import Sighting, break_seen, is_hold, look
+from distlock.web.operate.one_lock import Sighting, ask_seen, break_seen, is_hold, is_kind, look
 from flask_distlock.guarding.state import current_state
 from flask_distlock.operate.access import Access, check_access, refuse_foreign, refuse_unfit
 
 _BROKEN = "broken"
 _PASSED = "passed"
-#: What the page says after a break, by what its address says.
+_ASKED = "asked"
+_FREE = "free"
+#: What the page says after a break or a request, by what its address says.
 _NEWS = {
     _BROKEN: "The lock was broken.",
     _PASSED: "Nothing was broken: the lock has been released or has passed on meanwhile.",
+    _ASKED: "Its holder was asked to give it back. It is told within some seconds, and may go on.",
+    _FREE: "Nobody was asked: nobody holds it.",
 }
 
 
@@ -47,9 +52,9 @@ def locks_blueprint(
 
     *allowed*: called without arguments in each request to it. True: the request goes on; False: 403; a
     response, such as a redirect to the login: that is the answer. None: `ConfigurationError`.
-    *may_break*: the same for requests that break a lock, after *allowed*; None: that is enough.
-    *user*: called without arguments when a lock is broken, returns the name for the log; None: what the
-    server knows of the user, or else the address.
+    *may_break*: the same for requests that ask for a lock or break it, after *allowed*; None: that is enough.
+    *user*: called without arguments when a lock is asked for or broken, returns the name for the log; None:
+    what the server knows of the user, or else the address.
     *name*: of the blueprint, for ``url_for``. *url_prefix*: where its pages are.
 
     Raises `ConfigurationError` without *allowed*, and for what can't be called.
@@ -89,19 +94,36 @@ def locks_blueprint(
     @blueprint.get("/lock")
     def lock() -> str:
         """One lock: holder and queue."""
-        alias, of = _named()
+        alias, of, kind = _named()
         news = _NEWS.get(request.args.get("news", ""), "")
-        shown = pages.lock_page(_client(alias), alias, of, _at, may_break=True)
-        return _page("Lock", pages.LOCK, shown, alias=alias, name=of, news=news)
+        shown = pages.lock_page(_client(alias), alias, of, _at, may_break=True, kind=kind)
+        if shown["can_ask"]:
+            shown["ask_back"] = url_for(".ask_back")
+            shown["hidden"] = _hidden(alias, of, kind)
+        return _page(kind.capitalize(), pages.LOCK, shown, alias=alias, name=of, news=news)
+
+    @blueprint.post("/ask")
+    def ask_back() -> AnyResponse | tuple[str, int]:
+        """Ask its holder to give it back."""
+        refuse_foreign()
+        if (answer := check_access("may_break", breaks)) is not None:
+            return answer
+        alias, of, kind = _named()
+        try:
+            asked = ask_seen(_client(alias), of, kind, by=(user or _user)())
+        except LockError as error:
+            return _question(Sighting(trouble=str(error)), alias, of, "", kind), 503
+        news = _FREE if asked is None else _ASKED
+        return redirect(_at.lock(alias, of, kind, news=news), 303)
 
     @blueprint.get("/break")
     def ask() -> str | Response:
         """Ask whether to break what was seen."""
         if (answer := check_access("may_break", breaks)) is not None:
             return answer
-        alias, of = _named()
+        alias, of, kind = _named()
         hold = _hold()
-        return _question(look(_client(alias), of), alias, of, hold)
+        return _question(look(_client(alias), of, kind), alias, of, hold, kind)
 
     @blueprint.post("/break")
     def break_() -> AnyResponse | tuple[str, int]:
@@ -109,13 +131,13 @@ def locks_blueprint(
         refuse_foreign()
         if (answer := check_access("may_break", breaks)) is not None:
             return answer
-        alias, of = _named()
+        alias, of, kind = _named()
         try:
-            broken = break_seen(_client(alias), of, _hold(), by=(user or _user)())
+            broken = break_seen(_client(alias), of, _hold(), (user or _user)(), kind)
         except LockError as error:
-            return _question(Sighting(trouble=str(error)), alias, of, ""), 503
+            return _question(Sighting(trouble=str(error)), alias, of, "", kind), 503
         news = _PASSED if broken is None else _BROKEN
-        return redirect(url_for(".lock", alias=alias, name=of, news=news), 303)
+        return redirect(_at.lock(alias, of, kind, news=news), 303)
 
     return blueprint
 
@@ -126,11 +148,11 @@ class _Addresses:
     def locks(self, alias: str, before: str) -> str:
         return url_for(".index", alias=alias, q=before or None)
 
-    def lock(self, alias: str, name: str) -> str:
-        return url_for(".lock", alias=alias, name=name)
+    def lock(self, alias: str, name: str, kind: Kind, news: str | None = None) -> str:
+        return url_for(".lock", alias=alias, name=name, kind=_unless_lock(kind), news=news)
 
-    def ask(self, alias: str, name: str, hold: str) -> str:
-        return url_for(".ask", alias=alias, name=name, hold=hold)
+    def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
+        return url_for(".ask", alias=alias, name=name, hold=hold, kind=_unless_lock(kind))
 
 
 _at = _Addresses()
@@ -142,15 +164,23 @@ def _page(title: str, page: str, shown: pages.Context, **context: object) -> str
     return render_template("distlock/page.html", title=title, content=content, **context)
 
 
-def _question(seen: Sighting, alias: str, name: str, hold: str) -> str:
-    shown = pages.break_page(seen, alias, name, hold, _at)
+def _question(seen: Sighting, alias: str, name: str, hold: str, kind: Kind) -> str:
+    shown = pages.break_page(seen, alias, name, hold, _at, kind)
     shown["action"] = url_for(".break_")
-    shown["hidden"] = [("alias", alias), ("name", name), ("hold", hold)]
+    shown["hidden"] = [*_hidden(alias, name, kind), ("hold", hold)]
+    return _page(f"Break the {kind}", pages.BREAK, shown, alias=alias, name=name, end="?")
+
+
+def _hidden(alias: str, name: str, kind: Kind) -> list[tuple[str, str]]:
+    """The fields of a form about one lock."""
+    fields = [("alias", alias), ("name", name), ("kind", kind)]
     # Flask-WTF refuses forms without its token, where a site has it.
     token: Any = current_app.jinja_env.globals.get("csrf_token")
-    if token is not None:
-        shown["hidden"].append(("csrf_token", token()))
-    return _page("Break the lock", pages.BREAK, shown, alias=alias, name=name, end="?")
+    return fields if token is None else [*fields, ("csrf_token", token())]
+
+
+def _unless_lock(kind: Kind) -> Kind | None:
+    return None if kind == LOCK else kind
 
 
 def _client(alias: str) -> Callable[[], Locks]:
@@ -161,12 +191,12 @@ def _client(alias: str) -> Callable[[], Locks]:
     return partial(clients.__getitem__, alias)
 
 
-def _named() -> tuple[str, str]:
-    """Alias and name."""
+def _named() -> tuple[str, str, Kind]:
+    """Alias and name, and what bears the name."""
     alias, name = request.values.get("alias"), request.values.get("name")
-    if not alias or not name:
+    if not alias or not name or not is_kind(kind := request.values.get("kind", LOCK)):
         abort(404, description="There is no such lock.")
-    return alias, name
+    return alias, name, kind
 
 
 def _hold() -> str:

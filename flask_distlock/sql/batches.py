@@ -98,7 +98,7 @@ class BatchTransactions:
             if batch is None:
                 raise
             raise (mine or batch.failed(error, says_not_committed)) from None
-        batch.committed()
+        self._seat.led = batch
         if mine is not None:
             raise mine
 
@@ -125,8 +125,7 @@ class BatchTransactions:
                 with joined(connection), self._inner.ending_all():
                     yield
                 if connection.dialect.name == "postgresql":
-                    for statement in CHECK_DEFERRED:
-                        connection.exec_driver_sql(statement)
+                    _check_deferred(connection)
             except BaseException:
                 savepoint.rollback()
                 sound = True
@@ -139,6 +138,14 @@ class BatchTransactions:
         finally:
             if not sound or ended or _is_over(batch.carried):
                 batch.break_off(_why_over(batch, ended[0] if ended else problem))
+
+
+def _check_deferred(connection: Connection) -> None:
+    """What is checked at COMMIT is checked now: it fails this request, and not all of them."""
+    # Other drivers take one statement at a time.
+    at_once = connection.dialect.driver in {"psycopg", "psycopg2"}
+    for statement in ["; ".join(CHECK_DEFERRED)] if at_once else CHECK_DEFERRED:
+        connection.exec_driver_sql(statement)
 
 
 def _is_over(carried: _Carried) -> bool:

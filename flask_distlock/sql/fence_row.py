@@ -17,6 +17,7 @@ from distlock.errors import ConfigurationError
 from distlock.fence.examining import examine_table
 from distlock.fence.passing import begin_fenced, made_by, pass_fence
 from distlock.fence.prune import prune as prune_rows
+from distlock.fence.reading import absent_for, look_again
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
 from distlock.grant import Grant
@@ -58,7 +59,16 @@ def fenced(
         finally:
             row.open = None
 
-    return begin_fenced(begin, row, grant, left, make_table(bind))
+    # What is committed in the block looks again before: see `look_again_in`.
+    return begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
+
+
+def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
+    """See `distlock.fence.reading`: for the open transaction of *session* on *engine*, before its end."""
+    row = FenceConnection(engine, session)
+    if absent_for(grant, row.database):
+        row.open = session.connection(bind_arguments={"bind": engine})
+        look_again(row, grant, left)
 
 
 def fence_again(session: Session, connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
@@ -71,8 +81,8 @@ def fence_again(session: Session, connection: Connection, grant: Grant, left: Ca
     # PostgreSQL takes no more statements after one that has failed.
     with connection.begin_nested() if row.kind == "postgresql" else nullcontext():
         # The transaction that has made them may have been rolled back.
-        made = made_by(grant, row.database)
-        pass_fence(row, statements_for(row.kind), grant, left, made)
+        missing = [*made_by(grant, row.database), *absent_for(grant, row.database)]
+        pass_fence(row, statements_for(row.kind), grant, left, missing)
 
 
 def create_table(engine: Engine) -> str:
@@ -135,12 +145,17 @@ class FenceConnection:
     """The connection whose transaction is open just now."""
 
     def __init__(self, engine: Engine, session: Session | None = None) -> None:
-        self.kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
         # The same engine with other options has the same pool.
         self.database = engine.pool
         self.open: Connection | None = None
         self._engine = engine
         self._session = session
+
+    @property
+    def kind(self) -> str:
+        # Which of both it is its first connection finds out.
+        dialect = self._engine.dialect
+        return "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
 
     @property
     def listened(self) -> bool:

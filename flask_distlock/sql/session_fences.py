@@ -17,7 +17,7 @@ from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.passing import Again
 from distlock.fence.row import RolledBack
 from distlock.grant import Grant
-from flask_distlock.sql.fence_row import fence_again, watch
+from flask_distlock.sql.fence_row import fence_again, look_again_in, watch
 
 Left = Callable[[], float]
 
@@ -99,6 +99,7 @@ class Fences:
                 raise LockLost(
                     f"A transaction under the lock {names} did not pass the fence: {fenced.refused}"
                 ) from fenced.refused
+        self.look_again(session)
         # What a guard inside it commits is not under the lock that was let go.
         if fences and fences[-1].over and has_changes(session):
             names = ", ".join(map(repr, fences[-1].grant.names))
@@ -106,6 +107,11 @@ class Fences:
                 f"db.session.commit() is called a second time under the lock {names}, which is a row of the "
                 "database and was released by the first commit: write everything before one commit."
             )
+
+    def look_again(self, session: Session) -> None:
+        """The open transaction of *session* is about to end. Raises `LockLost` if a reader was overtaken."""
+        for fenced in self.of(session):
+            look_again_in(session, fenced.engine, fenced.grant, fenced.left)
 
     def committed(self, session: Session) -> None:
         for fenced in self.of(session):

@@ -62,6 +62,9 @@ class SessionTransactions:
             try:
                 # The view commits by itself; `Sessions` checks the lock then.
                 yield False
+                # A reader may have nothing to commit, and answers all the same.
+                if fenced_in is not None and (session := self.sessions.current()) is not None:
+                    self._look_again(session)
             except BaseException:
                 # An error handler might commit what the view left behind.
                 if (session := self.sessions.current()) is not None:
@@ -94,6 +97,10 @@ class SessionTransactions:
         # The rows of the fence are locked until these transactions end.
         stack.callback(self._roll_back, session)
         stack.enter_context(self.sessions.fences.passing(session, Fenced(engine, grant, left)))
+
+    def _look_again(self, session: Session) -> None:
+        if session.in_transaction():
+            self.sessions.fences.look_again(session)
 
     def _roll_back(self, session: Session) -> None:
         session.rollback()

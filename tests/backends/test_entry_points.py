@@ -17,6 +17,7 @@ from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import make_client
 
 MODULE = """
+from distlock.backends.base import Capabilities
 from distlock.backends.memory import MemoryBackend
 
 class Backend(MemoryBackend):
@@ -55,12 +56,27 @@ def refusal(url: str = "etcd://localhost") -> str:
 
 
 class TestProtocol(
-    conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+    conformance.ProtocolConformance,
+    conformance.NumberConformance,
+    conformance.LeaseConformance,
+    conformance.HandingConformance,
+    conformance.ReadConformance,
+    conformance.ReadLeaseConformance,
+    conformance.PermitConformance,
+    conformance.PermitLeaseConformance,
 ):
     @pytest.fixture
     def url(self, install: Install) -> str:
         install()
         return "etcd://localhost"
+
+
+def test_what_it_lacks_is_refused_by_its_scheme(install: Install) -> None:
+    install(module=MODULE.replace("not_a_backend = 1", "Backend.capabilities = Capabilities()"))
+    locks = distlock.connect("etcd://localhost")
+    with pytest.raises(distlock.ConfigurationError, match="from the backend 'etcd'"):
+        locks.semaphore("a", limit=1)
+    locks.close()
 
 
 def test_its_scheme_connects(install: Install) -> None:

@@ -13,7 +13,14 @@ def url() -> str:
 
 
 class TestProtocol(
-    conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+    conformance.ProtocolConformance,
+    conformance.NumberConformance,
+    conformance.LeaseConformance,
+    conformance.HandingConformance,
+    conformance.ReadConformance,
+    conformance.ReadLeaseConformance,
+    conformance.PermitConformance,
+    conformance.PermitLeaseConformance,
 ):
     pass
 
@@ -26,6 +33,14 @@ class TestInspection(conformance.InspectionConformance):
     pass
 
 
+class TestNotify(conformance.NotifyConformance):
+    pass
+
+
+class TestRevocation(conformance.RevocationConformance):
+    pass
+
+
 class TestClose(conformance.CloseConformance):
     pass
 
@@ -34,9 +49,25 @@ class TestThreads(conformance.ThreadConformance):
     pass
 
 
+class TestSharing(conformance.SharingConformance):
+    pass
+
+
+class TestSemaphores(conformance.SemaphoreConformance):
+    pass
+
+
 class TestCarts(conformance.CartConformance):
     pass
 
 
 class TestTroubles(conformance.TroubleConformance):
+    pass
+
+
+class TestLatchProtocol(conformance.LatchProtocolConformance):
+    pass
+
+
+class TestLatches(conformance.LatchConformance):
     pass

@@ -8,8 +8,9 @@ import tomllib
 from pathlib import Path
 
 import distlock
-from distlock.backends.base import Backend, Capabilities, LooksAhead, TakesArguments
+from distlock.backends.base import Backend, Capabilities
 from distlock.backends.known import GROUP
+from distlock.backends.optional import LooksAhead, TakesArguments
 from distlock.testing import conformance
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/backend.md").read_text("utf-8")

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from sqlalchemy import Engine, event, text
 
+from distlock.web.batch import Batch
+from distlock.web.batch_statements import END_OF_PART
 from django_distlock.conf import clients
 from tests.backends.redis.proxy import Proxy
 from tests.batches.django_line import Answer, DjangoLine, Line
@@ -101,6 +104,24 @@ def test_a_lock_that_is_lost_fails_all(line: DjangoLine) -> None:
     line.serve({"b": line.shop.lost})
     assert line.answers("a", "b", "c") | {"c": LOST} == dict.fromkeys("abc", LOST)
     assert line.left() >= STOCK - 1
+
+
+@on("postgresql")
+def test_a_lock_that_is_lost_at_the_end_of_the_first_part_is_not_committed_under(
+    line: DjangoLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can be taken along any more, so nobody else looks after the lock before COMMIT."""
+    execute, ends = CursorWrapper._execute, iter(["the first"])
+
+    def lose(self: Any, sql: str, *arguments: Any) -> Any:
+        if sql == END_OF_PART and next(ends, None):
+            line.shop.lost()
+        return execute(self, sql, *arguments)
+
+    monkeypatch.setattr(CursorWrapper, "_execute", lose)
+    line.serve({})
+    assert line.answers("a", "b", "c")["a"] == LOST
+    assert line.left() == STOCK
 
 
 @on("postgresql")
@@ -207,3 +228,20 @@ def test_a_serialization_failure_at_commit_fails_all(serializable: DjangoLine) -
     line.serve({"c": cross})
     assert line.answers("a", "b", "c") == dict.fromkeys("abc", Answer(503, "lock_batch_failed"))
     assert line.left() == STOCK
+
+
+@on("postgresql")
+def test_the_lock_is_given_back_before_the_others_are_told(
+    any_line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, committed = list[bool](), Batch.committed
+
+    def note(self: Batch[Any]) -> None:
+        told.append(self.grant.released)
+        committed(self)
+
+    monkeypatch.setattr(Batch, "committed", note)
+    any_line.serve({})
+    assert any_line.answers("a", "b", "c") == dict.fromkeys("abc", SOLD)
+    # A batch of one is told, too.
+    assert set(told) == {True}

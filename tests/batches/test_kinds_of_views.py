@@ -157,7 +157,14 @@ def test_a_durable_block_in_the_view_is_refused(line: DjangoLine) -> None:
         with transaction.atomic(using=line.using, durable=True):
             return take_one(line)
 
-    put(line, distributed_lock("product_<id>", fence=line.using, batch=8)(durable))
-    with pytest.raises(RuntimeError, match="durable atomic block cannot be nested"):
-        Client().post("/product/1")
+    assert "without it, or leave batch= out" in refusal(line, durable)
     assert line.left() == STOCK
+
+
+def test_what_else_a_view_raises_is_its_own(line: DjangoLine) -> None:
+    def fail(request: HttpRequest, id: int) -> HttpResponse:
+        raise RuntimeError("of the view")
+
+    put(line, distributed_lock("product_<id>", fence=line.using, batch=8)(fail))
+    with pytest.raises(RuntimeError, match="of the view"):
+        Client().post("/product/1")

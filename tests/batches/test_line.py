@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import threading
+from typing import Any
 
 import pytest
 from django.db import connections
+from django.db.backends.utils import CursorWrapper
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
@@ -164,3 +166,31 @@ def test_one_that_wakes_when_the_lock_is_lost_does_nothing(line: DjangoLine) -> 
     assert answers == dict.fromkeys("ab", Answer(503, "lock_lost"))
     assert line.done == ["a"]
     assert line.left() == STOCK
+
+
+def test_the_end_of_a_part_makes_the_savepoint_of_the_next_in_one_message(
+    line: DjangoLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    execute = CursorWrapper._execute
+
+    def note(self: Any, sql: str, *arguments: Any) -> Any:
+        sent.append(sql.split(None, 1)[0])
+        return execute(self, sql, *arguments)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    line.serve({"c": fail})
+    # From here on the fence has its row.
+    assert line.ask("first") == SOLD
+    monkeypatch.setattr(CursorWrapper, "_execute", note)
+    line.answers("a", "b", "c", "d")
+    fence = sale = ["SELECT", "UPDATE"]
+    assert sent == [
+        *(*fence, "SAVEPOINT", *sale, "SET"),
+        *(*sale, "SET"),
+        *(*sale, "ROLLBACK", "RELEASE"),
+        *("SAVEPOINT", *sale, "SET"),
+    ]
+    assert line.left() == STOCK - 4

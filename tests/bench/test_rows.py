@@ -18,7 +18,7 @@ from bench.contest import Plan
 from bench.crew import BenchError
 from bench.measures import Figures
 from bench.oracle import Oracle, Witness
-from bench.report import as_json, markdown
+from bench.report import WHY, as_json, markdown, summary
 from bench.services import Services
 from bench.table import Table, Target
 
@@ -42,6 +42,7 @@ def test_a_run_says_what_was_measured_beside_what(capsys: pytest.CaptureFixture[
     assert told == json.loads((tmp_path / "bench.json").read_text("utf-8"))
     page = (tmp_path / "bench.md").read_text("utf-8")
     assert "\n## Redis, 2 processes" in page
+    assert page.index("targets are met.") < page.index("\n## Redis, 2 processes")
     assert "(01-open.svg)" in page
     texts = [text.text for text in ElementTree.parse(tmp_path / "01-open.svg").iter() if text.text]
     assert {"distlock", "redis-py"} < set(texts)
@@ -53,7 +54,7 @@ def test_a_run_says_what_was_measured_beside_what(capsys: pytest.CaptureFixture[
 def test_a_lock_that_does_not_exclude_makes_the_row_void() -> None:
     with Services() as services:
         bench = Bench(services, rounds=1, seconds=0.2)
-        with bench.crews(["distlock", "no lock"], 2, "redis") as crews:
+        with bench.crews(["distlock", "a bare queue", "no lock"], 2, "redis") as crews:
             entries = [Entry(crew, Plan(threads=2, seconds=0.2, body=0.001)) for crew in crews]
             table = bench.contest("planted", "A planted lock", entries, "redis")
     assert table.violations
@@ -111,9 +112,50 @@ def test_a_target_is_judged_by_the_median_of_the_ratios_of_its_rounds() -> None:
         (3.0, True),
     ]
     assert table.failed
-    assert "3.00 x peer (0.10 to 10.00), target >= 4: MISSED" in markdown(table)
+    assert "- target distlock, acquisitions/s >= 4 x peer: 3.000 (0.100 to 10.000), MISSED" in markdown(table)
     assert "| distlock | 10 | 10, 30 |" in markdown(table)
     assert json.loads(as_json([table], {}))["tables"][0]["targets"][1]["met"] is False
+
+
+def test_a_bound_that_each_round_has_to_keep_is_judged_by_the_worst_one() -> None:
+    rounds = {"distlock": [{"longest": 0.1}, {"longest": 0.1}, {"longest": 0.3}]}
+    targets = [
+        Target("longest", 200.0),
+        Target("longest", 200.0, each=True),
+        Target("longest", 300.0, each=True),
+    ]
+    table = Table("row", "A title", rounds, ["longest"], targets)
+    assert [result.met for result in table.results()] == [True, False, True]
+    assert "longest wait, ms <= 200 in each round: 100.00 (100.00 to 300.00), MISSED" in markdown(table)
+
+
+def test_what_misses_a_target_by_little_does_not_look_like_it() -> None:
+    rounds = {"distlock": [{"commands": 10.04}]}
+    (result,) = Table("one", "A title", rounds, ["commands"], [Target("commands", 10.0)]).results()
+    assert not result.met
+    assert "<= 10: 10.04 (10.04 to 10.04), MISSED" in str(result)
+
+
+def test_each_target_is_told_in_the_end_and_where_to_read_why_it_is_missed() -> None:
+    rounds = {"distlock": [{"rate": 30.0}]}
+    good = Table("one", "A title", rounds, ["rate"], [Target("rate", 10.0, least=True)])
+    heading = ["| row | target | median | from, to | |", "|---|---|--:|--:|---|"]
+    met = "| one: A title | distlock, acquisitions/s >= 10 | 30.00 | 30.00 to 30.00 | met |"
+    assert summary([good]).splitlines()[2:] == ["1 of 1 targets are met.", "", *heading, met]
+    targets = [Target("rate", 40.0, least=True, why="slow"), Target("rate", 30.0, least=True)]
+    bad = Table("two", "A title", rounds, ["rate"], targets, violations=["it broke"], lost=["peer: gone"])
+    assert summary([good, bad]).splitlines()[2:] == [
+        "2 of 3 targets are met.",
+        "",
+        *heading,
+        met,
+        f"| two: A title | distlock, acquisitions/s >= 40 | 30.00 | 30.00 to 30.00 | MISSED: {WHY}#slow |",
+        "| two: A title | distlock, acquisitions/s >= 30 | 30.00 | 30.00 to 30.00 | met |",
+        "",
+        "- two: VOID: it broke",
+        "- two: NOT MEASURED: peer: gone",
+    ]
+    assert json.loads(as_json([good, bad], {}))["targets"] == {"met": 2, "of": 3}
 
 
 def test_an_unknown_row_is_told(capsys: pytest.CaptureFixture[str]) -> None:

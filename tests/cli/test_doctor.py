@@ -62,6 +62,17 @@ def test_what_may_lose_locks_is_found(examine: Callable[..., Found], own_server:
     assert examine("--url", own_server.url)["connections"][0] == "warning"
 
 
+def test_an_older_version_that_is_at_work_is_found(
+    examine: Callable[..., Found], own_server: RedisServer
+) -> None:
+    now = own_server.client.time()[0]
+    own_server.client.hset("dl:1:processes", "0123456789abcdef", now - 3600)
+    assert "format" not in examine("--url", own_server.url)
+    own_server.client.hset("dl:1:processes", "fedcba9876543210", now + 6)
+    level, said, _ = examine("--url", own_server.url)["format"]
+    assert (level, "Neither version keeps the other out" in said) == ("error", True)
+
+
 def test_a_replica_has_no_locks(
     run: Run, examine: Callable[..., Found], own_server: RedisServer, replica: RedisServer
 ) -> None:

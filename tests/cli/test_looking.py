@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import distlock
+from distlock.cli.exits import UNWRITTEN
 from tests.cli.conftest import PATIENCE, Run, until
 from tests.redis_server import RedisServer
 from tests.zookeeper_server import ZooKeeperServer
@@ -32,7 +33,9 @@ def test_nothing_is_held(run: Run, client: distlock.Locks) -> None:
     assert (broken.exit_code, broken.output) == (1, "product_1 is free. Nothing was broken.\n")
 
 
-@pytest.mark.parametrize("words", [["show", "product_1"], ["break", "product_1", "--yes"], ["list"]])
+@pytest.mark.parametrize(
+    "words", [["show", "product_1"], ["ask", "product_1"], ["break", "product_1", "--yes"], ["list"]]
+)
 def test_without_the_prefix_nothing_is_just_called_free(
     run: Run, client: distlock.Locks, words: list[str]
 ) -> None:
@@ -92,6 +95,26 @@ def test_a_lock_that_is_stuck_is_seen_and_freed(
     until(lambda: stuck.lost)
     assert "was broken by " in caplog.text
     waiting.close()
+
+
+def test_the_holder_is_asked_for_its_lock(
+    run: Run, client: distlock.Locks, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = run("ask", "product_1")
+    assert (free.exit_code, free.output) == (1, "product_1 is free. Nobody was asked.\n")
+    with client.lock("product_1", ttl=1.5) as grant:
+        asked = run("ask", "product_1")
+        first, *rest = asked.output.splitlines()
+        assert asked.exit_code == 0
+        assert first.startswith("product_1 is held by ")
+        assert rest == [
+            "Its holder was asked to give it back. It is told within some seconds, and may go on.",
+            "To see whether it did: distlock show product_1",
+        ]
+        until(lambda: grant.release_requested)
+        grant.check()
+        assert json.loads(run("ask", "product_1", "--json").output)["asked"] is True
+    assert "was asked by " in caplog.text
 
 
 def test_a_name_is_no_command_to_the_terminal(run: Run) -> None:
@@ -190,6 +213,19 @@ def test_a_watch_outlives_an_outage_and_ctrl_c_ends_it(own_server: RedisServer) 
         process.communicate()
 
 
+def test_readers_are_shown_as_one_and_how_many_more(
+    run: Run, client: distlock.Locks, environment: dict[str, str]
+) -> None:
+    other = distlock.connect(environment["DISTLOCK_URL"], prefix=environment["DISTLOCK_PREFIX"])
+    with closing(other), client.read_lock("catalogue"):
+        assert "catalogue is read by " in run("show", "catalogue").output
+        assert other.read_lock("catalogue").acquire()
+        first = run("show", "catalogue").output.splitlines()[0]
+        shown = json.loads(run("show", "catalogue", "--json").output)
+    assert first.endswith(" and 1 other.")
+    assert (shown["mode"], shown["others"]) == ("read", 1)
+
+
 def test_to_look_makes_no_nodes(run: Run, zookeeper_server: ZooKeeperServer, prefix: str) -> None:
     url = f"{zookeeper_server.url}/{prefix}"
     for words in (["list"], ["show", "a"], ["doctor"]):
@@ -198,3 +234,27 @@ def test_to_look_makes_no_nodes(run: Run, zookeeper_server: ZooKeeperServer, pre
         assert "Nothing has been locked at " in result.output
     with closing(distlock.connect(url, prefix="shop")) as locks, locks.lock("product_1"):
         assert run("show", "a", "--url", url, "--prefix", "shop").output == "a is free.\n"
+
+
+def test_a_terminal_is_told_once_that_a_lock_was_broken(
+    client: distlock.Locks, environment: dict[str, str]
+) -> None:
+    """The log, where none is set up, is written to it as well."""
+    ours, theirs = os.openpty()
+    with closing(os.fdopen(ours, "rb", buffering=0)) as terminal:
+        stuck = client.lock("product_1").acquire()
+        assert stuck is not None
+        words = [sys.executable, "-m", "distlock", "break", "product_1", "--yes"]
+        with closing(os.fdopen(theirs, "wb", buffering=0)) as stderr:
+            done = subprocess.run(words, env=os.environ | environment, stdout=subprocess.PIPE, stderr=stderr)
+            stderr.write(b"the end")
+            assert terminal.read(4096) == b"the end"
+    assert done.stdout.startswith(b"product_1 was broken: its fence was ")
+
+
+def test_output_that_can_not_be_written_is_one_line(environment: dict[str, str]) -> None:
+    words = [sys.executable, "-m", "distlock", "show", "product_1"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(words, env=os.environ | environment, stdout=full, stderr=subprocess.PIPE)
+    assert done.stderr == b"Error: The output can't be written: No space left on device.\n"
+    assert done.returncode == UNWRITTEN

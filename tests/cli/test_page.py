@@ -82,7 +82,7 @@ def stuck(own_server: RedisServer) -> Iterator[None]:
 def test_the_output_on_the_page_is_what_is_written(
     own_server: RedisServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert [line.split()[1] for line in SHOWN] == ["list", "show", "break", "doctor", "run"]
+    assert [line.split()[1] for line in SHOWN] == ["list", "show", "ask", "break", "doctor", "run"]
     for line, output in SHOWN.items():
         environment = {"DISTLOCK_URL": own_server.url, "DISTLOCK_PREFIX": ""}
         result = CliRunner().invoke(command, shlex.split(line)[1:], env=environment, prog_name="distlock")
@@ -105,12 +105,15 @@ def test_the_fields_of_json_are_those_of_the_page(own_server: RedisServer) -> No
         return [json.loads(line) for line in result.stdout.splitlines() if line]
 
     for words in (("list",), ("watch", "--count", "1")):
-        assert all(one.keys() == {"name", "held"} | party for one in written(*words))
+        fields = {"name", "kind", "held", "mode", "limit", "total", "left"} | party
+        assert all(one.keys() == fields for one in written(*words))
     [shown] = written("show", "product_1")
     assert shown.keys() == told["show"]
     assert all(one.keys() == party for one in (shown["holder"], *shown["queue"]))
     [findings] = written("doctor")
     assert all(one.keys() | levels == told["doctor"] for one in findings)
+    [asked] = written("ask", "product_1")
+    assert asked.keys() == told["show"] | (told["ask"] - {"show"})
     [broken] = written("break", "product_1", "--yes")
     assert broken.keys() == told["show"] | (told["break"] - {"show"})
 

@@ -55,11 +55,20 @@ def _interrupt() -> None:
 
 
 class Tracer:
-    """Calls *handler* at the point *number* of those that the running thread comes by; counts them."""
+    """Calls *handler* at the point *number* of those that the running thread comes by; counts them.
 
-    def __init__(self, number: int | None = None, handler: Callable[[], None] = _interrupt) -> None:
+    *files*: of ours, where those points are. None: everywhere.
+    """
+
+    def __init__(
+        self,
+        number: int | None = None,
+        handler: Callable[[], None] = _interrupt,
+        files: tuple[str, ...] | None = None,
+    ) -> None:
         self.number = number
         self.handler = handler
+        self._files = tuple(f"{OURS}/{file}" for file in files) if files else (OURS,)
         self.count = 0
         self.where = ""
 
@@ -73,7 +82,7 @@ class Tracer:
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
         # What is raised in a finaliser reaches nobody: Python prints it, and goes on.
-        if not frame.f_code.co_filename.startswith(OURS) or frame.f_code.co_name == "__del__":
+        if not frame.f_code.co_filename.startswith(self._files) or frame.f_code.co_name == "__del__":
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False

@@ -47,6 +47,26 @@ def _reentrant(locks: distlock.Locks) -> None:
         pass
 
 
+def _of_several_locks(locks: distlock.Locks) -> None:
+    with distlock.multi_lock(locks.lock("b"), locks.lock("a")):
+        pass
+
+
+def _read_twice(locks: distlock.Locks) -> None:
+    with locks.read_lock("a"), locks.read_lock("a"):
+        pass
+
+
+def _downgraded(locks: distlock.Locks) -> None:
+    with locks.write_lock("a") as grant, locks.read_lock("a"):
+        grant.downgrade()
+
+
+def _permits(locks: distlock.Locks) -> None:
+    with locks.semaphore("a", limit=2, permits=2):
+        pass
+
+
 class _Transactions:
     def refuse_open(self, names: Any, nested: bool) -> None: ...
 
@@ -70,6 +90,10 @@ SCENES: dict[str, Scene] = {
     "acquire and release": _acquire_and_release,
     "several names": _several_names,
     "reentrant": _reentrant,
+    "several locks": _of_several_locks,
+    "read twice": _read_twice,
+    "downgraded": _downgraded,
+    "permits": _permits,
     "guard": _guarded,
 }
 
@@ -109,17 +133,18 @@ def play(scene: str, url: str, every: int) -> None:
             break
         points += 1
         began = now()
-        for name in ("a", "b"):
-            grant = other.lock(name).acquire()
-            assert grant is not None, f"{where}: {name} is dead"
+        for lock in (other.lock("a"), other.lock("b"), other.semaphore("a", limit=2, permits=2)):
+            grant = lock.acquire()
+            assert grant is not None, f"{where}: {lock} is dead"
             grant.release()
         if now() - began >= MAX_HOLD / 2:
             late.append(where)
         # The same thread, which may be inside something it has never left, gets it as well.
-        grant = locks.rlock("a", "b").acquire()
-        assert grant is not None, where
-        grant.check()
-        grant.release()
+        for lock in (locks.rlock("a", "b"), locks.semaphore("a", limit=2, permits=2)):
+            grant = lock.acquire()
+            assert grant is not None, where
+            grant.check()
+            grant.release()
         locks.namespace.inside.clear()
         assert locks.namespace.books.acquire(timeout=PATIENCE)
         locks.namespace.books.release()

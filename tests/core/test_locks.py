@@ -14,10 +14,10 @@ from distlock.testing.fixtures import engine_of
 
 
 def test_connecting_reaches_for_nothing() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     distlock.connect("redis://127.0.0.1:1/0").lock("product_1")
     distlock.connect("file:///nowhere/at/all").lock("product_1")
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
 
 
 @pytest.mark.parametrize(
@@ -276,3 +276,32 @@ def test_a_forgotten_client_is_collected_after_it_was_closed() -> None:
     del locks
     gc.collect()
     assert engine() is None
+
+
+@pytest.mark.parametrize("way", ["with", "acquire"])
+def test_a_lock_that_is_done_leaves_nothing_to_the_garbage_collector(way: str) -> None:
+    locks = distlock.connect("memory://no-garbage")
+
+    def pair() -> None:
+        if way == "with":
+            with locks.lock("product_1"):
+                return
+        grant = locks.lock("product_1").acquire()
+        assert grant is not None
+        grant.release()
+
+    pair()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for _ in range(10):
+            pair()
+        gc.collect()
+        left = [type(one).__name__ for one in gc.garbage if type(one).__module__.startswith("distlock.")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        locks.close()
+    assert left == []

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import Any
 
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.numbers import LONG, check_count, check_seconds, check_timeout, is_count, is_seconds
+from distlock.numbers import (
+    LONG,
+    MOST_PERMITS,
+    check_count,
+    check_permits,
+    check_seconds,
+    check_timeout,
+    is_count,
+    is_seconds,
+)
 
 #: An int that no float can say.
 HUGE = 10**400
@@ -72,3 +82,15 @@ def test_what_cannot_be_waited_for_is_refused_as_threading_does(
 
 def test_one_may_wait_without_end() -> None:
     assert check_timeout(math.inf) == math.inf
+
+
+@pytest.mark.parametrize("value", ["1", None, [1]])
+def test_a_time_out_that_is_no_number_is_named(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^timeout=.* is no number: write seconds, as in timeout=5\.$"):
+        check_timeout(value)
+
+
+def test_a_limit_of_permits_can_be_written_into_names() -> None:
+    check_permits(MOST_PERMITS, 1)
+    with pytest.raises(ConfigurationError, match=r"^limit= has to be at most 1,000,000: "):
+        check_permits(HUGE, 1)

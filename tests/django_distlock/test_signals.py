@@ -18,7 +18,14 @@ from distlock.web.decorator import Guarded, Told
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.client import Client as LockClient
 from django_distlock.guarding.observers import observer_for
-from django_distlock.signals import lock_acquired, lock_lost, lock_refused, lock_released
+from django_distlock.signals import (
+    lock_acquired,
+    lock_contended,
+    lock_lost,
+    lock_refused,
+    lock_release_requested,
+    lock_released,
+)
 
 SIGNALS = {"acquired": lock_acquired, "refused": lock_refused, "released": lock_released, "lost": lock_lost}
 
@@ -211,3 +218,53 @@ def test_nobody_is_told_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) ->
     guarded = Guarded(plain, Told(["product_<id>"]))
     assert observer_for(guarded, None) is None
     assert observer_for(guarded, HttpRequest()) is None
+
+
+def test_a_guard_that_waits_is_contended(serve: Callable[..., Client]) -> None:
+    waits = threading.Event()
+    heard: list[dict[str, Any]] = []
+
+    @distributed_lock("product_<id>", timeout=60)
+    def patient(request: HttpRequest, id: int) -> HttpResponse:
+        return HttpResponse("sold")
+
+    def hear(sender: object, **about: Any) -> None:
+        heard.append({"sender": sender, **about})
+        waits.set()
+
+    lock_contended.connect(hear)
+    try:
+        with locks.lock("product_1"):
+            client = serve(patient)
+            thread = threading.Thread(target=client.post, args=("/product/1",))
+            thread.start()
+            assert waits.wait(60)
+        thread.join(60)
+    finally:
+        lock_contended.disconnect(hear)
+    (about,) = heard
+    assert about["sender"] is patient
+    assert (about["names"], about["alias"], about["holder"]) == (("product_1",), "default", None)
+    assert about["request"].path == "/product/1"
+
+
+def test_a_lock_that_is_wanted_back_is_told() -> None:
+    told = threading.Event()
+    heard: list[dict[str, Any]] = []
+
+    def hear(sender: object, **about: Any) -> None:
+        heard.append({"sender": sender, **about})
+        told.set()
+
+    lock_release_requested.connect(hear)
+    try:
+        with locks.lock("product_1") as grant:
+            assert locks["default"].request_release("product_1")
+            assert told.wait(60)
+            assert grant.release_requested
+    finally:
+        lock_release_requested.disconnect(hear)
+    (about,) = heard
+    assert about["sender"] is LockClient
+    assert (about["names"], about["alias"]) == (("product_1",), "default")
+    assert about["grant"] == grant

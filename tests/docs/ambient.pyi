@@ -33,3 +33,8 @@ class Product(models.Model):
     stock: int
 
 restock: Callable[[int], object]
+
+# A catalogue, and a gateway.
+catalogue: dict[str, int]
+
+def charge(order: str) -> str: ...

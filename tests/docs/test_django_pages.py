@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import distlock
 from tests.web.quickstart import own_environment, snippets
 
 SETTINGS = """
@@ -122,7 +124,7 @@ def answers(folder: Path, settings: str, views: str, urls: str, requests: str) -
 
 
 def test_a_cart_is_locked_as_a_whole(tmp_path: Path) -> None:
-    from_body, from_database, held, _ = snippets("how-to/carts.md")
+    from_body, from_database, held, _, _ = snippets("how-to/carts.md")
     views = "import distlock\nfrom django.contrib.auth.decorators import login_required\n"
     views += "from django.http import JsonResponse\nfrom django_distlock import distributed_lock\n"
     views += "from shop.models import CartLine\n"
@@ -143,6 +145,12 @@ said(client.post("/database"))
     assert body_ == [200, ["product_3", "product_7"]]
     assert (empty[0], empty[1]["code"]) == (400, "lock_name_invalid")
     assert database == [200, ["cart_1", "product_2", "product_4"]]
+
+
+def test_locks_of_several_clients_are_one(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, over_several = snippets("how-to/carts.md")
+    exec(re.sub(r'"(redis|zookeeper)://[^"]*"', '"memory://carts"', over_several), {"distlock": distlock})
+    assert "Fence(era=1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("contended", [False, True])

@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from distlock.engine.steps import Call, Park, Steps
+from distlock.engine.call import Call
+from distlock.engine.steps import Park, Steps
 from distlock.errors import TooManyWaiters
 from tests.engine.scene import TIMEOUT, UNCAPPED
 from tests.engine.simulation import Process, SimulatedGate, Simulation, Task

@@ -14,6 +14,11 @@ from distlock.engine.turns import Turns
 from distlock.errors import TooManyWaiters
 
 
+def _everybody_is_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """The bug is in what one finds then."""
+    patch.setattr(Pace, "takes_at_most", lambda self, grants, gap: math.inf)
+
+
 def nobody_is_refused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(admission, "expected_wait", lambda room, now: 0.0)
 
@@ -31,10 +36,12 @@ def the_open_gap_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_open_gap_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
+    _everybody_is_looked_at(patch)
     patch.setattr(Pace, "takes", lambda self, grants, gap: max(self.took(grants), grants * gap))
 
 
 def the_longest_grant_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
+    _everybody_is_looked_at(patch)
     patch.setattr(admission, "FEW", 1)
     patch.setattr(
         Pace,
@@ -108,6 +115,7 @@ def patience_without_limit_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_unknown_is_slow(patch: pytest.MonkeyPatch) -> None:
+    _everybody_is_looked_at(patch)
     patch.setattr(Pace, "took", lambda self, grants: grants * 1.0)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
-from distlock.engine.steps import Call, Park, Steps
+from distlock.engine.call import Call
+from distlock.engine.steps import Park, Steps, run
 from distlock.errors import TooManyWaiters
 from distlock.grant import Grant
 from distlock.namespace import EngineNamespace
@@ -18,14 +21,28 @@ TIMEOUT = 5.0
 class Caller:
     """One call of `Namespace.acquire`, taken as far as it goes whenever somebody says so."""
 
-    def __init__(self, process: Process, names: tuple[str, ...], timeout: float, calls: bool = True) -> None:
+    def __init__(
+        self,
+        process: Process,
+        names: tuple[str, ...],
+        timeout: float,
+        calls: bool = True,
+        on_push: bool = False,
+        **terms: Any,
+    ) -> None:
         self.engine = process.engine
         self._scene = process.simulation
         self.gate = SimulatedGate()
+        self.gate.may_stall = not on_push
         self.grant: Grant | None = None
         self.done = False
-        self._steps = EngineNamespace(self.engine, "").acquire(names, self.gate, timeout, self.engine.terms)
-        self._step: Call | Park = next(self._steps)
+        wanted = replace(self.engine.terms, on_push=on_push, **terms)
+        self._steps = EngineNamespace(self.engine, "").acquire(names, self.gate, timeout, wanted)
+        try:
+            self._step: Call | Park = next(self._steps)
+        except StopIteration as stop:
+            self.grant, self.done = stop.value, True
+            return
         if calls:
             self._calls()
 
@@ -55,9 +72,7 @@ class Caller:
 
     def leave(self) -> None:
         assert self.grant is not None
-        for step in self.grant._release():
-            assert isinstance(step, Call)
-            step.function(*step.arguments)
+        run(self.grant._release())
 
     def _calls(self) -> None:
         while not self.done and isinstance(self._step, Call):
@@ -77,14 +92,17 @@ class Scene(Simulation):
         super().__init__(0, processes=processes, callers=0, settings=UNCAPPED)
         self.present = list[Caller]()
 
-    def come(self, *names: str, timeout: float = TIMEOUT, process: int = 0) -> Caller:
+    def come(
+        self, *names: str, timeout: float = TIMEOUT, process: int = 0, on_push: bool = False, **terms: Any
+    ) -> Caller:
+        """*terms*: what is to be another in its `Terms`."""
         # One that nobody keeps is collected, and so leaves the line.
-        self.present.append(Caller(self.all[process], names or ("a",), timeout))
+        self.present.append(Caller(self.all[process], names or ("a",), timeout, on_push=on_push, **terms))
         return self.present[-1]
 
-    def ask(self, name: str = "a", timeout: float = TIMEOUT, process: int = 0) -> Caller:
+    def ask(self, name: str = "a", timeout: float = TIMEOUT, process: int = 0, **terms: Any) -> Caller:
         """One that comes, and is stopped when it asks the service."""
-        self.present.append(Caller(self.all[process], (name,), timeout, calls=False))
+        self.present.append(Caller(self.all[process], (name,), timeout, calls=False, **terms))
         return self.present[-1]
 
     def keep(self, process: int = 0) -> None:

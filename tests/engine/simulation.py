@@ -10,14 +10,16 @@ import math
 import random
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from distlock.backends.base import Ask, Busy, Held, Queued
-from distlock.backends.memory import WINDOW, MemoryBackend, MemoryService
+from distlock.backends.memory import MemoryBackend
+from distlock.backends.memory.service import WINDOW, MemoryService
+from distlock.engine.call import Call
 from distlock.engine.machine import Engine
 from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Call, Park
+from distlock.engine.steps import Park
 from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.grant import Grant
 from distlock.testing.history import Record
@@ -54,6 +56,35 @@ class Task:
     stalled_until: float = 0.0
     #: What its call has come to, where it was carried out and the loop has not heard of it.
     came_to: tuple[Any, BaseException | None] | None = None
+
+
+class PushingBackend(MemoryBackend):
+    """Its pushes take their time: one may come after a newer poll, long after it was sent, or never."""
+
+    def __init__(self, simulation: Simulation, process: Process) -> None:
+        super().__init__("memory://", service=simulation.service)
+        self._simulation = simulation
+        self._process = process
+        #: When the latest poll of each key was sent.
+        self._polls: dict[str, float] = {}
+
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+        self._polls[ask.key] = self._simulation.now
+        return super().request(ask, deadline)
+
+    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+        takes = self._simulation.random.choice([0.0, 0.0, 0.001, 0.1, 0.3, 1.0, math.inf])
+        push = self._push(takes, key, token, number, sent)
+        self._simulation.start(push, self._process, forever=True)
+
+    def _push(
+        self, takes: float, key: str, token: str, number: int, sent: float
+    ) -> Generator[Call | Park, Any, None]:
+        yield Park(SimulatedGate(), takes)
+        if self._polls.get(key) == sent and self._simulation.now < sent + WINDOW / 2:
+            super().handed(key, token, number, sent)
+        else:
+            self.hint(key)
 
 
 class PostingBackend(MemoryBackend):
@@ -112,11 +143,12 @@ class Process:
         self.number = number
         self.stopped_until = 0.0
         self.dead = False
-        self.backend = (
-            PostingBackend(simulation)
-            if simulation.posts
-            else MemoryBackend("memory://", service=simulation.service)
-        )
+        if simulation.pushes:
+            self.backend: MemoryBackend = PushingBackend(simulation, self)
+        elif simulation.posts:
+            self.backend = PostingBackend(simulation)
+        else:
+            self.backend = MemoryBackend("memory://", service=simulation.service)
         self.engine = Engine(
             self.backend, **{**SETTINGS, **settings}, now=lambda: simulation.now, threads=False
         )
@@ -132,13 +164,15 @@ class Process:
     def shop(self, caller: str, rounds: int) -> Generator[Call | Park, Any, None]:
         """A caller that takes a lock again and again, with all the patience there is, or less."""
         draw = self.simulation.random
+        terms = replace(self.engine.terms, on_push=self.simulation.pushes)
         for _ in range(rounds):
             gate = SimulatedGate()
+            gate.may_stall = not terms.on_push
             asked = self.simulation.now
             timeout = draw.choice([0.0, 0.01, 0.3, 5.0, math.inf, math.inf])
             name = draw.choice(NAMES)
             try:
-                grant = yield from self.engine.acquire(name, name, gate, timeout, self.engine.terms)
+                grant = yield from self.engine.acquire(name, name, gate, timeout, terms)
             except BackendUnavailable:
                 continue
             except TooManyWaiters as refusal:
@@ -156,12 +190,22 @@ class Process:
                 if draw.random() < self.simulation.faults.ahead:
                     yield from self._lift(grant)
                 yield Park(SimulatedGate(), draw.choice([0.0, 0.001, 0.02, 0.2]))
+                if terms.on_push:
+                    yield from self._last(grant, draw.choice([0.0, 0.0, 1.0, 5.0]))
             except Cancelled as stop:
                 self.simulation.note(name, caller, asked, granted, grant)
                 self.engine.let_go(grant, stop)
                 raise
             self.simulation.note(name, caller, asked, granted, grant)
             yield from self.engine.release(grant)
+
+    def _last(self, grant: NameGrant, seconds: float) -> Generator[Call | Park, Any, None]:
+        """A body that checks its lock, and goes on for a while."""
+        self.simulation.begun_on_push += not grant._hold.acknowledged
+        with suppress(BackendUnavailable):
+            yield from self.engine.acknowledge(grant._hold)
+        if not grant.lost:
+            yield Park(SimulatedGate(), seconds)
 
     def _lift(self, grant: NameGrant) -> Generator[Call | Park, Any, None]:
         number = grant.fence.number + self.simulation.random.choice([0, 1, 63, 64, 1000])
@@ -190,7 +234,14 @@ class Simulation:
     settings: dict[str, Any] = field(default_factory=dict)
     #: Whether releases are sent, and their answers not awaited.
     posts: bool = False
+    #: Whether callers begin on a push, which may come at any time.
+    pushes: bool = False
+    #: How many have.
+    begun_on_push: int = 0
     service: MemoryService = field(init=False)
+
+    #: What its processes are.
+    kind: ClassVar[type[Process]] = Process
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -199,7 +250,7 @@ class Simulation:
         self.tasks: list[Task] = []
         self.history: list[Record] = []
         self.wrong: list[str] = []
-        self.all = [Process(self, number, **self.settings) for number in range(self.processes)]
+        self.all = [self.kind(self, number, **self.settings) for number in range(self.processes)]
         for process in self.all:
             for caller in range(self.callers):
                 self.start(process.shop(f"{process.number}.{caller}", self.rounds), process)

@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from distlock.backends.base import Ask, Held
-from distlock.backends.inspectable import Row
-from distlock.backends.memory import MemoryBackend, MemoryService
+from distlock.backends.inspectable import MOMENT, Row
+from distlock.backends.memory import MemoryBackend
+from distlock.backends.memory.service import MemoryService
 from distlock.engine import announcing
-from distlock.engine.announcing import LIFE, MOMENT, PERIOD
+from distlock.engine.announcing import LIFE, PERIOD
+from distlock.engine.call import Call
 from distlock.engine.machine import Engine
 from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Call, Park, ThreadGate, run
+from distlock.engine.steps import Park, ThreadGate, run
 from distlock.errors import BackendUnavailable
 from distlock.terms import Terms
 

@@ -67,6 +67,25 @@ def test_releases_that_nobody_waits_for_cost_no_exclusion_and_no_wake_up(faults:
         assert check_history(simulation.history) == [], f"seed {seed}"
 
 
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(),
+        Faults(ahead=0.3),
+        Faults(stop=0.02),
+        Faults(ahead=0.1, cancel=0.02, lost_reply=0.02, lost_request=0.02, stop=0.005, kill=0.001),
+    ],
+    ids=["no fault", "behind", "stopped", "all at once"],
+)
+def test_to_begin_on_a_push_costs_no_exclusion_and_no_wake_up(faults: Faults) -> None:
+    begun = 0
+    for seed in SEEDS[:100]:
+        simulation = play(seed, faults=faults, pushes=True)
+        assert check_history(simulation.history) == [], f"seed {seed}"
+        begun += simulation.begun_on_push
+    assert begun > 100
+
+
 def test_within_a_process_it_is_first_come_first_served() -> None:
     for seed in SEEDS:
         simulation = play(seed, processes=1)

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 
 import pytest
 
+from distlock import clock
 from distlock.backends.base import Ask
-from distlock.backends.memory import MemoryBackend, MemoryService
+from distlock.backends.memory import MemoryBackend
+from distlock.backends.memory.service import MemoryService
+from distlock.engine import keeper_thread
+from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
+from distlock.engine.keeper_thread import KeeperThread
 from distlock.engine.machine import Engine
 from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import ThreadGate, run
+from distlock.engine.steps import Steps, ThreadGate, run
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.terms import Terms
+from distlock.testing.fixtures import wait_until
 
 
 class Recorded(MemoryBackend):
@@ -216,9 +223,113 @@ def test_what_was_planned_for_holds_that_have_ended_does_not_pile_up(kept: Kept)
     kept.acquire("kept")
     for _ in range(1000):
         run(kept.engine.release(kept.acquire("a")))
-    assert len(kept.engine.keeper._schedule._looks) < 100
+    assert len(kept.engine.keeper._schedule._looks) + len(kept.engine.keeper._schedule._new) < 100
     kept.pass_time(20.0)
     assert set(kept.backend.renewals) == {1}
+
+
+def test_a_hold_that_ends_before_anybody_looks_is_never_planned(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Hold] = []
+    keeper = kept.engine.keeper
+    monkeypatch.setattr(keeper._schedule, "_due", lambda hold: planned.append(hold) or keeper._due(hold))
+    for _ in range(10):
+        run(kept.engine.release(kept.acquire("a")))
+    kept.pass_time(1.0)
+    assert planned == []
+
+
+class _Idle:
+    """Rounds with nothing to keep."""
+
+    def tick(self) -> Steps[float]:
+        return math.inf
+        yield
+
+    def is_idle(self) -> bool:
+        return True
+
+
+class _Recorded(ThreadGate):
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def test_locks_that_come_and_go_do_not_wake_an_idle_keeper() -> None:
+    section = CriticalSection(wake=lambda: None)
+    keeper = KeeperThread(_Idle(), section, clock.now, begun=lambda: None, threads=True)
+    with section.mutex:
+        keeper.wake_before(0.0)
+    wait_until(lambda: keeper.wakes_at != math.inf, "it naps")
+    own, keeper.gate = keeper.gate, _Recorded()
+    for due, woken in ((clock.now() + 1.0, 0), (clock.now() + 3.0, 0), (0.0, 1)):
+        with section.mutex:
+            keeper.wake_before(due)
+        assert keeper.gate.woken == woken
+    keeper.gate = own
+    keeper.stop()
+
+
+def test_nor_do_they_wake_one_that_keeps_another(kept: Kept) -> None:
+    kept.acquire("kept")
+    thread = kept.engine.keeper.thread
+    while thread.wakes_at < kept.now + 1.5 or thread.wakes_at == math.inf:
+        kept.pass_time(0.1)
+    thread._thread, thread.gate = threading.current_thread(), (gate := _Recorded())
+    for _ in range(10):
+        run(kept.engine.release(kept.acquire("a")))
+    assert gate.woken == 0
+
+
+def test_a_keeper_with_nothing_to_keep_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_thread, "LINGER", 0.05)
+    monkeypatch.setattr(keeper_thread, "NAP", 0.01)
+    section = CriticalSection(wake=lambda: None)
+    keeper = KeeperThread(_Idle(), section, clock.now, begun=lambda: None, threads=True)
+    with section.mutex:
+        keeper.wake_before(0.0)
+    wait_until(lambda: keeper._thread is None, "it has ended")
+
+
+class _Deadly:
+    """Rounds that end the thread that plays them, once."""
+
+    def __init__(self) -> None:
+        self.played = 0
+        self.died: threading.Thread | None = None
+        self.lived = threading.Event()
+
+    def tick(self) -> Steps[float]:
+        self.played += 1
+        if self.played == 1:
+            self.died = threading.current_thread()
+            raise SystemExit
+        self.lived.set()
+        return math.inf
+        yield
+
+    def is_idle(self) -> bool:
+        return True
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_keeper_that_has_died_is_started_again() -> None:
+    rounds, section = _Deadly(), CriticalSection(wake=lambda: None)
+    keeper = KeeperThread(rounds, section, clock.now, begun=lambda: None, threads=True)
+    with section.mutex:
+        keeper.wake_before(0.0)
+    wait_until(lambda: rounds.played == 1 and keeper._thread is None, "the first one has died")
+    assert rounds.died is not None
+    rounds.died.join(60.0)  # What is said of its end is this test's.
+    with section.mutex:
+        keeper.wake_before(0.0)
+    assert rounds.lived.wait(60.0)
+    keeper.stop()
 
 
 def test_doubt_makes_every_hold_be_looked_at_now(kept: Kept) -> None:

@@ -74,6 +74,32 @@ def put_ahead(engine: Engine, fence: Fence, seal: str = "before the loss") -> No
         )
 
 
+def test_readers_are_lifted_together_and_tell_it_once(engine: Engine, locks: Locks) -> None:
+    remembers(engine, locks)
+    with locks.read_lock("product_1") as one, locks.read_lock("product_1") as two:
+        behind = one.fence
+        ahead = Fence(1, behind.number + AHEAD)
+        put_ahead(engine, ahead)
+        passes(engine, one)
+        passes(engine, two)
+        assert ahead < one.fence == two.fence
+        assert seen(engine) == ahead
+    assert [(was, grant is one) for grant, was in told] == [(behind, True)]
+    with locks.lock("product_1") as later:
+        passes(engine, later)
+        assert later.fence > two.fence
+
+
+def test_a_reader_that_a_later_writer_has_overtaken_is_not_lifted(engine: Engine, locks: Locks) -> None:
+    remembers(engine, locks)
+    with locks.read_lock("product_1") as one:
+        put_ahead(engine, Fence(1, one.fence.number + AHEAD))
+        passes(engine, one)
+        put_ahead(engine, Fence(1, one.fence.number + 1))
+        with pytest.raises(Overtaken):
+            passes(engine, one)
+
+
 def seen(engine: Engine) -> Fence:
     with engine.connect() as connection:
         [(era, number)] = connection.execute(text("SELECT era, number FROM distlock_fence"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
@@ -137,8 +137,8 @@ def test_a_statement_timeout_of_the_site_that_ends_the_wait_is_a_lock_timeout(en
     hurried.dispose()
 
 
-def until_it_waits(engine: Engine) -> None:
-    """Until somebody waits for a row."""
+def until_it_waits(engine: Engine, waiter: Future[Any] | None = None) -> None:
+    """Until somebody waits for a row. *waiter*: who should, and must not be done before."""
     waiting = {
         "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
         "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
@@ -146,6 +146,7 @@ def until_it_waits(engine: Engine) -> None:
     while True:
         # MariaDB looks no more often than that, and else tells what it saw last.
         time.sleep(0.11)
+        assert waiter is None or not waiter.done(), "it did not wait"
         with engine.connect() as connection:
             if connection.execute(text(waiting[engine.dialect.name])).scalar_one():
                 return

@@ -112,3 +112,48 @@ def test_the_loss_of_any_lock_is_told(make_app: Callable[..., Flask], locks: Dis
     assert told[0]["sender"] is app
     assert (told[0]["alias"], told[0]["names"]) == ("default", ("product_1",))
     assert told[0]["why"]
+
+
+def test_a_guard_that_waits_is_contended(app: Flask, locks: DistLock) -> None:
+    waits, heard = threading.Event(), list[dict[str, Any]]()
+
+    @app.post("/patient/<int:id>")
+    @distributed_lock("product_<id>", timeout=60)
+    def patient(id: int) -> str:
+        return "sold"
+
+    def hear(sender: Flask, **about: Any) -> None:
+        heard.append(about)
+        waits.set()
+
+    with signals.lock_contended.connected_to(hear, app):
+        with app.app_context(), locks.lock("product_1"):
+            client = app.test_client()
+            thread = threading.Thread(target=client.post, args=("/patient/1",))
+            thread.start()
+            assert waits.wait(60)
+        thread.join(60)
+    (about,) = heard
+    assert (about["names"], about["alias"], about["holder"]) == (("product_1",), "default", None)
+    assert about["where"].endswith("patient")
+
+
+def test_a_lock_that_is_wanted_back_is_told(app: Flask, locks: DistLock) -> None:
+    told, heard = threading.Event(), list[dict[str, Any]]()
+
+    def hear(sender: Flask, **about: Any) -> None:
+        assert sender is app
+        heard.append(about)
+        told.set()
+
+    with (
+        signals.lock_release_requested.connected_to(hear, app),
+        app.app_context(),
+        locks.lock("product_1") as grant,
+    ):
+        assert locks["default"].request_release("product_1")
+        assert told.wait(60)
+        assert grant.release_requested
+    (about,) = heard
+    assert (about["names"], about["alias"]) == (("product_1",), "default")
+    assert about["grant"].fence == grant.fence

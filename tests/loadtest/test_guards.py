@@ -21,6 +21,8 @@ from tests.loadtest.buyers import check_out
 #: So many carts that all is sold in the end: what is left of one product fits into few of them. And so much
 #: stock that both instances sell some.
 CROWD, STOCK = Crowd(users=20, purchases=10), 10
+#: So many sales are held before one that says nothing is a failure.
+SALES = 3
 GUARDS = ("for-update", "conditional", "optimistic", "unique-row")
 Sell = Callable[[str, Scenario], Run]
 
@@ -37,7 +39,12 @@ def sell(databases: Databases) -> Iterator[Sell]:
         def sell(database: str, scenario: Scenario) -> Run:
             control = sell(database, story("mixed")[-2]).conclusion if scenario.control else None
             url = databases(database, "guards")
-            return run_scenario(scenario, VISITS[CART], shop, CROWD, "file", url, control)
+            # SQLite may keep one instance waiting for as long as the other sells all: that says nothing.
+            for _ in range(SALES):
+                done = run_scenario(scenario, VISITS[CART], shop, CROWD, "file", url, control)
+                if done.conclusion is not Conclusion.INCONCLUSIVE:
+                    break
+            return done
 
         yield sell
 

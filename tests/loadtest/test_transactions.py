@@ -222,7 +222,7 @@ def test_half_a_line_is_left_for_the_next_look(tmp_path: Path) -> None:
         (["--database", "sqlite"], "--story transactions needs postgresql"),
         (["--framework", "flask"], "--story transactions is told in django"),
         (["--visit", "cart"], "has guards and buyers of its own"),
-        (["--matrix"], "leave out --story"),
+        (["--matrix"], "leave out this --story"),
         (["two-distributed"], "with --story transactions there is no scenario 'two-distributed'"),
     ],
 )

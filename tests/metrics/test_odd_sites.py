@@ -118,7 +118,7 @@ class TellsNothing:
 
     def lost(self, *about: object) -> None: ...
 
-    lifted = reconnected = lost
+    lifted = reconnected = release_requested = lost
 
 
 def test_an_attempt_without_methods_costs_a_line_of_the_log_and_no_lock(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.engine.announcing import MOMENT
+from distlock.backends.inspectable import MOMENT
 from distlock.operate import Listed, Party, break_lock
 from tests.redis_server import RedisServer, redis_server
 from tests.zookeeper_server import ZooKeeperServer, zookeeper_server

@@ -95,6 +95,9 @@ def test_a_machine_without_python_hears_two_announcements_of_their_own(clone: Pa
         ("--backend zookeeper --database mariadb", "zookeeper mariadb"),
         ("--database postgresql://elsewhere/shop", ""),
         ("--story transactions", "redis-server postgresql"),
+        ("--story rush", "redis-server postgresql"),
+        ("--story rush --backend zookeeper", "zookeeper postgresql"),
+        ("--story readers", "redis-server"),
         ("--matrix", "redis-server zookeeper postgresql mariadb"),
         ("--matrix --backend file --database sqlite", ""),
         ("--matrix --database postgresql", "redis-server zookeeper postgresql"),
@@ -114,7 +117,7 @@ def test_what_is_needed_is_found_out_by_a_bare_python(clone: Path) -> None:
 
 def test_what_debian_has_installed_is_not_announced(clone: Path) -> None:
     """Where one program of two is missing, or is somewhere else."""
-    names = "python3 nginx redis-server postgresql zookeeper mariadb chromium prometheus"
+    names = "python3 nginx redis-server postgresql zookeeper mariadb curator chromium prometheus"
     without = "has_command() { false; }; find_python() { false; }"
     lacking = " ".join(bash(clone, f"{without}; lacking {names}")).split()
     announced = bash(clone, f"{without}; missing_packages {names}")

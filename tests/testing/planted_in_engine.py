@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from distlock import rlock
-from distlock.engine import loss
+from distlock.engine import hold, loss, readers, revocation
 from distlock.engine.acquiring import Acquiring
 from distlock.engine.admission import Admission
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
 from distlock.engine.keeper import Keeper
 from distlock.engine.leading import Leading
-from distlock.engine.room import Rooms
+from distlock.engine.readers import Readers
+from distlock.engine.revocation import Revocation
+from distlock.engine.room import Room, Rooms
 from distlock.engine.turns import Turns
 from distlock.lock import Lock
 from distlock.locks import Locks
@@ -120,6 +122,42 @@ def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(loss.Losses, "tell_aside", _nothing)
 
 
+def joins_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Readers, "_open", lambda self, room, terms, now: room.shared[-1] if room.shared else None)
+
+
+def a_read_waits_behind_its_own(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(readers, "_own", _nothing)
+
+
+def an_upgrade_waits_for_itself(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Room, "reads", lambda self, owner: False)
+
+
+def a_hung_reader_takes_the_others_along(patch: pytest.MonkeyPatch) -> None:
+    honest = Readers.end_hung
+
+    def end_hung(self: Readers, hold: Hold, now: float) -> Any:
+        for grant in hold.readers:
+            grant._ends = now
+        return honest(self, hold, now)
+
+    patch.setattr(Readers, "end_hung", end_hung)
+
+
+def a_writer_gives_up_what_it_reads(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Turns, "ends_share", lambda self, grant: not self.pass_on(grant._hold))
+
+
+def every_permit_is_one(patch: pytest.MonkeyPatch) -> None:
+    honest = Leading._ask_for_share
+    patch.setattr(
+        Leading,
+        "_ask_for_share",
+        lambda self, room, terms, patient: honest(self, room, replace(terms, permits=1), patient),
+    )
+
+
 def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
     """As redis-py did until 3.0."""
     honest = Lock._opened
@@ -158,3 +196,23 @@ def some_of_the_names_are_kept(patch: pytest.MonkeyPatch) -> None:
         yield from self._grants[-1]._release()
 
     patch.setattr(MultiGrant, "_release", release)
+
+
+def what_is_wanted_back_is_passed_on(patch: pytest.MonkeyPatch) -> None:
+    honest = Hold.may_pass
+
+    def may_pass(self: Hold, now: float) -> bool:
+        wanted, self.release_requested = self.release_requested, False
+        passes = honest(self, now)
+        self.release_requested = wanted
+        return passes
+
+    patch.setattr(hold, "TURN", 60.0)
+    patch.setattr(Hold, "may_pass", may_pass)
+
+
+def callbacks_run_where_a_request_is_heard(patch: pytest.MonkeyPatch) -> None:
+    def begin(self: Revocation, told: list[Callable[[Any], object]], grant: Any) -> None:
+        revocation._call_all(told, grant)
+
+    patch.setattr(Revocation, "_begin", begin)

@@ -8,7 +8,9 @@ import weakref
 from typing import Any
 
 from distlock.backends.base import Ask, Capabilities, Held, Queued
-from distlock.backends.memory import WINDOW, Entry, MemoryBackend, MemoryService, Record
+from distlock.backends.memory import MemoryBackend
+from distlock.backends.memory.record import Entry, Owner, Record
+from distlock.backends.memory.service import WINDOW, MemoryService
 from distlock.errors import BackendUnavailable
 
 _services: dict[tuple[type, str], MemoryService] = {}
@@ -24,7 +26,8 @@ class Planted(MemoryBackend):
 
 
 def planted(service_class: type[MemoryService]) -> type[Planted]:
-    return type(service_class.__name__, (Planted,), {"service_class": service_class})
+    words = {"service_class": service_class, "__module__": service_class.__module__}
+    return type(service_class.__name__, (Planted,), words)
 
 
 @planted
@@ -40,15 +43,14 @@ class AnybodyReleases(MemoryService):
     """DEL without comparing the owner."""
 
     def release(self, ask: Ask) -> bool:
-        record = self._current(ask.key)
-        owner = record.owner
-        return super().release(owner.ask if owner is not None else ask)
+        owners = self._current(ask.key).owners
+        return super().release(owners[0].entry.ask if owners else ask)
 
 
 @planted
 class AnybodyRenews(MemoryService):
     def renew(self, ask: Ask) -> bool:
-        return self._current(ask.key).owner is not None
+        return bool(self._current(ask.key).owners)
 
 
 @planted
@@ -56,12 +58,12 @@ class NewcomersBarge(MemoryService):
     """The lock is set free, and the next one to ask has it."""
 
     def _hand_over(self, record: Record) -> None:
-        for entry in record.queue:
+        for entry in record.queue if not record.owners else []:
             entry.backend.hint(entry.ask.key)
 
     def request(self, ask: Ask, backend: MemoryBackend) -> Any:
         record = self._current(ask.key)
-        if record.owner is None:
+        if not record.owners:
             record.queue = [entry for entry in record.queue if entry.ask.token != ask.token]
             self._own(record, Entry(ask, backend, self.now()), self.now(), ask.ttl, acknowledged=True)
         return super().request(ask, backend)
@@ -70,15 +72,17 @@ class NewcomersBarge(MemoryService):
 @planted
 class LastComeFirstServed(MemoryService):
     def _hand_over(self, record: Record) -> None:
-        record.queue.reverse()
+        if not record.owners:
+            record.queue.reverse()
         super()._hand_over(record)
 
 
 @planted
 class NobodyIsHinted(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
-        super()._own(record, entry, now, ttl, acknowledged)
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+        owner = super()._own(record, entry, now, ttl, acknowledged)
         entry.backend = MemoryBackend("memory://nobody")
+        return owner
 
 
 @planted
@@ -94,7 +98,7 @@ class EveryPollQueues(MemoryService):
 class TryingQueues(MemoryService):
     def request(self, ask: Ask, backend: MemoryBackend) -> Any:
         record = self._current(ask.key)
-        if not ask.wait and record.owner is not None:
+        if not ask.wait and record.owners:
             record.queue.append(Entry(ask, backend, self.now()))
         return super().request(ask, backend)
 
@@ -116,18 +120,20 @@ class CancelGivesUpTheHold(MemoryService):
 
 @planted
 class EqualFences(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
-        super()._own(record, entry, now, ttl, acknowledged)
-        record.number = 1
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+        owner = super()._own(record, entry, now, ttl, acknowledged)
+        owner.number = 1
+        return owner
 
 
 @planted
 class FencesForgetTheBlock(MemoryService):
     """INCR, while the holder numbers its own grants from there."""
 
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
-        super()._own(record, entry, now, ttl, acknowledged)
-        self.last_number = record.number
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+        owner = super()._own(record, entry, now, ttl, acknowledged)
+        self.last_number = owner.number
+        return owner
 
 
 @planted
@@ -154,8 +160,8 @@ class FloorsAreForgotten(MemoryService):
 @planted
 class AnybodyRaisesFloors(MemoryService):
     def raise_floor(self, ask: Ask, number: int) -> Any:
-        owner = self._current(ask.key).owner
-        return super().raise_floor(owner.ask if owner is not None else ask, number)
+        owners = self._current(ask.key).owners
+        return super().raise_floor(owners[0].entry.ask if owners else ask, number)
 
 
 @planted
@@ -168,21 +174,52 @@ class EveryRaiseIsANewFence(MemoryService):
 class NoExpiry(MemoryService):
     """SETNX without a lifetime."""
 
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
-        super()._own(record, entry, now, 1e9, acknowledged)
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+        return super()._own(record, entry, now, 1e9, acknowledged)
 
 
 @planted
 class RenewalDoesNothing(MemoryService):
     def renew(self, ask: Ask) -> bool:
-        record = self._current(ask.key)
-        return record.owner is not None and record.owner.ask.token == ask.token
+        return self._current(ask.key).owner(ask.token) is not None
 
 
 @planted
 class HandOverIsWorthALease(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> None:
-        super()._own(record, entry, now, entry.ask.ttl if ttl == WINDOW else ttl, acknowledged)
+    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+        return super()._own(record, entry, now, entry.ask.ttl if ttl == WINDOW else ttl, acknowledged)
+
+
+@planted
+class AnybodyAcknowledges(MemoryService):
+    def acknowledge(self, ask: Ask, number: int) -> bool:
+        return any(owner.number == number for owner in self._current(ask.key).owners)
+
+
+@planted
+class AcknowledgementsGrant(MemoryService):
+    """A request, by another name."""
+
+    def acknowledge(self, ask: Ask, number: int) -> bool:
+        return isinstance(self.request(ask, MemoryBackend("memory://nobody")), Held)
+
+
+@planted
+class AcknowledgementsForgetTheNumber(MemoryService):
+    def acknowledge(self, ask: Ask, number: int) -> bool:
+        return self.renew(ask)
+
+
+@planted
+class AcknowledgementDoesNothing(MemoryService):
+    def acknowledge(self, ask: Ask, number: int) -> bool:
+        owner = self._current(ask.key).owner(ask.token)
+        return owner is not None and owner.number == number
+
+
+class PushesNameAnotherHold(MemoryBackend):
+    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+        super().handed(key, token, number + 1, sent)
 
 
 class NamesFold(MemoryBackend):
@@ -199,7 +236,7 @@ class ReleaseTwicePopsTwice(MemoryBackend):
 
 
 class DeclaresTooLittle(MemoryBackend):
-    capabilities = Capabilities(fence=True)
+    capabilities = Capabilities(fence=True, read=True, permits=True)
 
 
 class CloseKeepsADescriptor(MemoryBackend):

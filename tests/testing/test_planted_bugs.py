@@ -9,7 +9,12 @@ import pytest
 
 # Each suite below would have them anew otherwise.
 import distlock.testing.conformance  # noqa: F401
-from tests.testing import planted_in_engine, planted_in_service
+from tests.testing import (
+    planted_in_engine,
+    planted_in_revocation,
+    planted_in_service,
+    planted_in_sharing,
+)
 
 pytest_plugins = ["pytester"]
 
@@ -35,6 +40,11 @@ IN_THE_SERVICE = {
     "FloorsAreForgotten": "a_raised_floor_lifts_the_hold_and_all_later_ones",
     "AnybodyRaisesFloors": "only_the_holder_raises_a_floor",
     "EveryRaiseIsANewFence": "raising_a_floor_again_changes_nothing",
+    "AnybodyAcknowledges": "only_the_holder_acknowledges",
+    "AcknowledgementsGrant": "an_acknowledgement_never_grants",
+    "AcknowledgementsForgetTheNumber": "an_acknowledgement_is_for_one_number",
+    "AcknowledgementDoesNothing": "what_is_acknowledged_outlives_its_window",
+    "PushesNameAnotherHold": "a_push_names_the_hold",
     "NamesFold": "different_names_are_different_locks",
     "DeclaresTooLittle": "what_it_can_do_is_declared_and_tested",
     "CloseKeepsADescriptor": "a_close_leaves_nothing_open",
@@ -43,6 +53,58 @@ IN_THE_SERVICE = {
     "ClosedForEver": "a_closed_backend_begins_anew_with_the_next_call",
     "ClosingTwiceFails": "closing_again_does_nothing",
     "ClosingConnects": "an_unused_backend_closes",
+}
+
+#: A bug in what several may hold, and the test of the kit that kills it.
+IN_SHARING = {
+    "ReadersTakeTurns": "readers_share_a_key",
+    "ReadersDisregardWriters": "a_writer_keeps_readers_out",
+    "WritersDisregardReaders": "a_reader_keeps_writers_out",
+    "ReadersPassWaitingWriters": "a_reader_does_not_pass_a_writer_that_waits",
+    "AllWaitingReadersEnter": "a_released_writer_hands_to_the_readers_up_to_the_next_writer",
+    "OnlyTheFirstOfARunEnters": "a_released_writer_hands_to_the_readers_up_to_the_next_writer",
+    "ALongRunIsCutOff": "a_long_run_of_readers_enters_wholly",
+    "TheFirstReaderOutFreesTheKey": "the_last_reader_out_hands_to_the_writer",
+    "TheLastReaderOutTellsNobody": "the_last_reader_out_hands_to_the_writer",
+    "OneOfARunIsHinted": "each_reader_that_is_next_is_given_a_hint",
+    "NobodyIsEverFollowed": "a_reader_is_told_whether_others_wait",
+    "OnceFollowedAlwaysFollowed": "a_reader_is_told_whether_others_wait",
+    "ACancelWakesNobody": "a_writer_who_cancels_lets_in_the_readers_behind_it",
+    "AHungReaderTakesTheOthersAlong": "each_readers_lease_ends_alone",
+    "ARenewalIsForAllReaders": "a_renewal_is_for_one_reader",
+    "ReadersHaveNoLease": "a_writer_enters_when_the_last_readers_lease_ends",
+    "AHandedReaderHasALease": "a_hand_over_that_a_reader_does_not_take_is_worth_a_window_not_a_lease",
+    "ReadersHaveTheNumberOfTheBlock": "a_readers_number_lies_between_those_of_the_writers",
+    "WritersShareTheNumberOfReaders": "a_readers_number_lies_between_those_of_the_writers",
+    "ADowngradeIsAReleaseAndARead": "a_downgrade_lets_no_writer_in",
+    "ADowngradeLetsNobodyIn": "a_downgrade_lets_in_the_readers_that_are_next",
+    "ADowngradeDoesNothing": "who_comes_after_a_downgrade_reads_beside",
+    "ADowngradeCantBeRepeated": "a_second_downgrade_changes_nothing",
+    "AnybodyDowngrades": "only_the_holder_downgrades",
+    "ADowngradeKeepsItsNumber": "the_number_of_a_downgraded_hold_is_that_of_a_reader",
+    "HoldsAreCounted": "several_permits_are_had_at_once",
+    "NobodyHearsOfOtherLimits": "who_is_granted_some_hears_of_another_limit",
+    "TheFirstLimitIsForAll": "limits_that_differ_halt_nobody",
+    "SmallAsksPassLargeOnes": "a_small_ask_does_not_pass_a_large_one",
+    "AFreedPermitWakesEverybody": "a_freed_permit_goes_to_who_asked_first_and_tells_nobody_else",
+    "OneEntersForSeveralPermits": "several_freed_permits_let_in_as_many_as_fit",
+    "EveryPollTakesAPermit": "asking_again_takes_no_second_permit",
+    "APermitComesBackTwiceAfterItsLease": "a_permit_comes_back_after_its_lease_and_only_once",
+    "ASecondReleaseGivesAPermit": "a_second_release_frees_no_second_permit",
+    "PermitsNeverComeBack": "a_permit_comes_back_after_its_lease_and_only_once",
+    "OnePermitOfSeveralComesBack": "all_permits_of_a_lapsed_hold_come_back",
+    "PermitsHaveOneLease": "each_permits_lease_ends_alone",
+    "AHandedPermitHasALease": "a_permit_that_was_handed_over_and_not_taken_is_worth_a_window_not_a_lease",
+}
+
+#: A bug in how a holder is asked for its lock, and the test of the kit that kills it.
+IN_REVOCATION = {
+    "RequestsAreForgotten": "the_holder_hears_that_its_hold_is_wanted_back",
+    "SomebodyIsAlwaysAsked": "nobody_is_asked_where_nobody_holds",
+    "RequestsAreForTheName": "who_waits_hears_nothing_and_no_later_holder_finds_it",
+    "RequestsTakeTheLock": "a_request_takes_nothing",
+    "ThoseThatWaitAreAsked": "who_waits_hears_nothing_and_no_later_holder_finds_it",
+    "OneReaderIsAsked": "all_readers_are_asked_and_no_writer_that_waits",
 }
 
 #: A bug above the backend, and the test of the kit that kills it.
@@ -59,10 +121,18 @@ IN_THE_ENGINE = {
     "waits_have_no_end": "a_wait_ends_on_time",
     "nobody_is_turned_away": "too_many_waiters_are_turned_away_at_once",
     "a_loss_is_not_told": "a_holder_is_told_that_its_lock_was_lost",
+    "joins_have_no_end": "a_writer_gets_in_among_readers_that_never_cease",
+    "a_read_waits_behind_its_own": "who_reads_reads_again_past_a_writer_that_waits",
+    "an_upgrade_waits_for_itself": "who_reads_is_refused_at_once_when_it_would_write",
+    "a_hung_reader_takes_the_others_along": "a_reader_that_hangs_is_lost_alone",
+    "a_writer_gives_up_what_it_reads": "a_read_outlives_the_write_that_it_began_in",
+    "every_permit_is_one": "several_permits_are_taken_at_once_or_none",
     "a_timed_out_with_enters": "a_timed_out_with_does_not_enter",
     "a_context_owns_the_reentrant_lock": "a_sibling_task_is_another_owner",
     "carts_lock_in_their_own_order": "carts_in_opposite_order_do_not_deadlock",
     "some_of_the_names_are_kept": "several_names_are_all_held_or_none",
+    "what_is_wanted_back_is_passed_on": "the_next_in_line_of_the_same_process_is_not_asked",
+    "callbacks_run_where_a_request_is_heard": "a_callback_in_trouble_harms_no_lock",
 }
 
 SUITE = """
@@ -70,7 +140,8 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing import carts, conformance, fixtures, protocol, sink, threads, troubles
+from distlock.testing import carts, conformance, fixtures, protocol, revocation, semaphores
+from distlock.testing import sharing, sink, threads, troubles
 from tests.testing import planted_in_engine
 
 @pytest.fixture
@@ -84,9 +155,12 @@ class Options:
 
 @pytest.fixture(autouse=True)
 def plant(monkeypatch):
-    for module in (carts, fixtures, threads, troubles):
+    if not {options} and not {bugs}:
+        return
+    for module in (carts, fixtures, revocation, semaphores, sharing, threads, troubles):
         # Broken locks make callers wait: not for long.
         monkeypatch.setattr(module, "PATIENCE", 2.0)
+    monkeypatch.setattr(revocation, "TTL", 1.0)
     monkeypatch.setattr(protocol.Contender.until_held, "__defaults__", (2.0,))
     monkeypatch.setattr(sink.RecordingSink.wait_for_hint, "__defaults__", (2.0,))
     for bug in {bugs}:
@@ -97,6 +171,12 @@ class TestService(
     conformance.ProtocolConformance,
     conformance.NumberConformance,
     conformance.LeaseConformance,
+    conformance.HandingConformance,
+    conformance.ReadConformance,
+    conformance.ReadLeaseConformance,
+    conformance.PermitConformance,
+    conformance.PermitLeaseConformance,
+    conformance.NotifyConformance,
 ):
     pass
 
@@ -109,6 +189,15 @@ class TestFloor(Options, conformance.FloorConformance):
 class TestThreads(Options, conformance.ThreadConformance):
     pass
 
+class TestRevocation(Options, conformance.RevocationConformance):
+    pass
+
+class TestSharing(Options, conformance.SharingConformance):
+    pass
+
+class TestSemaphores(Options, conformance.SemaphoreConformance):
+    pass
+
 class TestCarts(Options, conformance.CartConformance):
     pass
 
@@ -117,12 +206,15 @@ class TestTroubles(Options, conformance.TroubleConformance):
 """
 
 
+#: What the planted bugs are made of.
+HELPERS = {"Planted", "planted", "misjudging", "owned", "Counted", "Counter"}
+
 #: A suite that is over in a moment does not need them, and would have them loaded each time.
 WITHOUT = ("-p", "no:django", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
 
 
 def run(pytester: pytest.Pytester, test: str, backend: str = "", bug: str = "") -> dict[str, int]:
-    options = {"backend": f"tests.testing.planted_in_service.{backend}"} if backend else {}
+    options = {"backend": f"tests.testing.{backend}"} if backend else {}
     suite = SUITE.replace("{options}", repr(options)).replace("{bugs}", repr([bug] if bug else []))
     pytester.makepyfile(suite)
     return pytester.runpytest_inprocess("-q", "-k", f"test_{test}", *WITHOUT).parseoutcomes()
@@ -130,7 +222,17 @@ def run(pytester: pytest.Pytester, test: str, backend: str = "", bug: str = "") 
 
 @pytest.mark.parametrize(("bug", "test"), IN_THE_SERVICE.items())
 def test_a_bug_in_the_service_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
-    assert run(pytester, test, backend=bug).get("failed") == 1
+    assert run(pytester, test, backend=f"planted_in_service.{bug}").get("failed") == 1
+
+
+@pytest.mark.parametrize(("bug", "test"), IN_SHARING.items())
+def test_a_bug_in_what_several_hold_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
+    assert run(pytester, test, backend=f"planted_in_sharing.{bug}").get("failed") == 1
+
+
+@pytest.mark.parametrize(("bug", "test"), IN_REVOCATION.items())
+def test_a_bug_in_how_a_holder_is_asked_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
+    assert run(pytester, test, backend=f"planted_in_revocation.{bug}").get("failed") == 1
 
 
 @pytest.mark.parametrize(("bug", "test"), IN_THE_ENGINE.items())
@@ -146,8 +248,13 @@ def test_an_honest_lock_passes_the_same_tests(pytester: pytest.Pytester) -> None
 
 @pytest.mark.parametrize(
     ("module", "tested"),
-    [(planted_in_service, IN_THE_SERVICE), (planted_in_engine, IN_THE_ENGINE)],
-    ids=["service", "engine"],
+    [
+        (planted_in_service, IN_THE_SERVICE),
+        (planted_in_sharing, IN_SHARING),
+        (planted_in_revocation, IN_REVOCATION),
+        (planted_in_engine, IN_THE_ENGINE),
+    ],
+    ids=["service", "sharing", "revocation", "engine"],
 )
 def test_every_planted_bug_has_its_test(module: ModuleType, tested: dict[str, str]) -> None:
     planted = {
@@ -155,4 +262,4 @@ def test_every_planted_bug_has_its_test(module: ModuleType, tested: dict[str, st
         for name, value in vars(module).items()
         if getattr(value, "__module__", "") == module.__name__ and name[0] != "_"
     }
-    assert planted - {"Planted", "planted"} == tested.keys()
+    assert planted - HELPERS == tested.keys()

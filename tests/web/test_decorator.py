@@ -5,7 +5,8 @@ import functools
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import UNSAFE_METHODS, Guarded, Told, explaining, guards_of, unused
+from distlock.web.decorator import Guarded, Told, explaining, guards_of, unused
+from distlock.web.methods import UNSAFE_METHODS
 
 
 def view(id: int) -> None: ...

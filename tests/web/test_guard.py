@@ -179,6 +179,21 @@ def test_the_same_name_of_another_service_is_another_lock(locks: distlock.Locks)
     assert taken == [True]
 
 
+def test_the_view_sees_that_its_lock_is_wanted_back_and_commits_all_the_same(locks: distlock.Locks) -> None:
+    log: list[str] = []
+
+    def view() -> bool:
+        grant = distlock.current_grant()
+        assert grant is not None
+        before = grant.release_requested
+        assert locks.request_release("product_1")
+        return not before and grant.release_requested
+
+    assert guard.run(locks, ["product_1"], view, Transactions(locks, log))
+    assert log[-1] == "COMMIT+"
+    assert not locks.lock("product_1").locked()
+
+
 def test_outside_of_a_guard_nothing_is_held(locks: distlock.Locks) -> None:
     guard.run(locks, ["product_1"], lambda: None, Transactions(locks, []))
     assert current_grants() == ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from distlock.clock import now
-from distlock.errors import LockTimeout, NotHeld, TooManyWaiters
+from distlock.errors import ConfigurationError, LockTimeout, NotHeld, TooManyWaiters
 from distlock.fence.issuing import RowGrant
 from distlock.locks import Locks
 from distlock.testing.fixtures import engine_of
@@ -109,4 +110,23 @@ def test_a_grant_knows_no_fence_before_its_row_and_says_who_it_is() -> None:
         with pytest.raises(NotHeld, match="'a', 'b' is not known before the transaction"):
             _ = grant.fences
     assert grant.released
+    locks.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda locks: locks.read_lock("product_1"),
+        lambda locks: locks.semaphore("product_1", limit=2),
+        lambda locks: locks.latch("product_1", 2),
+        lambda locks: locks.request_release("product_1"),
+    ],
+    ids=["read_lock", "semaphore", "latch", "request_release"],
+)
+def test_what_a_row_cannot_do_is_refused_in_the_words_of_the_settings(
+    call: Callable[[Locks], object],
+) -> None:
+    locks = client()
+    with pytest.raises(ConfigurationError, match="can't be had from the backend 'database'"):
+        call(locks)
     locks.close()

@@ -50,6 +50,13 @@ def test_its_locks_have_what_it_was_told_and_else_what_the_alias_has() -> None:
     assert site.terms(guarded("a", ttl=3, max_hold=300)).lock == Terms(3, 300, where)
 
 
+def test_a_guard_begins_on_a_push_where_its_transaction_is_fenced() -> None:
+    setting = {"default": {"LOCATION": "memory://terms", "FENCE": "orders"}}
+    site = Clients(lambda: read(setting))
+    assert site.terms(guarded("a")).lock.on_push
+    assert not site.terms(guarded("a", fence=False)).lock.on_push
+
+
 @pytest.mark.parametrize("word", ["ttl", "max_hold"])
 def test_what_is_wrong_is_said_each_time(word: str) -> None:
     site, guard = Clients(lambda: read({"default": {"BACKEND": "database"}})), guarded("a", **{word: 3})

@@ -1,7 +1,6 @@
 """What processes say of themselves, for people who look: a file for each, in the folder ``processes``.
 
 Its first line is host, pid, and for how many seconds it is true; each other line is what is said of one key.
-It is written under another name and then renamed, so that nobody reads a part of it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from distlock import clock
+from distlock.backends.file import whole
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import Tree
+from distlock.backends.file.whole import NEW
 from distlock.backends.inspectable import Row
 
 PROCESSES = "processes"
-#: Behind the name of a file that is being written.
-NEW = ".new"
 #: Of how many keys a process tells.
 _MOST_ROWS = 10_000
 
@@ -37,7 +36,7 @@ class Said(NamedTuple):
     def rows(self, before: str) -> list[Row]:
         """What it says of the keys that begin with *before*."""
         begins = _written([before]).removesuffix('"]')
-        return [Row(*json.loads(line)) for line in self.lines if line.startswith(begins)]
+        return [Row.of_parts(json.loads(line)) for line in self.lines if line.startswith(begins)]
 
     def row(self, key: str) -> Row | None:
         """What it says of *key*."""
@@ -89,38 +88,16 @@ class Announcement:
     def _write(self, head: tuple[object, ...]) -> None:
         rows = list(self._rows.values())[:_MOST_ROWS]
         text = "\n".join(map(_written, [head, *(row.parts() for row in rows)]))
-        new = f"{self._name}{NEW}"
-        folder = self._tree.enter(PROCESSES, self._tree.root)
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=folder)
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(new, flags, 0o600, dir_fd=folder), "w", encoding="ascii") as file:
-                os.fchmod(file.fileno(), self._tree.file_mode())
-                file.write(text)
-            os.rename(new, self._name, src_dir_fd=folder, dst_dir_fd=folder)
-        finally:
-            os.close(folder)
+        whole.write(self._tree, PROCESSES, self._name, text.encode("ascii"))
 
 
 def read(tree: Tree, contender: int) -> Said | None:
     """What *contender* says; None if it says nothing, or has not said it again for its whole life."""
-    name = name_of(contender)
-    try:
-        folder = tree.open(PROCESSES, tree.root)
-    except FileNotFoundError:
+    found = whole.read(tree, PROCESSES, name_of(contender))
+    if found is None:
         return None
-    try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(name, flags, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-    finally:
-        os.close(folder)
-    with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
-        status = os.fstat(descriptor)
-        tree.require_file(status, f"{PROCESSES}/{name}")
-        head, *lines = file.read().split("\n")
+    text, status = found
+    head, *lines = text.decode("ascii", "replace").split("\n")
     host, pid, life = json.loads(head)
     return Said(host, pid, lines) if time.time() < status.st_mtime + life else None
 

@@ -9,16 +9,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.base import READ, Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.file import dropped, usable
 from distlock.backends.file.calls import Call, CallForOurs
 from distlock.backends.file.directory import Directory
+from distlock.backends.file.entry import Entry, Spot
 from distlock.backends.file.examining import examine, unmade
-from distlock.backends.file.line import HIGHEST_FLOOR, Entry, Spot
+from distlock.backends.file.inspection import Inspection
+from distlock.backends.file.latches import LatchesInFiles
 from distlock.backends.file.presence import Presence
-from distlock.backends.file.record_locks import name_of
+from distlock.backends.file.tickets import HIGHEST_FLOOR
+from distlock.backends.file.turn import other_limit
 from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
@@ -30,14 +32,16 @@ POLL = 1.0
 POLL_BLIND = 0.25
 
 
-class FileBackend:
+class FileBackend(Inspection, LatchesInFiles):
     """Locks in the directory that *url* names: ``file:///var/lib/shop/locks``.
 
     *busy_timeout* is how many seconds a call waits for a process that was stopped while it wrote.
     *ack_window* is how many seconds a process has to take a lock that came to it.
     """
 
-    capabilities = Capabilities(several_processes=True, fence=True, inspect=True)
+    capabilities = Capabilities(
+        several_processes=True, fence=True, inspect=True, notify=True, read=True, permits=True, latch=True
+    )
     #: It is one that looks ahead: see `distlock.backends.base.LooksAhead`.
     refuse_unusable = staticmethod(usable.refuse_unusable)
 
@@ -67,26 +71,29 @@ class FileBackend:
                 return False
             spot = presence.line.spot(ask.key)
             line = presence.line.entries(spot)
-            mine = presence.find(ask, line)
+            mine = presence.ours.find(ask, line)
             if mine is None:
                 presence.drop(ask.token)
                 return False
             if mine.held or (
-                not presence.living_before(mine, line)
+                not presence.line.before(mine, line)
                 and presence.take(ask, spot, mine, self._left(deadline)) is not None
             ):
                 presence.insist(ask.token)
                 return True
             presence.withdraw(ask.token, mine)
             # Those before us may have left meanwhile, and have hinted us.
-            presence.wake_first(spot)
+            presence.wake_front(spot)
             return False
 
     def renew(self, asks: Sequence[Ask]) -> list[bool]:
         with self._call_for_ours() as presence:
             if presence is None:
                 return [False] * len(asks)
-            held = [presence.holds(ask, self._patience) for ask in asks]
+            held = [presence.ours.holds(ask, self._patience) for ask in asks]
+            for ask in presence.wanted.of([ask for ask, ours in zip(asks, held, strict=True) if ours]):
+                if self._sink is not None:
+                    self._sink.release_requested(ask.key, ask.token)
             presence.insist()
             return held
 
@@ -95,89 +102,47 @@ class FileBackend:
             if presence is None:
                 return False
             spot = presence.line.spot(ask.key)
-            mine = presence.entries.get(ask.token)
-            if mine is None or ask.token not in presence.held:
-                line = presence.line.entries(spot)
-                mine = presence.find(ask, line)
-                if mine is None or not mine.held:
-                    return False
-            released = presence.withdraw(ask.token, mine)
-            # The lock is free, whatever goes wrong with the hint.
+            while (mine := presence.ours.own(ask, spot)) is not None:
+                if presence.withdraw(ask.token, mine):
+                    # The lock is free, whatever goes wrong with the hint.
+                    with suppress(OSError):
+                        presence.wake_next(spot, mine)
+                    return True
+                # It is gone, or another thread gives its file another name: that is in the line now.
+            return False
+
+    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
+        """See `distlock.backends.shared.Reads`."""
+        with self._call_for_ours() as presence:
+            if presence is None:
+                return False
+            spot = presence.line.spot(ask.key)
+            mine = presence.ours.own(ask, spot)
+            if mine is None or not presence.ours.downgrade(ask, spot, mine, self._left(deadline)):
+                return False
+            presence.insist(ask.token)
             with suppress(OSError):
-                presence.wake_next(spot, mine)
-            return released
+                presence.wake_front(spot)
+            return True
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         with self._call() as presence:
-            if ask.token not in presence.held or not presence.holds(ask, self._patience):
+            if not presence.ours.holds(ask, self._patience):
                 return None
             if number > HIGHEST_FLOOR:
                 raise ConfigurationError(
                     f"A database has seen the fence {number}, and files count to 2**61: another lock "
                     "service gave it out. Raise ERA (era= of connect), on all servers: numbers begin anew."
                 )
-            lifted = presence.raise_floor(ask, presence.line.spot(ask.key), number, self._patience)
+            lifted = presence.ours.raise_floor(ask, presence.line.spot(ask.key), number, self._patience)
             presence.insist(ask.token)
-            return Held(lifted)
+            return Held(lifted) if lifted is not None else None
 
     def locked(self, key: str) -> bool:
         if self.unmade():
             return False
         with self._call() as presence:
-            return presence.locked(key, self._patience)
-
-    @property
-    def process(self) -> str:
-        """Its contender, as the files name it; "" before the first call."""
-        presence = self._presence
-        return name_of(presence.contender) if presence is not None else ""
-
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
-        """See `distlock.backends.inspectable.Inspectable`.
-
-        The first in line counts as the holder, also while it has not taken the lock yet.
-        """
-        if self.unmade():
-            return Sight()
-        with self._call() as presence:
-            return presence.looking.sight(key, self._left(deadline))
-
-    def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        if self.unmade():
-            return False
-        with self._call() as presence:
-            if not presence.looking.break_first(key, number, self._left(deadline)):
-                return False
-            with suppress(OSError):
-                # It is broken, whatever goes wrong with the hint.
-                presence.wake_first(presence.line.spot(key))
-            return True
-
-    def announce(
-        self,
-        host: str,
-        pid: int,
-        rows: Sequence[Row],
-        gone: Sequence[str],
-        life: float,
-        deadline: float = math.inf,
-    ) -> bool:
-        """See `distlock.backends.inspectable.Inspectable`. It ends with its process, too."""
-        with self._call() as presence:
-            if self._sink is not None and presence.is_broken():
-                # There are no renewals that would find it out.
-                self._sink.doubt()
-            return presence.announcement.say((host, pid), rows, gone, life)
-
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
-        if self.unmade():
-            return
-        with self._call() as presence:
-            speaking = presence.looking.speaking()
-        for contender in speaking:
-            with self._call() as presence:
-                said = presence.looking.said_by(contender, before)
-            yield from said
+            return presence.looking.locked(key, self._patience)
 
     def unmade(self) -> Finding | None:
         """See `distlock.backends.findings.MadeByUse`."""
@@ -246,22 +211,24 @@ class FileBackend:
         spot = presence.line.spot(ask.key)
         listening = False
         while True:
-            line = presence.line.entries(spot) if ask.token in presence.entries else []
-            mine = presence.find(ask, line)
+            line = presence.line.entries(spot) if ask.token in presence.ours.entries else []
+            mine = presence.ours.find(ask, line)
             if mine is None:
                 # New, or sent away while we stood still.
                 mine, line = presence.join(ask, spot, self._left(deadline))
             if mine is None:
                 return Busy()
-            before = [] if mine.held else presence.living_before(mine, line)
+            before = [] if mine.held else presence.line.before(mine, line)
             if not before:
                 taken = mine if mine.held else presence.take(ask, spot, mine, self._left(deadline))
                 if taken is None:
                     continue
-                return Held(presence.hold(ask, spot, taken, self._left(deadline)))
+                number = presence.hold(ask, spot, taken, self._left(deadline))
+                followed = ask.mode == READ and presence.line.followed(line)
+                return Held(number, followed=followed, other_limit=other_limit(taken, line))
             if not ask.wait:
                 return self._leave(presence, ask, spot, mine)
-            pause = presence.send_away(ask, spot, before[0], self._ack_window, self._left(deadline))
+            pause = presence.send_away(ask, spot, before, self._ack_window, self._left(deadline))
             if not pause:
                 continue
             try:
@@ -280,5 +247,5 @@ class FileBackend:
 
     def _leave(self, presence: Presence, ask: Ask, spot: Spot, mine: Entry) -> Busy:
         presence.withdraw(ask.token, mine)
-        presence.wake_first(spot)
+        presence.wake_front(spot)
         return Busy()

@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from distlock.backends.file.announcement import NEW, PROCESSES
+from distlock.backends.file.announcement import PROCESSES
 from distlock.backends.file.line import Line
 from distlock.backends.file.record_locks import RecordLocks, contender_of
 from distlock.backends.file.seed import SUFFIX
 from distlock.backends.file.tree import WAKE, Tree
 from distlock.backends.file.trust import Distrusted
+from distlock.backends.file.wanted import WANTED
+from distlock.backends.file.whole import NEW
 
 #: Seconds that one call may spend on it.
 _BUDGET = 0.002
@@ -51,13 +53,14 @@ class Sweeper:
 
     def _round(self) -> Iterator[None]:
         known: dict[int, bool] = {}
-        for folder, suffix in ((WAKE, ""), (".", SUFFIX), (PROCESSES, ""), (PROCESSES, NEW)):
+        for folder, suffix in ((WAKE, ""), (".", SUFFIX), (PROCESSES, ""), (PROCESSES, NEW), (WANTED, "")):
             names: list[str] = []
             with suppress(FileNotFoundError):
                 names = self._tree.names(folder, self._tree.root)
             for name in names:
                 with suppress(ValueError):
-                    if name.endswith(suffix) and self._dead(contender_of(name.removesuffix(suffix)), known):
+                    whose = name.removesuffix(suffix).partition("~")[0]
+                    if name.endswith(suffix) and self._dead(contender_of(whose), known):
                         # A directory of such a name is not ours.
                         with suppress(FileNotFoundError, IsADirectoryError):
                             os.unlink(f"{folder}/{name}", dir_fd=self._tree.root)

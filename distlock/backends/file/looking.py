@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import socket
 from contextlib import suppress
 
 from distlock.backends.file import announcement, hints
 from distlock.backends.file.announcement import PROCESSES
+from distlock.backends.file.entry import Entry
 from distlock.backends.file.line import Line
 from distlock.backends.file.record_locks import RecordLocks, contender_of, name_of
 from distlock.backends.file.tree import Tree
+from distlock.backends.file.turn import front
+from distlock.backends.file.wanted import want
 from distlock.backends.inspectable import MOST_SHOWN, Seen, Sight
 
 
@@ -26,17 +28,47 @@ class Looking:
         """The living in the line for *key*."""
         line = self._line.exact_entries(self._line.spot(key), patience)
         living = [entry for entry in line if self._locks.alive(entry.contender)]
-        if not living:
-            return Sight()
-        holder, *queue = (self._seen(entry.contender, key) for entry in living[: MOST_SHOWN + 1])
-        return Sight(holder, living[0].number, math.inf, queue, len(living) - 1)
+        have = list(front(living))
+        queue = [self._seen(entry.contender, key) for entry in living if entry not in have]
+        if not have:
+            return Sight(queue=queue[:MOST_SHOWN], waiting=len(queue))
+        holder = self._seen(have[0].contender, key)
+        return Sight(
+            holder,
+            have[0].number,
+            queue=queue[:MOST_SHOWN],
+            waiting=len(queue),
+            mode=have[0].wants.mode,
+            others=len(have) - 1,
+            beside=[self._seen(entry.contender, key) for entry in have[1 : 1 + MOST_SHOWN]],
+            out=sum(entry.wants.permits for entry in have),
+            limit=have[0].wants.limit,
+        )
 
-    def break_first(self, key: str, number: int, patience: float) -> bool:
+    def locked(self, key: str, patience: float) -> bool:
+        """Whether anybody living stands in the line for *key*."""
+        spot = self._line.spot(key)
+        # Only a look that finds nobody has to be the only writer's: it may have been taken just then.
+        return self._anybody(self._line.entries(spot)) or self._anybody(
+            self._line.exact_entries(spot, patience)
+        )
+
+    def break_hold(self, key: str, number: int, patience: float) -> bool:
         """Take the hold of *key* that begins with *number* out of the line, and tell its process."""
-        broken = self._line.break_first(self._line.spot(key), number, patience)
+        broken = self._line.break_hold(self._line.spot(key), number, patience)
         if broken is not None:
             hints.send(self._tree, broken.contender, hints.BROKEN)
         return broken is not None
+
+    def request_release(self, key: str, patience: float) -> bool:
+        """Tell the processes that have *key* that it is wanted back. False: none has it."""
+        line = self._line.exact_entries(self._line.spot(key), patience)
+        have = list(front([entry for entry in line if self._locks.alive(entry.contender)]))
+        for entry in have:
+            want(self._tree, entry)
+            # To one that listens it says: look after your holds.
+            hints.send(self._tree, entry.contender, hints.BROKEN)
+        return bool(have)
 
     def speaking(self) -> list[int]:
         """The contenders that say something of themselves."""
@@ -54,6 +86,9 @@ class Looking:
         if said is None:
             return []
         return [Seen(name_of(contender), said.host, said.pid, row) for row in said.rows(before)]
+
+    def _anybody(self, line: list[Entry]) -> bool:
+        return any(self._locks.alive(entry.contender) for entry in line)
 
     def _seen(self, contender: int, key: str) -> Seen:
         said = announcement.read(self._tree, contender)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -13,9 +11,15 @@ from distlock.backends.file import hints, record_locks
 from distlock.backends.file.announcement import Announcement
 from distlock.backends.file.debris import Sweeper
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.line import Entry, Line, Newcomer, Spot, proof_of
+from distlock.backends.file.entry import Entry, Newcomer, Spot, proof_of, spot_of_entry, wants_of
+from distlock.backends.file.holds import Holds
+from distlock.backends.file.latch_files import LatchFiles
+from distlock.backends.file.line import Line
 from distlock.backends.file.looking import Looking
+from distlock.backends.file.suspects import Suspects
 from distlock.backends.file.tree import Tree
+from distlock.backends.file.turn import front
+from distlock.backends.file.wanted import Wanted
 from distlock.errors import BackendUnavailable
 
 
@@ -42,11 +46,8 @@ class Presence:
             self._tree.close()
             raise
         self.line = Line(directory, self._tree, self.locks)
-        #: Our entries by token, and those of them that we know to be first.
-        self.entries: dict[str, Entry] = {}
-        self.held: dict[str, Entry] = {}
-        #: The first number of each hold.
-        self._numbers: dict[str, int] = {}
+        self.latches = LatchFiles(self._tree, self.locks)
+        self.ours = Holds(self.line, self.contender)
         self._directory = directory
         self._sink = sink
         self._listener: hints.Listener | None = None
@@ -56,11 +57,12 @@ class Presence:
         self._closed: str | None = None
         #: The directory that our locks are in is gone; another may be in its place.
         self._deserted = False
-        #: By token: which ticket was before us and had not taken the lock, and since when.
-        self._suspects: dict[str, tuple[int, float]] = {}
+        self._suspects = Suspects()
         self.looking = Looking(self._tree, self.locks, self.line)
         self.announcement = Announcement(self._tree, self.contender)
+        self.wanted = Wanted(self._tree, self.contender, self.ours.entries)
         self._sweeper = Sweeper(self._tree, self.locks, self.line)
+        self.line.met_dead = self._sweeper.begin
         self._sweeper.begin()
 
     def begin(self) -> bool:
@@ -82,7 +84,7 @@ class Presence:
         """Raise if a close overtook the call, once what the call got for *token* was given back."""
         if self._closed is None:
             return
-        mine = self.entries.get(token) if token is not None else None
+        mine = self.ours.entries.get(token) if token is not None else None
         if token is not None and mine is not None:
             self._give_back(token, mine)
         raise BackendUnavailable(self._closed)
@@ -94,104 +96,60 @@ class Presence:
     def join(self, ask: Ask, spot: Spot, patience: float) -> tuple[Entry | None, list[Entry]]:
         self._sweeper.go_on()
         self.drop(ask.token)
-        newcomer = Newcomer(self.contender, proof_of(ask.token), ask.span, ask.wait)
+        newcomer = Newcomer(self.contender, proof_of(ask.token), ask.span, ask.wait, wants_of(ask))
         mine, line = self.line.join(spot, newcomer, patience)
         if mine is not None:
-            self.entries[ask.token] = mine
-            if mine.held:
-                self._living(line)
+            self.ours.entries[ask.token] = mine
         return mine, line
 
-    def find(self, ask: Ask, line: list[Entry]) -> Entry | None:
-        """Our entry for *ask* in *line*. A forked child knows its parent's tokens, and may not use them."""
-        proof = proof_of(ask.token)
-        ours = (entry for entry in line if entry.contender == self.contender and entry.proof == proof)
-        return next(ours, None)
-
-    def holds(self, ask: Ask, patience: float) -> bool:
-        """Whether the hold is *ask.token*'s, even if another thread asks."""
-        mine = self.held.get(ask.token)
-        if mine is not None:
-            if not self.line.there(mine):
-                self.drop(ask.token)
-            return ask.token in self.held
-        line = self._first_living(self.line.exact_entries(self.line.spot(ask.key), patience))
-        return [(entry.proof, entry.held) for entry in line] == [(proof_of(ask.token), True)]
-
-    def is_broken(self) -> bool:
-        """Whether somebody has taken one of our holds out of its line."""
-        return not all(map(self.line.there, list(self.held.values())))
-
-    def locked(self, key: str, patience: float) -> bool:
-        spot = self.line.spot(key)
-        # Only a look that finds nobody has to be the only writer's: it may have been taken just then.
-        return self._anybody(self.line.entries(spot)) or self._anybody(
-            self.line.exact_entries(spot, patience)
-        )
-
     def take(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> Entry | None:
-        """Take the lock. None if somebody is before us after all, or has sent us away."""
+        """Take the lock. None if it is not our turn after all, or somebody has sent us away."""
         taken = self.line.take(spot, mine, patience)
         if taken is not None:
-            self.entries[ask.token] = taken
+            self.ours.entries[ask.token] = taken
         return taken
 
-    def send_away(self, ask: Ask, spot: Spot, head: Entry, window: float, patience: float) -> float:
-        """Send *head* away if it has not taken the lock for *window* seconds since it could.
+    def send_away(
+        self, ask: Ask, spot: Spot, before: Sequence[Entry], window: float, patience: float
+    ) -> float:
+        """Send away who among those *before* us could take the lock and has not for *window* seconds.
 
-        Returns when to look again, seconds: 0 if it was sent away, ``inf`` if there is nothing against it.
+        Returns when to look again, seconds: 0 if somebody was sent away, ``inf`` if there is nothing against
+        anybody.
         """
-        if head.held:
-            self._suspects.pop(ask.token, None)
-            return math.inf
-        now = time.monotonic()
-        suspect, since = self._suspects.get(ask.token, (0, now))
-        if suspect != head.ticket:
-            self._suspects[ask.token] = (head.ticket, now)
-            return window
-        if now < since + window:
-            return since + window - now
-        self.line.send_away(spot, head, patience)
-        self.wake_first(spot)
+        idle = (entry for entry in front(before) if not entry.held)
+        overdue, pause = self._suspects.overdue(ask.token, idle, window)
+        if not overdue:
+            return pause
+        self.line.send_away(spot, overdue, patience)
+        self.wake_front(spot)
         return 0.0
-
-    def living_before(self, mine: Entry, line: list[Entry]) -> list[Entry]:
-        """Those that have to go before it is our turn. The dead are taken out of the line."""
-        return self._living([entry for entry in line if entry.ticket < mine.ticket])
 
     def await_turn(self, key: str, mine: Entry, before: Sequence[Entry]) -> bool:
         """Listen for the release and the death of everybody *before* us. False if some death goes unheard."""
-        with self._mutex:
-            if self._listener is not None and not self._listener.reachable():
-                self._listener.close()
-                self._listener = None
-            if self._listener is None:
-                if self._sink is None or self._closed is not None:
-                    return False
-                self._listener = hints.Listener(self._tree, self.contender, self._sink)
-            listener = self._listener
-        listener.expect(mine.proof, key)
+        listener = self._listening()
+        if listener is None:
+            return False
+        listener.expect(mine.sign, key)
         # All of them, not only the next: one that dies after we looked would break the chain of hints.
         return False not in [listener.watch(entry.contender, self.locks.pid) for entry in before]
 
-    def hold(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> int:
-        """It is our turn. Returns the hold's first number: its ticket, where that is not below the floor."""
-        if ask.token not in self._numbers:
-            if mine.ticket <= (floor := self.line.floor(spot)):
-                mine = self.line.lift(spot, mine, ask.span, floor, patience)
-            self._numbers[ask.token] = mine.ticket if mine.ticket > floor else mine.number
-        self.entries[ask.token] = self.held[ask.token] = mine
-        self._suspects.pop(ask.token, None)
-        self._unlisten(mine)
-        return self._numbers[ask.token]
+    def listen(self, key: str) -> None:
+        """From now on a hint with the proof of *key* is one for it."""
+        listener = self._listening()
+        if listener is not None:
+            listener.expect(proof_of(key), key)
 
-    def raise_floor(self, ask: Ask, spot: Spot, number: int, patience: float) -> int:
-        """Lift the hold of *ask*, and all later ones, above *number*. Returns its first number."""
-        if self._numbers[ask.token] <= number:
-            mine = self.line.lift(spot, self.held[ask.token], ask.span, number, patience)
-            self.entries[ask.token] = self.held[ask.token] = mine
-            self._numbers[ask.token] = mine.number
-        return self._numbers[ask.token]
+    def listen_no_more(self, key: str) -> None:
+        if self._listener is not None:
+            self._listener.forget(proof_of(key))
+
+    def hold(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> int:
+        """It is our turn. Returns the first number of the hold."""
+        number = self.ours.hold(ask, spot, mine, patience)
+        self._suspects.forget(ask.token)
+        self._unlisten(mine)
+        return number
 
     def withdraw(self, token: str, mine: Entry) -> bool:
         """Take our entry out of the line."""
@@ -201,20 +159,19 @@ class Presence:
         return left
 
     def drop(self, token: str) -> None:
-        self.entries.pop(token, None)
-        self.held.pop(token, None)
-        self._numbers.pop(token, None)
-        self._suspects.pop(token, None)
+        self.ours.drop(token)
+        self._suspects.forget(token)
 
-    def wake_first(self, spot: Spot) -> None:
-        """Hint the contender that is first in line now, past the dead."""
-        for entry in self._first_living(self.line.entries(spot)):
-            hints.send(self._tree, entry.contender, entry.proof)
+    def wake_front(self, spot: Spot) -> None:
+        """Hint those whose turn it is now, past the dead."""
+        for entry in front(self.line.living(self.line.entries(spot))):
+            if not entry.held:
+                hints.send(self._tree, entry.contender, entry.sign)
 
     def wake_next(self, spot: Spot, mine: Entry) -> None:
-        """The same, but *mine* was first: nearly always nobody is behind it."""
+        """The same, but it was the turn of *mine*: nearly always nobody is behind it."""
         if not self.line.left_alone(spot, mine):
-            self.wake_first(spot)
+            self.wake_front(spot)
 
     def close(self) -> None:
         """Give everything back, and die as a contender once no call is under way. Again: nothing happens."""
@@ -254,6 +211,7 @@ class Presence:
         try:
             self._give_back_all()
             self.announcement.end()
+            self.wanted.end()
             self.line.close()
             self.locks.leave(self.contender)
         finally:
@@ -261,7 +219,7 @@ class Presence:
             self._tree.close()
 
     def _give_back_all(self) -> None:
-        for token, mine in list(self.entries.items()):
+        for token, mine in list(self.ours.entries.items()):
             self._give_back(token, mine)
 
     def _give_back(self, token: str, mine: Entry) -> None:
@@ -269,31 +227,18 @@ class Presence:
             self.withdraw(token, mine)
             # Our record locks do not tell which contenders live in a directory made anew: touch none there.
             if not self._deserted:
-                self.wake_first(self.line.spot_of(mine))
+                self.wake_front(spot_of_entry(mine))
 
-    def _anybody(self, line: list[Entry]) -> bool:
-        return any(self.locks.alive(entry.contender) for entry in line)
-
-    def _living(self, line: list[Entry]) -> list[Entry]:
-        living = []
-        for entry in line:
-            if self.locks.alive(entry.contender):
-                living.append(entry)
-            else:
-                self._bury(entry)
-        return living
-
-    def _first_living(self, line: list[Entry]) -> list[Entry]:
-        for entry in line:
-            if self.locks.alive(entry.contender):
-                return [entry]
-            self._bury(entry)
-        return []
-
-    def _bury(self, entry: Entry) -> None:
-        self.line.leave(entry)
-        self._sweeper.begin()
+    def _listening(self) -> hints.Listener | None:
+        """The listener, which is begun where it is missing; None: nobody listens."""
+        with self._mutex:
+            if self._listener is not None and not self._listener.reachable():
+                self._listener.close()
+                self._listener = None
+            if self._listener is None and self._sink is not None and self._closed is None:
+                self._listener = hints.Listener(self._tree, self.contender, self._sink)
+            return self._listener
 
     def _unlisten(self, mine: Entry) -> None:
         if self._listener is not None:
-            self._listener.forget(mine.proof)
+            self._listener.forget(mine.sign)

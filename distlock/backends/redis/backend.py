@@ -3,48 +3,45 @@
 from __future__ import annotations
 
 import math
-import random
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MethodType
 from typing import Any
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.optional import Begun, Sleep
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.arguments import written
+from distlock.backends.redis.awaiting import Awaiting
 from distlock.backends.redis.calls import Calls
 from distlock.backends.redis.connection import Connection
 from distlock.backends.redis.credentials import Credentials
-from distlock.backends.redis.failures import unavailable, unending
+from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.inspection import Inspection
+from distlock.backends.redis.latches import RedisLatches
 from distlock.backends.redis.listener import Listener
+from distlock.backends.redis.notifying import Notifying
 from distlock.backends.redis.pool import Pool, Stale
+from distlock.backends.redis.pushes import Pushes
 from distlock.backends.redis.resolver import Resolver
-from distlock.backends.redis.scripts import bulk, command, hold_key
+from distlock.backends.redis.scripts import FORMAT, bulk, command, hold_key, is_free, left_by, polled
+from distlock.backends.redis.told import BUSY, FOREIGN, Told
 from distlock.backends.redis.unanswered import Unanswered
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_count, check_seconds
 
-#: What the scripts answer.
-_HELD, _BUSY, _UNENDING, _FOREIGN = 1, 3, 4, 5
+#: What a script answers.
 _TOO_HIGH = 2
 
-#: So much of its rest a waiter waits while it is not subscribed, so that there are no hints at all.
-_DEAF = 0.1
-#: How long after the end of another's hold to ask for it, seconds: spread, because several waiters do, …
-_AFTER = (0.005, 0.05)
-#: … all those in front, who rest no longer than so many milliseconds.
-_IN_FRONT = 1000
 #: How many holds are renewed in one round trip.
 _BATCH = 500
-#: Behind a lock that is free, but whose queue was too long to clear in one call, seconds.
-_UNDECIDED = 0.01
 
 
-class RedisBackend(Inspection):
+class RedisBackend(Inspection, Notifying, RedisLatches):
     """One process's locks in the Redis server at *url*: ``redis://``, ``rediss://`` or ``unix://``.
 
     *io_timeout* bounds each call as a whole, connecting included. *max_connections* bounds the connections
@@ -54,7 +51,16 @@ class RedisBackend(Inspection):
     connection: see `Credentials`. Times are in seconds.
     """
 
-    capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
+    capabilities = Capabilities(
+        several_processes=True,
+        lease=True,
+        fence=True,
+        inspect=True,
+        notify=True,
+        latch=True,
+        read=True,
+        permits=True,
+    )
 
     def __init__(
         self,
@@ -68,7 +74,7 @@ class RedisBackend(Inspection):
         credential_provider: object = None,
     ) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
-        self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
+        self.window = check_seconds("ack_window", ack_window, most=LONG)
         self._fence_ttl = check_seconds("fence_ttl", fence_ttl, most=LONG)
         self._max_connections = check_count("max_connections", max_connections)
         self._address = Address(url)
@@ -97,7 +103,7 @@ class RedisBackend(Inspection):
         deadline = self._by(math.inf)
         if self._listener is not None:
             self._listener.close(self._io_timeout)
-        for ask in list(self._queued.values()):
+        for ask in self._pushes.waiting():
             try:
                 # A waiter that was handed the lock as it left is not there any more to give it back.
                 if self.cancel(ask, deadline):
@@ -108,10 +114,12 @@ class RedisBackend(Inspection):
         with suppress(BackendUnavailable):
             self.settle(deadline)
             self.fall_silent(deadline)
+        self._awaiting.pipelines.retire()
         self._pool.clear()
         self._begin()
 
     def after_fork(self) -> None:
+        self._awaiting.pipelines.forget()
         self._begin()
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
@@ -119,39 +127,53 @@ class RedisBackend(Inspection):
         listener = self._listener
         queue = ask.wait and listener is not None and listener.tried.is_set()
         reply = self._request(ask, deadline, queue)
-        if ask.wait and not queue and reply[1] == _BUSY:
+        if ask.wait and not queue and reply[1] == BUSY:
             # A process that cannot hear yet does not queue: it would be passed over.
             if listener is not None:
                 listener.start(deadline)
             reply = self._request(ask, deadline, True)
-        answer = reply[1]
-        if answer == _HELD:
-            self._unqueue(ask)
-            return Held(int(reply[2]), ask.ttl)
-        if answer == _BUSY:
-            return Busy()
-        if answer == _UNENDING:
-            raise unending(self._address, hold_key(ask.key), ask.ttl)
-        if answer == _FOREIGN:
+        if reply[1] == FOREIGN:
             raise self._calls.foreign(ask, deadline)
-        self._queued[ask.key] = ask
-        return Queued(_poll(int(reply[2]), int(reply[3]), listener is not None and listener.subscribed))
+        return self._told.by(reply, ask)
+
+    def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
+        way = _WAYS.get(call.__func__)
+        if way is None:
+            return None
+        *said, deadline = arguments
+        return way(self._awaiting, *said, self._by(deadline))
 
     def _request(self, ask: Ask, deadline: float, queue: bool) -> list[Any]:
         # Behind a release of the key that is on its way, or it would find the lock taken by ourselves.
         behind = self._unanswered.connection(ask.key, deadline)
         try:
-            (reply,) = self._calls.attempt(scripts.REQUEST, [ask], deadline, queue, connection=behind)
+            reply = self._attempt(ask, deadline, queue, behind)
             if behind is None or not self._unanswered.again(ask.key, deadline):
                 return reply
         except Stale:
             self._unanswered.again(ask.key, deadline)
-        (reply,) = self._calls.attempt(scripts.REQUEST, [ask], deadline, queue)
+        # What the first attempt has done is not known.
+        return self._attempt(ask, deadline, queue)
+
+    def _attempt(self, ask: Ask, deadline: float, queue: bool, behind: Connection | None = None) -> list[Any]:
+        poll = polled(*self._pushes.poll(ask)) if queue else polled()
+        ask.unanswered += 1
+        reply = self._calls.one(scripts.REQUEST[ask.mode], ask, deadline, queue, poll, behind)
+        ask.unanswered -= 1
         return reply
 
+    def wait(self, gate: Sleep, timeout: float) -> None:
+        if self._listener is None:
+            gate.wait(timeout)
+        else:
+            self._listener.wait(gate, timeout)
+
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        self._unqueue(ask)
-        (reply,) = self._calls.call(scripts.CANCEL, [ask], self._by(deadline))
+        deadline = self._by(deadline)
+        self._unanswered.finish(ask.key, deadline)
+        entry = bulk(self._pushes.entry(ask))
+        (reply,) = self._calls.call(scripts.CANCEL, [ask], deadline, more=entry)
+        self._pushes.forget(ask)
         if not reply[1]:
             self._unanswered.forget(ask)
         return bool(reply[1])
@@ -162,25 +184,40 @@ class RedisBackend(Inspection):
         for start in range(0, len(asks), _BATCH):
             replies = self._calls.call(scripts.RENEW, asks[start : start + _BATCH], self._by(math.inf))
             answers += [bool(reply[1]) for reply in replies]
+            self.tell_wanted(asks[start : start + _BATCH], replies)
+        return answers
+
+    def acknowledge(self, handed: Sequence[tuple[Ask, int]], deadline: float = math.inf) -> list[bool]:
+        answers: list[bool] = []
+        for start in range(0, len(handed), _BATCH):
+            some = handed[start : start + _BATCH]
+            numbers = [bulk(number) for _, number in some]
+            replies = self._calls.call(
+                scripts.ACKNOWLEDGE, [ask for ask, _ in some], self._by(deadline), more=numbers
+            )
+            answers += [bool(reply[1]) for reply in replies]
+            for ask, _ in some:
+                # Ours or lost: either way it does not wait any more.
+                self._pushes.forget(ask)
         return answers
 
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
         deadline = self._by(deadline)
-        self._unqueue(ask)
+        self._pushes.forget(ask)
         try:
-            (reply,) = self._calls.attempt(scripts.RELEASE, [ask], deadline)
+            reply = self._calls.one(scripts.RELEASE[ask.mode], ask, deadline, more=left_by(ask))
         except Stale:
-            (reply,) = self._calls.attempt(scripts.RELEASE, [ask], deadline)
+            reply = self._calls.one(scripts.RELEASE[ask.mode], ask, deadline, more=left_by(ask))
             if not reply[1]:
                 # Whether the first attempt did it, or the hold had been lost before, nobody knows.
                 raise
-        self._unanswered.known = True
+        self._unanswered.known.add(scripts.RELEASE[ask.mode])
         self._unanswered.forget(ask)
         return bool(reply[1])
 
     def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
         deadline = self._by(deadline)
-        self._unqueue(ask)
+        self._pushes.forget(ask)
         unknown = None
         try:
             if self._unanswered.post(ask, told, deadline):
@@ -193,6 +230,10 @@ class RedisBackend(Inspection):
     def settle(self, deadline: float = math.inf) -> bool:
         return self._unanswered.settle(self._by(deadline))
 
+    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
+        (reply,) = self._calls.call(scripts.DOWNGRADE, [ask], self._by(deadline))
+        return bool(reply[1])
+
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         (reply,) = self._calls.call(scripts.RAISE_FLOOR, [ask], self._by(math.inf), more=bulk(number))
         if reply[1] == _TOO_HIGH:
@@ -200,15 +241,18 @@ class RedisBackend(Inspection):
                 f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service "
                 "gave it out. Raise ERA (era= of connect), on all servers: numbers begin anew."
             )
-        return Held(int(reply[2]), ask.ttl) if reply[1] else None
+        if not reply[1]:
+            return None
+        ask.number = int(reply[2])
+        return Held(ask.number, ask.ttl)
 
     def locked(self, key: str) -> bool:
         deadline = self._by(math.inf)
         self._unanswered.finish(key, deadline)
-        (reply,) = self._ask([command("EXISTS", hold_key(key))], deadline)
-        if not isinstance(reply, int):
+        (reply,) = self._ask([command("GET", hold_key(key))], deadline)
+        if not isinstance(reply, bytes | None):
             raise self._calls.not_asked()
-        return bool(reply)
+        return not is_free(reply)
 
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         try:
@@ -229,39 +273,27 @@ class RedisBackend(Inspection):
         credentials = None if provider is None else Credentials(provider)
         make = partial(Connection, self._address, resolver, credentials, self._client_name)
         self._pool = Pool(self._address, make, self._max_connections, self._sink)
-        self._calls = Calls(self._address, self._pool, self.process, self._ack_window, self._fence_ttl)
+        self._calls = Calls(self._address, self._pool, self.process, self.window, self._fence_ttl)
         self._unanswered = Unanswered(self._calls, self._pool)
-        self._queued: dict[str, Ask] = {}
         self._listener = None
+        self._pushes = Pushes(self._sink, self.window)
         if self._sink is not None:
-            channel = f"dl:1:ch:{self.process}"
-            self._listener = Listener(self._address, make, self._io_timeout, channel, self._sink)
+            channel, heard = f"{FORMAT}:ch:{self.process}", self._pushes.heard
+            self._listener = Listener(self._address, make, self._io_timeout, channel, heard, self._sink)
+        self._told = Told(self._address, self._pushes, self._listener)
+        known = self._calls, self._pool, self._unanswered, self._pushes
+        self._awaiting = Awaiting(*known, self._listener, self._told)
 
     def _by(self, deadline: float) -> float:
         """The end of a call that begins now and may last until *deadline*."""
         return min(deadline, clock.now() + self._io_timeout)
 
-    def _unqueue(self, ask: Ask) -> None:
-        if not self._queued:
-            return
-        queued = self._queued.get(ask.key)
-        # What is given up late may not take its successor along.
-        if queued is not None and queued.token == ask.token:
-            self._queued.pop(ask.key, None)
 
-
-def _poll(pttl: int, rest: int, subscribed: bool) -> float:
-    """When to ask again, seconds, behind a hold that lives for *pttl* more milliseconds.
-
-    *rest*: after how many milliseconds a waiter at our place has to, if it hears of its turn.
-    """
-    if pttl == -2:
-        return _UNDECIDED
-    poll = rest / 1000 if subscribed else rest / 1000 * _DEAF
-    spread = random.random()  # noqa: S311 - spreads clients, hides nothing
-    if pttl >= 0 and rest <= _IN_FRONT:
-        low, high = _AFTER
-        after = pttl / 1000 + low + (high - low) * spread
-        if after < poll:
-            return after
-    return poll * (0.75 + 0.25 * spread)
+#: How event loops begin a method.
+_WAYS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
+    getattr(RedisBackend, name): getattr(Awaiting, name)
+    for name in (
+        *("request", "cancel", "post", "downgrade", "acknowledge"),
+        *("make_latch", "count_latch_down", "delete_latch", "look_at_latches"),
+    )
+}

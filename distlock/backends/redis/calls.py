@@ -12,7 +12,7 @@ from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.failures import foreign, is_foreign, unavailable
 from distlock.backends.redis.pool import Pool, Stale
-from distlock.backends.redis.scripts import Script, terms
+from distlock.backends.redis.scripts import Script, head, wish_of
 from distlock.errors import BackendUnavailable
 
 
@@ -25,11 +25,16 @@ class Calls:
         self._address = address
         self._pool = pool
         self.process = process
-        self._ack_window = ack_window
-        self._fence_ttl = fence_ttl
+        #: What each call says of this process.
+        self._ours = process, ack_window, fence_ttl
 
     def call(
-        self, script: Script, asks: Sequence[Ask], deadline: float, queue: bool = False, more: bytes = b""
+        self,
+        script: Script,
+        asks: Sequence[Ask],
+        deadline: float,
+        queue: bool = False,
+        more: bytes | Sequence[bytes] = b"",
     ) -> list[list[Any]]:
         """As `attempt`, and a second attempt if a connection was dead: no answer changes by repetition."""
         try:
@@ -43,17 +48,51 @@ class Calls:
         asks: Sequence[Ask],
         deadline: float,
         queue: bool = False,
-        more: bytes = b"",
+        more: bytes | Sequence[bytes] = b"",
         connection: Connection | None = None,
     ) -> list[list[Any]]:
         """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token.
 
-        *more*: arguments after those that all scripts take. *connection*: see `Pool.exchange`.
+        *more*: arguments after those that all scripts take, the same for all asks, or each its own.
+        *connection*: see `Pool.exchange`.
         """
-        calls = list(map(self.written, repeat(script), asks, repeat(queue), repeat(more)))
+        own = repeat(more) if isinstance(more, bytes) else more
+        calls = list(map(self.written, repeat(script), asks, repeat(queue), own))
         replies = self._pool.exchange(calls, deadline, connection)
-        if len(asks) == 1 and is_answer(script, replies[0], asks[0].token.encode()):
-            return replies
+        return self._answers(script, asks, calls, replies, deadline)
+
+    def one(
+        self,
+        script: Script,
+        ask: Ask,
+        deadline: float,
+        queue: bool = False,
+        more: bytes = b"",
+        connection: Connection | None = None,
+    ) -> list[Any]:
+        """As `attempt`, for one *ask*. Its reply."""
+        call = self.written(script, ask, queue, more)
+        replies = self._pool.exchange((call,), deadline, connection)
+        reply: list[Any] = replies[0]
+        if is_answer(script, reply, ask.token.encode()):
+            return reply
+        return self._answers(script, [ask], [call], replies, deadline)[0]
+
+    def written(self, script: Script, ask: Ask, queue: bool = False, more: bytes = b"") -> bytes:
+        """The call of *script* for *ask*."""
+        token = ask.token.encode()
+        begin = head(script, ask.key, ask.ttl, wish_of(ask), queue, self._ours, len(token))
+        return b"%b%b\r\n%b" % (begin, token, more)
+
+    def _answers(
+        self,
+        script: Script,
+        asks: Sequence[Ask],
+        calls: Sequence[bytes],
+        replies: list[Any],
+        deadline: float,
+    ) -> list[list[Any]]:
+        """*replies* to *calls*, or what a second attempt is answered. Raises what is no answer."""
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
                 # The server was restarted, failed over or told to forget its scripts. What did run may run
@@ -67,12 +106,6 @@ class Calls:
             if not is_answer(script, reply, ask.token.encode()):
                 raise self.not_asked()
         return replies
-
-    def written(self, script: Script, ask: Ask, queue: bool = False, more: bytes = b"") -> bytes:
-        """The call of *script* for *ask*."""
-        token = ask.token.encode()
-        said = terms(ask.key, ask.ttl, ask.span, queue, self.process, self._ack_window, self._fence_ttl)
-        return script.by_digest + said + b"$%d\r\n%b\r\n" % (len(token), token) + more
 
     def foreign(self, ask: Ask, deadline: float) -> BackendUnavailable:
         """Which of the lock's keys are somebody else's."""
@@ -100,12 +133,18 @@ class Calls:
 
 def is_answer(script: Script, reply: object, token: bytes) -> bool:
     """Whether *reply* is what *script* answers to *token*, and no other's or nonsense."""
-    match reply:
-        case [echo, int(told), *numbers] if echo == token and len(numbers) == script.numbers.get(told, 0):
-            for one in numbers:
-                if not isinstance(one, int) and not (isinstance(one, bytes) and one.isdigit()):
-                    return False
-            return True
-        case [echo, *keys] if echo == token and script is scripts.FOREIGN:
-            return all(isinstance(key, bytes) for key in keys)
-    return False
+    if not isinstance(reply, list) or not reply or reply[0] != token:
+        return False
+    if script is scripts.FOREIGN:
+        return all(isinstance(key, bytes) for key in reply[1:])
+    if len(reply) < 2 or not isinstance(told := reply[1], int):
+        return False
+    end = 2 + script.numbers.get(told, 0)
+    if told in script.entries and not isinstance(reply[-1], bytes):
+        return False
+    if len(reply) != end + (told in script.entries):
+        return False
+    for one in reply[2:end]:
+        if not isinstance(one, int) and not (isinstance(one, bytes) and one.isdigit()):
+            return False
+    return True

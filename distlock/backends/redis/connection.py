@@ -23,6 +23,8 @@ _CHUNK = 65536
 _SHARE, _SHORT = 0.9, 0.5
 #: Nothing that we ask is answered by more bytes.
 _LONGEST_REPLY = 1 << 20
+#: In the place of how long the socket waits: it does not.
+_NOT = -1.0
 
 
 class ReplyError(Exception):
@@ -46,6 +48,9 @@ class Connection:
     `ReplyError`. Then it is good for nothing but `disconnect`.
     """
 
+    #: It is looked at also where an interrupt ended `__init__`.
+    _socket: socket.socket | None = None
+
     def __init__(
         self, address: Address, resolver: Resolver, credentials: Credentials | None, client_name: str
     ) -> None:
@@ -53,11 +58,12 @@ class Connection:
         self._resolver = resolver
         self._credentials = credentials
         self._client_name = client_name
-        self._socket: socket.socket | None = None
         #: Whose answers are still to come, before those of the next call.
         self.owed: deque[Owed] = deque()
         #: How long the socket waits, seconds. To change that is a system call, in which other threads run.
         self._waits = 0.0
+        #: How many bytes of one reply have come to a caller that does not wait.
+        self._unread = 0
         self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
 
     def connect(self, deadline: float) -> None:
@@ -84,9 +90,11 @@ class Connection:
 
     def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Send *commands* in one go and return their replies."""
-        self.send(b"".join(commands), deadline)
+        self.send(commands[0] if len(commands) == 1 else b"".join(commands), deadline)
         while self.owed:
             self.collect(deadline)
+        if len(commands) == 1:
+            return [self.read(deadline)]
         return list(map(self.read, repeat(deadline, len(commands))))
 
     def post(self, command: bytes, owed: Owed, deadline: float) -> None:
@@ -104,16 +112,17 @@ class Connection:
         assert self._socket is not None
         view: bytes | memoryview = data
         while view:
-            left = _left(deadline)
-            if not 0.0 < self._waits <= left:
-                self._wait_for(left)
+            if not 0.0 < self._waits <= deadline - clock.now():
+                self._wait_for(_left(deadline))
             try:
                 sent = self._socket.send(view)
-                # Nearly always all of it.
-                view = memoryview(view)[sent:] if sent < len(view) else b""
             except TimeoutError:
                 # Perhaps of a call before this one, which had less time.
                 self._waits = 0.0
+            else:
+                if sent == len(view):
+                    return
+                view = memoryview(view)[sent:]
 
     def read(self, deadline: float) -> Any:
         """The next reply; one that is an error is returned, too."""
@@ -123,6 +132,41 @@ class Connection:
             if received > _LONGEST_REPLY:
                 raise OSError("it answered more than was asked")
         return reply
+
+    def fileno(self) -> int:
+        """For event loops."""
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    def send_some(self, data: bytes) -> bytes:
+        """Send as much of *data* as goes without waiting, and return the rest."""
+        made = self._unwaiting()
+        try:
+            return data[made.send(data) :]
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            return data
+
+    def collect_some(self) -> None:
+        """Read the answers that have come, without waiting."""
+        made = self._unwaiting()
+        pending = True
+        while pending:
+            try:
+                data = made.recv(_CHUNK)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            if not data:
+                raise ConnectionError("it closed the connection")
+            self._reader.feed(data)
+            self._unread += len(data)
+            while self.owed and (reply := self._reader.gets()) is not _MORE:
+                self._unread = 0
+                self.owed[0].answered(reply)
+                self.owed.popleft()
+            if self._unread > _LONGEST_REPLY or (not self.owed and self._reader.has_data()):
+                raise OSError("it answered more than was asked")
+            # TLS may have decrypted more than it gave, which nobody would be told of.
+            pending = isinstance(made, ssl.SSLSocket) and made.pending() > 0
 
     def heard(self, deadline: float) -> bool:
         """Whether there is something to `read`, waiting for it until *deadline*."""
@@ -136,13 +180,19 @@ class Connection:
 
     def __del__(self) -> None:
         # An interrupt may tear it out of all hands. In a forked child it is still the parent's: no shutdown.
-        for owed in self.owed:
+        for owed in getattr(self, "owed", ()):
             owed.lost = True
         if self._socket is not None:
             self._socket.close()
 
     def disconnect(self) -> None:
         """Any thread may call it: one that reads wakes up."""
+        self.shut_down()
+        if self._socket is not None:
+            self._socket.close()
+
+    def shut_down(self) -> None:
+        """As `disconnect`, for one that an event loop looks at: its descriptor stays taken for that."""
         for owed in tuple(self.owed):
             owed.lost = True
         if self._socket is not None:
@@ -151,7 +201,6 @@ class Connection:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
             except OSError:
                 pass
-            self._socket.close()
 
     def _receive(self, deadline: float) -> int:
         assert self._socket is not None
@@ -171,6 +220,14 @@ class Connection:
             raise ConnectionError("it closed the connection")
         self._reader.feed(data)
         return len(data)
+
+    def _unwaiting(self) -> socket.socket:
+        """The socket, which does not wait now."""
+        assert self._socket is not None
+        if self._waits != _NOT:
+            self._socket.settimeout(0.0)
+            self._waits = _NOT
+        return self._socket
 
     def _wait_for(self, left: float) -> None:
         """Have the socket wait for *left* seconds, or a little less.

@@ -12,6 +12,8 @@ Send = Callable[..., object]
 
 #: Seconds between the server's clock and ours that are worth a word.
 _APART = 2.0
+#: The format before `FORMAT`, and how long ago its processes are still worth a word, seconds.
+_FORMER, _LATELY = "dl:1", 60.0
 #: Of the memory, or of the connections, that may be used.
 _NEARLY_ALL = 0.9
 
@@ -29,6 +31,7 @@ def examine(send: Send, most_connections: int) -> Iterator[Finding]:
         return
     yield Finding("ok", "server", f"Redis {info.get('redis_version', '?')}.")
     yield from _place(info)
+    yield from _format(send)
     yield _eviction(info, send)
     yield from _memory(info)
     yield _persistence(info, send)
@@ -69,6 +72,21 @@ def _place(info: dict[str, str]) -> Iterator[Finding]:
             "yet: two processes may then believe that they hold one.",
             "Fence what must not be done twice (fence=True), and set min-replicas-to-write 1.",
         )
+
+
+def _format(send: Send) -> Iterator[Finding]:
+    """Processes with keys of the former format speak of themselves there, if a lock of theirs lasts."""
+    match send("HSCAN", f"{_FORMER}:processes", 0, "COUNT", 200):
+        case [_, list() as entries]:
+            until = [float(one) for one in entries[1::2] if isinstance(one, bytes)]
+            if max(until, default=0.0) > time.time() - _LATELY:
+                yield Finding(
+                    "error",
+                    "format",
+                    f"An older version of distlock, with keys '{_FORMER}:', took locks here within the last "
+                    "minute. Neither version keeps the other out.",
+                    "End all processes of the older version. Until then fence what must not be done twice.",
+                )
 
 
 def _eviction(info: dict[str, str], send: Send) -> Finding:

@@ -11,7 +11,7 @@ from distlock.backends.redis.address import Address
 from distlock.errors import BackendUnavailable
 
 _PERMISSIONS = (
-    "Let the user run the commands that docs/reference/backends/redis.md lists, on ~dl:* and &dl:*."
+    "Let the user run the commands that the page 'The redis backend' of the docs lists, on ~dl:* and &dl:*."
 )
 _NO_TLS = "See whether that port speaks TLS; where it does not, write redis://."
 _CLIENT_CERTIFICATE = (
@@ -146,12 +146,12 @@ def foreign(address: Address, keys: list[str]) -> BackendUnavailable:
     )
 
 
-def unending(address: Address, key: str, ttl: float) -> BackendUnavailable:
-    """The hold at *key* had lost its lifetime, and was given one of *ttl* seconds."""
+def unending(address: Address, key: str) -> BackendUnavailable:
+    """The hold at *key* had lost its lifetime, and was given one."""
     return BackendUnavailable(
         f"In the Redis server at {address.shown} the hold '{key}' had no lifetime: somebody took it away "
-        f"(PERSIST). It ends in {ttl:g} s now, unless its holder lives. If the holder is gone, it can be "
-        f"freed at once: redis-cli -n {address.db} DEL '{key}'."
+        "(PERSIST). It has one again, and ends with it unless its holder lives. If the holder is gone, it "
+        f"can be freed at once: redis-cli -n {address.db} DEL '{key}'."
     )
 
 

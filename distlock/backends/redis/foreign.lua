@@ -1,26 +1,26 @@
 -- Which keys of the lock hold something that is not ours. Asked only where another script has stumbled over one.
 --
--- KEYS     as in handover.lua
--- ARGV     as in handover.lua
+-- KEYS     as in hold.lua
+-- ARGV     as in hold.lua
 -- Returns  {token, key, ...}
 
 local answer = {token}
 
-local function look(number, fits, ...)
+local function look(name, fits, ...)
   local found = redis.pcall(...)
   if type(found) == 'table' and found.err or found and not fits(found) then
-    table.insert(answer, KEYS[number])
+    table.insert(answer, name)
   end
 end
 
 local function anything() return true end
 
 local function ends_by_itself(hold)
-  return string.match(hold, HOLD) and redis.call('PTTL', KEYS[1]) ~= -1
+  return (string.match(hold, HOLD) or string.match(hold, LEFT)) and redis.call('PTTL', KEYS[1]) ~= -1
 end
 
-look(1, ends_by_itself, 'GET', KEYS[1])
-look(2, tonumber, 'GET', KEYS[2])
-look(3, anything, 'LLEN', KEYS[3])
-look(4, anything, 'HGET', KEYS[4], process)
+look(KEYS[1], ends_by_itself, 'GET', KEYS[1])
+look(KEYS[2], tonumber, 'GET', KEYS[2])
+look(KEYS[3], anything, 'LLEN', KEYS[3])
+look(KEYS[1] .. ':holders', anything, 'ZCARD', KEYS[1] .. ':holders')
 return answer

@@ -2,8 +2,8 @@
 
 | key | what it is | lives for |
 |---|---|---|
-| ``dl:1:process:<process>`` | hash: key -> what is said of it, as JSON; "" -> host and pid | some seconds |
-| ``dl:1:processes`` | hash: process -> until when it spoke for, roughly | a day after the last one spoke |
+| ``dl:2:process:<process>`` | hash: key -> what is said of it, as JSON; "" -> host and pid | some seconds |
+| ``dl:2:processes`` | hash: process -> until when it spoke for, roughly | a day after the last one spoke |
 
 Nothing is searched for with ``KEYS`` or ``SCAN``: other users may have a million keys there. Each command has
 a small part of the whole to do.
@@ -21,20 +21,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from distlock.backends.base import Ask
+from distlock.backends.base import EXCLUSIVE, PERMIT, Ask, Mode
 from distlock.backends.findings import Finding
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import Calls
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.examining import examine
-from distlock.backends.redis.scripts import bulk, command, hold_key
+from distlock.backends.redis.scripts import FORMAT, bulk, command, hold_key, holder, mode_of, number_of
 from distlock.backends.redis.unanswered import Unanswered
 from distlock.errors import BackendUnavailable
 
 T = TypeVar("T")
 
-PROCESSES = b"dl:1:processes"
+PROCESSES = f"{FORMAT}:processes".encode()
 _DAY_MS = 24 * 3600 * 1000
 #: How many fields of a hash one command reads or writes.
 _SOME = 200
@@ -67,21 +67,60 @@ class Inspection(ABC):
     def inspect(self, key: str, deadline: float = math.inf) -> Sight:
         deadline = self._by(deadline)
         self._unanswered.finish(key, deadline)
-        hold = hold_key(key)
-        queue = f"{hold}:queue"
+        place = hold_key(key)
+        queue = f"{place}:queue"
         asked = [
-            command("GET", hold),
-            command("PTTL", hold),
+            command("GET", place),
+            command("PTTL", place),
             command("LRANGE", queue, 0, MOST_SHOWN - 1),
             command("LLEN", queue),
         ]
         held, left, first, waiting = self._ask(asked, deadline)
-        names = [process.decode("utf-8", "replace") for process in first]
-        number, _, token = (held or b"").decode("utf-8", "replace").partition(" ")
-        if not number.isdigit():
+        names = [entry.partition(b" ")[0].decode("utf-8", "replace") for entry in first]
+        hold = holder(held)
+        if hold is None:
             return Sight(queue=self._seen(names, key, deadline), waiting=waiting)
-        holder, *others = self._seen([token[:_PROCESS], *names], key, deadline)
-        return Sight(holder, int(number), left / 1000 if left >= 0 else math.inf, others, waiting)
+        number, token = hold
+        if (mode := mode_of(token)) != EXCLUSIVE:
+            return self._shared(place, key, mode, number, names, waiting, deadline)
+        remaining = left / 1000 if left >= 0 else math.inf
+        first, *queued = self._seen([token[:_PROCESS], *names], key, deadline)
+        return Sight(first, number, remaining, queued, waiting)
+
+    def _shared(
+        self, place: str, key: str, mode: Mode, number: int, names: list[str], waiting: int, deadline: float
+    ) -> Sight:
+        """What several have at once. The first is the one whose lease ends first."""
+        asked = [
+            command("TIME"),
+            command("ZRANGE", f"{place}:holders", 0, -1, "WITHSCORES"),
+            command("GET", f"{place}:limit"),
+        ]
+        (seconds, micros), told, limit = self._ask(asked, deadline)
+        now = int(seconds) + int(micros) / 1e6
+        inside = [
+            (*member.decode("utf-8", "replace").partition(" ")[::2], float(ends) / 1000 - now)
+            for member, ends in _batched(told, 2)
+            if float(ends) / 1000 > now
+        ]
+        if not inside:
+            return Sight(queue=self._seen(names, key, deadline), waiting=waiting)
+        tokens = [token for _, token, _ in inside[: 1 + MOST_SHOWN]]
+        if mode == PERMIT:
+            number = number_of(tokens[0])
+        seen = self._seen([*(token[:_PROCESS] for token in tokens), *names], key, deadline)
+        return Sight(
+            seen[0],
+            number,
+            inside[0][2],
+            seen[len(tokens) :],
+            waiting,
+            mode=mode,
+            others=len(inside) - 1,
+            beside=seen[1 : len(tokens)],
+            out=sum(int(permits) for permits, _, _ in inside),
+            limit=int(limit) if mode == PERMIT and limit is not None and limit.isdigit() else 0,
+        )
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         nobody = Ask(key, secrets.token_hex(16), 1.0, 1)
@@ -188,7 +227,7 @@ def _batched(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _entry(process: str) -> bytes:
-    return f"dl:1:process:{process}".encode()
+    return f"{FORMAT}:process:{process}".encode()
 
 
 def _written(row: Row) -> str:
@@ -205,10 +244,9 @@ def _read_about(value: bytes) -> tuple[str, int]:
 
 def _read(key: bytes, value: bytes) -> Row:
     try:
-        held_at, held_since, waiting, waits_at, waiting_since = json.loads(value)
+        return Row.of_parts([key.decode("utf-8", "replace"), *json.loads(value)])
     except (ValueError, TypeError) as error:
         raise _not_ours(error) from error
-    return Row(key.decode("utf-8", "replace"), held_at, held_since, waiting, waits_at, waiting_since)
 
 
 def _not_ours(error: Exception) -> BackendUnavailable:

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from distlock import clock
 from distlock.backends.base import Sink
 from distlock.backends.flag import Flag
+from distlock.backends.redis import ears
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.ears import FAILURES, Ears
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
 from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 
-#: So long may the server be silent before we ask whether it is still there, seconds.
-_QUIET = 5.0
 #: Time between attempts to subscribe, seconds: doubled after each, up to the second number.
 _BACKOFF = (0.05, 2.0)
 
@@ -27,6 +27,7 @@ _BACKOFF = (0.05, 2.0)
 class Listener:
     """Subscribes when `start` is called first, and again whenever the connection breaks, until `close`.
 
+    *heard*: told each message. *sink*: told what becomes of the subscription.
     While `subscribed` is False there are no hints. `Sink.doubt` is called when that changes later on, because
     a waiter that asked before may have missed its hint.
     """
@@ -37,6 +38,7 @@ class Listener:
         make: Callable[[], Connection],
         io_timeout: float,
         channel: str,
+        heard: Callable[[bytes], None],
         sink: Sink,
     ) -> None:
         self.subscribed = False
@@ -45,13 +47,16 @@ class Listener:
         self._make = make
         self._io_timeout = io_timeout
         self._channel = channel
+        self._heard = heard
         self._sink = sink
         self._mutex = threading.Lock()
         self._closing = Flag()
         #: Whether the first attempt to subscribe has succeeded or failed.
         self.tried = Flag()
         self._thread: threading.Thread | None = None
-        self._connection: Connection | None = None
+        self._ears = Ears(self._take_in)
+        #: See `Hears`.
+        self.wait, self.stay_until = self._ears.wait, self._ears.stay_until
 
     def start(self, deadline: float) -> None:
         """Begin to listen, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
@@ -72,8 +77,9 @@ class Listener:
         with self._mutex:
             self._closing.set()
             self.tried.set()
-            if self._connection is not None:
-                self._connection.disconnect()
+            if self._ears.connection is not None:
+                self._ears.connection.disconnect()
+            self._ears.call()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
@@ -86,7 +92,7 @@ class Listener:
                 backoff, told = _BACKOFF[0], ""
                 self._turn(True)
                 self._listen(connection)
-            except (OSError, ReplyError, ValueError, RuntimeError) as error:
+            except FAILURES as error:
                 text = self._address.redact(str(error))
                 if text != told and not self._closing.is_set():
                     told = text
@@ -111,7 +117,7 @@ class Listener:
         with self._mutex:
             if self._closing.is_set():
                 raise OSError("closed")
-            self._connection = connection
+            self._ears.connection = connection
         deadline = self._deadline()
         connection.connect(deadline)
         (reply,) = connection.ask([command("SUBSCRIBE", self._channel)], deadline)
@@ -122,21 +128,21 @@ class Listener:
     def _listen(self, connection: Connection) -> None:
         asked = False
         while not self._closing.is_set():
-            if not connection.heard(clock.now() + _QUIET):
+            if not connection.heard(clock.now() + ears.QUIET):
                 if asked:
-                    raise OSError(f"it has not answered for {_QUIET:g} s")
+                    raise OSError(f"it has not answered for {ears.QUIET:g} s")
                 # A network can lose a connection without telling either end.
                 connection.send(command("PING"), self._deadline())
                 asked = True
                 continue
             asked = False
-            reply = connection.read(self._deadline())
-            if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
-                if key := reply[2].decode("utf-8", "replace"):
-                    self._sink.hint(key)
-                else:
-                    # An operator has broken a hold of ours.
-                    self._sink.doubt()
+            self._take_in(connection)
+            self._ears.leave_it_to_others(self._closing)
+
+    def _take_in(self, connection: Connection) -> None:
+        reply = connection.read(self._deadline())
+        if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
+            self._heard(reply[2])
 
     def _deadline(self) -> float:
         return clock.now() + self._io_timeout
@@ -155,6 +161,6 @@ class Listener:
 
     def _drop(self) -> None:
         with self._mutex:
-            connection, self._connection = self._connection, None
+            connection, self._ears.connection = self._ears.connection, None
         if connection is not None:
             connection.disconnect()

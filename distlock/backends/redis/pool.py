@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,17 +13,8 @@ from distlock.backends.base import Sink
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, Owed, ReplyError
 from distlock.backends.redis.failures import unavailable
-from distlock.backends.redis.scripts import command
+from distlock.backends.redis.policy import look_at_policy
 from distlock.errors import BackendUnavailable
-
-logger = logging.getLogger(__name__)
-
-
-#: Servers before 7.0 can't say, and are not asked for more.
-_MAY_LOOK = (
-    "local may = redis.acl_check_cmd return may and may('CONFIG', 'GET', 'maxmemory-policy') and 1 or 0"
-)
-
 
 #: How often to look whether an interrupt tore a connection away, seconds.
 _LOOK = 0.05
@@ -66,6 +56,8 @@ class Pool:
         self._mutex = threading.RLock()
         self._freed = threading.Condition(self._mutex)
         self._waiting = 0
+        #: Called when all connections are in use, to have those written off that don't come back.
+        self.sweep: Callable[[], Callable[[], None] | None] = lambda: None
         #: Connections that are idle again in a moment: nobody connects instead.
         self._collecting = 0
         self._policy_known = False
@@ -117,6 +109,41 @@ class Pool:
         if self._waiting:
             self._tell()
         return True
+
+    def lend(self, posted: Posted | None = None) -> Connection | None:
+        """An idle connection, or that of *posted*, until it is given back; None: there is none."""
+        if posted is not None:
+            return self._take(posted)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def give_back(self, connection: Connection) -> None:
+        """It is clean: all that is still to be read on it is owed."""
+        self._idle.append(connection)
+        self.tell()
+
+    def broke(self, connection: Connection, failure: OSError) -> None:
+        """One that was lent is good for nothing any more, because of *failure*."""
+        self._discard(connection)
+        self._failed(failure, fresh=False)
+
+    def told(self, failure: OSError) -> BackendUnavailable:
+        """What a caller is told of *failure*."""
+        return unavailable(self._address, failure)
+
+    def write_off(self, connection: Connection) -> None:
+        """Another one may be made for one that is lent and does not come back."""
+        connection.shut_down()
+        with self._mutex:
+            self._all.discard(connection)
+            self._freed.notify_all()
+
+    def tell(self) -> None:
+        """Those that wait for a connection, or for an answer, look again."""
+        if self._waiting:
+            self._tell()
 
     def claim(self, posted: Posted, deadline: float) -> Connection | None:
         """The connection of *posted*, for `exchange`; None: its answer was read, or won't come any more."""
@@ -179,7 +206,8 @@ class Pool:
         try:
             if fresh:
                 connection.connect(deadline)
-                self._look_at_policy(connection, deadline)
+                if not self._policy_known:
+                    self._policy_known = look_at_policy(self._address, connection, deadline)
             replies = connection.ask(commands, deadline)
         except BaseException:
             # Part of a reply may still be on its way. The next call would take it for its own.
@@ -194,7 +222,6 @@ class Pool:
         return replies
 
     def _tell(self) -> None:
-        """Those that wait for a connection look again."""
         with self._mutex:
             self._freed.notify_all()
 
@@ -215,6 +242,8 @@ class Pool:
 
     def _borrow(self, deadline: float) -> tuple[Connection, bool]:
         """A connection, and whether it still has to connect."""
+        if len(self._all) >= self._size and (sweep := self.sweep()) is not None:
+            sweep()
         with self._mutex:
             # Announced before the look, so that a call that gives one back after it sees us.
             self._waiting += 1
@@ -252,23 +281,3 @@ class Pool:
         with self._mutex:
             self._all.discard(connection)
             self._freed.notify_all()
-
-    def _look_at_policy(self, connection: Connection, deadline: float) -> None:
-        """Warn once if the server may throw locks away when its memory is full."""
-        if self._policy_known:
-            return
-        # Asked first whether we may ask: what is denied stands in the server's ACL LOG.
-        (allowed,) = connection.ask([command("EVAL", _MAY_LOOK, 0)], deadline)
-        self._policy_known = not isinstance(allowed, ReplyError)
-        if allowed != 1:
-            return
-        (reply,) = connection.ask([command("CONFIG", "GET", "maxmemory-policy")], deadline)
-        if not isinstance(reply, list) or len(reply) != 2 or not isinstance(reply[1], bytes):
-            return  # Hosted servers don't let us look.
-        if reply[1] != b"noeviction":
-            logger.warning(
-                "The Redis server at %s has maxmemory-policy %s: when its memory is full it may throw locks "
-                "away. Set it to noeviction, or give the locks a server of their own.",
-                self._address.shown,
-                reply[1].decode("ascii", "replace"),
-            )

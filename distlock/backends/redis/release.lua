@@ -1,17 +1,18 @@
--- Give the hold back, and hand it over to the next process in the same step.
+-- Give the hold back, and hand it over to the next process in the same step. It begins in give_back.lua, and
+-- ends in leave.lua.
 --
--- KEYS     as in handover.lua
--- ARGV     as in handover.lua
+-- KEYS     as in hold.lua
+-- ARGV     as in hold.lua, and
+--          9 "<number> <next>" of the hold, as far as its process knows; '' if it does not
 -- Returns  {token, 1}  it was ours
 --          {token, 0}  it was not
 
-if holder() ~= token then
-  return {token, 0}
+if was == left .. ' + ' .. token then
+  pass_on(clock(), tonumber(string.match(left, '%d+$')))
+  return {token, 1}
 end
--- First a command that no server refuses: after it, a server out of memory lets the rest of the script pass too.
--- And whatever fails below, the lock is free.
-redis.call('DEL', KEYS[1])
-if redis.call('LLEN', KEYS[3]) > 0 then
-  pass_on(clock())
+if type(was) == 'string' then
+  redis.call('SET', KEYS[1], was, 'KEEPTTL')
+elseif was == false then
+  redis.call('DEL', KEYS[1])
 end
-return {token, 1}

@@ -1,12 +1,21 @@
 -- Start the lifetime of a hold anew. PEXPIRE is never refused, so a full server does not cost anybody the lock.
 --
--- KEYS     as in handover.lua
--- ARGV     as in handover.lua
+-- KEYS     as in hold.lua
+-- ARGV     as in hold.lua
 -- Returns  {token, 1}  done
+--          {token, 2}  done, and the hold is wanted back
 --          {token, 0}  it is not ours
 
-if holder() ~= token then
+local owner, number, following = holder()
+local ours = owner == token
+if ours then
+  redis.call('PEXPIRE', KEYS[1], digits(ttl))
+elseif shares(owner) then
+  local now, permits = clock(), owner == PERMITS and number
+  look(now, permits and tonumber(following) or 0)
+  ours = keep(member(ARGV[6], token), now, permits)
+end
+if not ours then
   return {token, 0}
 end
-redis.call('PEXPIRE', KEYS[1], digits(ttl))
-return {token, 1}
+return {token, is_wanted(token) and 2 or 1}

@@ -17,6 +17,7 @@ from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import Calls, is_answer
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.pool import Pool, Stale
+from distlock.backends.redis.scripts import Script, left_by
 
 
 class Posted:
@@ -48,7 +49,7 @@ class Posted:
             self.end()
         elif isinstance(reply, ReplyError):
             self.lost = self.undone = True
-        elif not is_answer(scripts.RELEASE, reply, self.ask.token.encode()):
+        elif not is_answer(scripts.RELEASE[self.ask.mode], reply, self.ask.token.encode()):
             self.lost = True
             raise OSError("it answered something that was not asked")
         elif not self.over:
@@ -68,21 +69,38 @@ class Unanswered:
     def __init__(self, calls: Calls, pool: Pool) -> None:
         self._calls = calls
         self._pool = pool
-        #: By key: a process has one hold of a key at a time.
+        #: By key. Of several holds of one, as of permits, one at a time is released so.
         self._posted: dict[str, Posted] = {}
-        #: Whether the server has the script, as far as is known. Where it has not, nothing would be released.
-        self.known = False
+        #: The scripts that the server has, as far as is known. Where it has not, nothing would be released.
+        self.known: set[Script] = set()
         #: One thread at a time repeats what was lost.
         self._repeating = threading.RLock()
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float) -> bool:
-        """Send the release. False: not now, it has to be awaited. Raises `Stale`."""
-        if not self.known or ask.key in self._posted:
+    def of(self, key: str) -> Posted | None:
+        """The release of *key* that was sent, and whose answer is not read."""
+        return self._posted.get(key)
+
+    def post(
+        self,
+        ask: Ask,
+        told: Callable[[bool | None], None],
+        deadline: float,
+        send: Callable[[bytes, Posted, float], bool] | None = None,
+    ) -> bool:
+        """Send the release. False: not now, it has to be awaited. Raises `Stale`.
+
+        *send*: what sends it; None: the pool.
+        """
+        script = scripts.RELEASE[ask.mode]
+        if script not in self.known:
             return False
-        posted = self._posted[ask.key] = Posted(self._posted, ask, told, deadline)
+        posted = Posted(self._posted, ask, told, deadline)
+        if self._posted.setdefault(ask.key, posted) is not posted:
+            return False
         sent = False
         try:
-            sent = self._pool.post(self._calls.written(scripts.RELEASE, ask), posted, deadline)
+            written = self._calls.written(script, ask, more=left_by(ask))
+            sent = (send or self._pool.post)(written, posted, deadline)
         finally:
             if not sent:
                 posted.end()
@@ -122,11 +140,18 @@ class Unanswered:
         """Release again if it was lost, with the answer awaited. Raises `BackendUnavailable`."""
         with self._repeating:
             if not posted.over:
-                self.known = False
-                (reply,) = self._calls.call(scripts.RELEASE, [posted.ask], deadline)
-                self.known = True
+                script, left = scripts.RELEASE[posted.ask.mode], left_by(posted.ask)
+                self.known.discard(script)
+                # Of an attempt without an answer nobody knows whether it was the one that did it.
+                undone, posted.undone = posted.undone, False
+                try:
+                    reply = self._calls.one(script, posted.ask, deadline, more=left)
+                except Stale:
+                    undone = False
+                    reply = self._calls.one(script, posted.ask, deadline, more=left)
+                self.known.add(script)
                 posted.end()
-                if posted.undone and not reply[1]:
+                if undone and not reply[1]:
                     posted.told(False)
 
     def forget(self, ask: Ask) -> None:

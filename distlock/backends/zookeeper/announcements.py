@@ -23,6 +23,7 @@ from kazoo.protocol.serialization import Create, Delete, GetChildren, GetData, S
 from distlock import clock
 from distlock.backends.inspectable import Row, Seen
 from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.exchanges import run
 from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.folders import make_nodes
 from distlock.backends.zookeeper.session import Session
@@ -100,7 +101,7 @@ class Announcements:
             found = self._read(asked, deadline)
             for process, about, rows in zip(some, found[::2], found[1::2], strict=True):
                 host, pid = about or ("", 0)
-                row = next((Row(*parts) for parts in rows or [] if parts[0] == key), None)
+                row = next((Row.of_parts(parts) for parts in rows or [] if parts[0] == key), None)
                 seen.append(Seen(process, host, pid, row))
         return seen
 
@@ -116,7 +117,7 @@ class Announcements:
             elif about is not None and name.startswith(f"{process}-"):
                 host, pid = about
                 (rows,) = self._read([name], by())
-                for row in (Row(*parts) for parts in rows or []):
+                for row in (Row.of_parts(parts) for parts in rows or []):
                     if row.key.startswith(before):
                         yield Seen(process, host, pid, row)
 
@@ -162,7 +163,7 @@ class Announcements:
             return
         answers = self._session.ask(requests, deadline)
         if any(isinstance(answer, NoNodeError) for answer in answers):
-            make_nodes(self._session, self._folder, deadline)
+            run(make_nodes(self._session, self._folder, deadline))
             answers = self._session.ask(requests, deadline)
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, NodeExistsError):

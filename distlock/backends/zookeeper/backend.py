@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from typing import TypeVar
+from types import MethodType
+from typing import Any
 
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
 from distlock.backends.findings import Finding
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.latches import LatchState
+from distlock.backends.optional import Begun
 from distlock.backends.weak_sink import WeakSink
 from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.awaiting import Awaiting
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.examining import examine, unmade
-from distlock.backends.zookeeper.janitor import Janitor
+from distlock.backends.zookeeper.exchanges import run
 from distlock.backends.zookeeper.line import Line
-from distlock.backends.zookeeper.nodes import FOLDER, SPAN_BITS, process_of
-from distlock.backends.zookeeper.session import Session
+from distlock.backends.zookeeper.lines import Lines
+from distlock.backends.zookeeper.nodes import SPAN_BITS
+from distlock.backends.zookeeper.sight import sight
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
 
-T = TypeVar("T")
-
 #: How many holds are renewed in one go.
 _BATCH = 500
-#: Sessions cost threads. More ttls than this are most likely not meant.
-_MOST_SESSIONS = 8
 #: What a thousand transactions come to, in numbers of fences.
 _SOON = 1000 << SPAN_BITS
 #: For a backend that is asked whether something is locked before it has locked anything, seconds.
@@ -43,18 +42,25 @@ class ZooKeeperBackend:
     *ack_window* is what a hand-over is worth until it is acknowledged. Times are in seconds.
     """
 
-    capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
+    capabilities = Capabilities(
+        several_processes=True,
+        lease=True,
+        fence=True,
+        inspect=True,
+        notify=True,
+        read=True,
+        permits=True,
+        latch=True,
+    )
 
     def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
         self._address = Address(url)
-        self._lines = _Lines()
+        self._lines = Lines(self._address, self._io_timeout, self._ack_window)
+        self._awaiting = Awaiting(self._lines, self._io_timeout)
         # The last chance of a backend that is dropped without a word. At exit there is the process's end.
         weakref.finalize(self, self._lines.leave_alone).atexit = False
-        #: Until the next session: what we had ended with the last, or is about to.
-        self._closed = False
-        self._mutex = threading.Lock()
         #: The line whose session has what we say of ourselves.
         self._speaking: Line | None = None
         self._begin()
@@ -69,27 +75,32 @@ class ZooKeeperBackend:
 
     def close(self) -> None:
         self.settle()
-        with self._mutex:
-            lines = list(self._lines.values())
-            self._begin()
-            self._closed = True
-        for _, janitor in lines:
+        janitors = self._lines.take_out()
+        self._begin()
+        for janitor in janitors:
             janitor.close()
 
     def after_fork(self) -> None:
-        for line, _ in self._lines.values():
-            line.session.wire.forget()
-        self._mutex = threading.Lock()
+        self._awaiting.forget()
+        self._lines.after_fork()
         self._begin()
+
+    def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
+        way = _WAYS.get(call.__func__)
+        return None if way is None else way(self._awaiting, *arguments)
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         line = self._line(ask.ttl)
         self._finish(ask.key, line)
-        return line.request(ask, self._deadline(deadline))
+        self._awaiting.drop(ask)
+        return run(line.request(ask, self._deadline(deadline)))
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         # Closed, it would open a session for it, and nobody would close that one.
-        return not self._closed and self._line(ask.ttl).cancel(ask, self._deadline(deadline))
+        if self._lines.closed:
+            return False
+        self._awaiting.drop(ask)
+        return run(self._line(ask.ttl).cancel(ask, self._deadline(deadline)))
 
     def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
         answers: dict[str, bool | None] = {}
@@ -109,10 +120,10 @@ class ZooKeeperBackend:
         return [answers.get(ask.token) for ask in asks]
 
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return not self._closed and self._line(ask.ttl).release(ask, self._deadline(deadline))
+        return not self._lines.closed and self._line(ask.ttl).release(ask, self._deadline(deadline))
 
     def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
-        line = None if self._closed else self._line(ask.ttl)
+        line = None if self._lines.closed else self._line(ask.ttl)
         if line is not None and line.post(ask, told):
             return
         if not self.release(ask, deadline):
@@ -124,13 +135,16 @@ class ZooKeeperBackend:
             settled = line.unanswered.settle(until) and settled
         return settled
 
+    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
+        return run(self._line(ask.ttl).downgrade(ask, self._deadline(deadline)))
+
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         # A number is that of the ensemble's transaction that made the node. Nobody can tell it to skip
         # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
         line = self._line(ask.ttl)
         if self.renew([ask]) != [True] or (node := line.current(ask.token)) is None:
             return None
-        if number < node.hold().number + _SOON:
+        if number < node.hold(ask).number + _SOON:
             raise BackendUnavailable(
                 "ZooKeeper's transactions will have passed that number in a moment: try again."
             )
@@ -156,12 +170,15 @@ class ZooKeeperBackend:
         standing = line.looking.standing(key, self._deadline(deadline))
         if standing is None:
             return Sight()
-        processes = [process_of(name) for name in standing.names[: MOST_SHOWN + 1]]
-        holder, *queue = line.announcements.of(processes, key, self._deadline(deadline))
-        return Sight(holder, standing.number, standing.lifetime, queue, len(standing.names) - 1)
+        return sight(standing, line.announcements, key, self._deadline(deadline))
+
+    def request_release(self, key: str, deadline: float = math.inf) -> bool:
+        line = self._any_line()
+        self._finish(key, line)
+        return line.looking.request_release(key, self._deadline(deadline))
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        return self._any_line().looking.break_first(key, number, self._deadline(deadline))
+        return self._any_line().looking.break_hold(key, number, self._deadline(deadline))
 
     def announce(
         self,
@@ -185,6 +202,22 @@ class ZooKeeperBackend:
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
         return self._any_line().announcements.all(before, lambda: self._deadline(deadline))
 
+    def make_latch(
+        self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
+    ) -> LatchState:
+        return run(self._any_line().latches.make(key, total, ttl, maker, self._deadline(deadline)))
+
+    def count_latch_down(self, key: str, by: int, part: str, deadline: float = math.inf) -> LatchState | None:
+        return run(self._any_line().latches.count(key, by, part, self._deadline(deadline)))
+
+    def delete_latch(self, key: str, deadline: float = math.inf) -> bool:
+        return run(self._any_line().latches.delete(key, self._deadline(deadline)))
+
+    def look_at_latches(
+        self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
+    ) -> list[LatchState | None]:
+        return run(self._any_line().latches.look(keys, watch, self._deadline(deadline)))
+
     def unmade(self) -> Finding | None:
         """See `distlock.backends.findings.MadeByUse`."""
         return unmade(self._any_line(), self._deadline())
@@ -194,7 +227,6 @@ class ZooKeeperBackend:
 
     def _begin(self) -> None:
         """Start from nothing: a new contender, without sessions and threads."""
-        self._lines.clear()
         self.process = secrets.token_hex(8)
         self._speaking = None
 
@@ -218,36 +250,14 @@ class ZooKeeperBackend:
         return Deadline(self._io_timeout, latest)
 
     def _line(self, ttl: float) -> Line:
-        found = self._lines.get(ttl)
-        if found is not None and not found[0].session.dead:
-            return found[0]
-        with self._mutex:
-            found = self._lines.get(ttl)
-            again = found is not None and found[0].session.dead
-            if found is not None and again:
-                del self._lines[ttl]
-                # It may take a while, and nobody has to wait for it.
-                found[0].session.replaced = True
-                found[1].leave_alone()
-                found = None
-            if found is None:
-                if len(self._lines) >= _MOST_SESSIONS:
-                    raise ConfigurationError(
-                        f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session "
-                        "for each: use fewer."
-                    )
-                session = Session(self._address, ttl, self._io_timeout, self._ears, again)
-                line = Line(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, self._ears)
-                found = self._lines[ttl] = (line, Janitor(line))
-                self._closed = False
-            return found[0]
+        return self._lines.of(ttl, self._ears)
 
 
-class _Lines(dict[float, tuple[Line, Janitor]]):
-    """The line of each ttl."""
-
-    def leave_alone(self) -> None:
-        while self:
-            with suppress(KeyError):
-                _, (_, janitor) = self.popitem()
-                janitor.leave_alone()
+#: How event loops begin a method.
+_WAYS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
+    getattr(ZooKeeperBackend, name): getattr(Awaiting, name)
+    for name in (
+        *("request", "cancel", "post", "downgrade"),
+        *("make_latch", "count_latch_down", "delete_latch", "look_at_latches"),
+    )
+}

@@ -18,12 +18,15 @@ class Deadline(float):
 
     patience: float
     latest: float
+    #: Nothing is sent after it.
+    hard: bool
 
-    def __new__(cls, patience: float, latest: float = math.inf) -> Deadline:
+    def __new__(cls, patience: float, latest: float = math.inf, hard: bool = False) -> Deadline:
         made = super().__new__(cls, min(clock.now() + patience, latest))
-        made.patience, made.latest = patience, latest
+        made.patience, made.latest, made.hard = patience, latest, hard
         return made
 
     def extended(self) -> Deadline:
         """Itself, or a new one if it passed a while ago."""
-        return Deadline(self.patience, self.latest) if clock.now() > self + _STOPPED else self
+        late = clock.now() > self + _STOPPED
+        return Deadline(self.patience, self.latest, self.hard) if late else self

@@ -71,7 +71,7 @@ def no_session(address: Address, seconds: float, trouble: str) -> BackendUnavail
 
 
 def no_thread(address: Address, error: RuntimeError) -> BackendUnavailable:
-    """The process may start no more threads, and a session needs four."""
+    """The process may start no more threads, and a session needs two."""
     return BackendUnavailable(
         f"ZooKeeper at {address.shown} can't be asked, because this process can start no more threads "
         f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, pids of a "

@@ -1,8 +1,8 @@
-"""The first node of a line, where it keeps everybody waiting.
+"""The first nodes of a line, where they keep everybody waiting.
 
-It may be that of a process that was stopped, or is too busy to notice that it is first. Its session lives on,
-so it would keep everybody waiting for as long as that does. A hand-over is worth a window instead. Taking the
-lock changes the version of a node, and sending it away deletes that node only at its first version: so
+One may be that of a process that was stopped, or is too busy to notice that it is first. Its session lives
+on, so it would keep everybody waiting for as long as that does. A hand-over is worth a window instead. Taking
+the lock changes the version of a node, and sending it away deletes that node only at its first version: so
 exactly one of the two happens.
 
 Or it is a node that no process has: made by hand, or copied. It never goes away by itself.
@@ -10,6 +10,8 @@ Or it is a node that no process has: made by hand, or copied. It never goes away
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
@@ -18,6 +20,7 @@ from kazoo.protocol.serialization import Delete, Exists
 from distlock import clock
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.exchanges import Exchanges
 from distlock.backends.zookeeper.failures import unavailable
 from distlock.backends.zookeeper.nodes import Node, is_ours
 from distlock.backends.zookeeper.session import Session
@@ -27,43 +30,54 @@ from distlock.errors import BackendUnavailable
 _NOBODY = {0, -(2**63)}
 
 
-def send_away(session: Session, node: Node, head: str, window: float, deadline: Deadline) -> float | None:
-    """See whether *head*, which was not first when *node* was made, hangs for longer than *window* seconds.
+class Foreign(BackendUnavailable):
+    """Somebody is in line who will never leave it."""
 
-    Returns when to look again, seconds; 0 if the line has moved; None if there is nothing to hold against it.
+
+def send_away(
+    session: Session, node: Node, names: Sequence[str], window: float, deadline: Deadline
+) -> Exchanges[float | None]:
+    """See whether one of *names*, to whom the lock was handed, hangs for longer than *window* seconds.
+
+    Returns when to look again, seconds; 0 if the line has moved; None if nothing speaks against them.
     """
-    if not is_ours(head):
+    assert node.clear is not None
+    looks = [name for name in names if name not in node.clear and is_ours(name)]
+    if not looks:
         return None
-    path = f"{node.parent}/{head}"
-    (stat,) = session.ask([Exists(path, None)], deadline)
-    if stat is None:
+    now, pause, hanging = clock.now(), math.inf, []
+    stats = yield from session.asking([look_at(node, name) for name in looks], deadline)
+    for name, stat in zip(looks, stats, strict=True):
+        if stat is None:
+            pause = 0.0
+        elif isinstance(stat, KazooException):
+            raise unavailable(session.address, stat)
+        elif stat.version:
+            node.clear.add(name)
+        elif (left := node.suspects.setdefault(name, now) + window - now) > 0:
+            pause = min(pause, left)
+        else:
+            hanging.append(Delete(f"{node.parent}/{name}", 0))
+    if hanging:
+        answers = yield from session.asking(hanging, deadline)
+        for answer in answers:
+            if isinstance(answer, KazooException) and not isinstance(answer, NoNodeError | BadVersionError):
+                raise unavailable(session.address, answer)
         return 0.0
-    if isinstance(stat, KazooException):
-        raise unavailable(session.address, stat)
-    if stat.version:
-        return None
-    now = clock.now()
-    if node.suspect != head:
-        node.suspect, node.suspect_since = head, now
-    if (left := node.suspect_since + window - now) > 0:
-        return left
-    (answer,) = session.ask([Delete(path, 0)], deadline)
-    if isinstance(answer, KazooException) and not isinstance(answer, NoNodeError | BadVersionError):
-        raise unavailable(session.address, answer)
-    return 0.0
+    return None if pause == math.inf else pause
 
 
 def look_at(node: Node, name: str) -> Exists:
-    """The question that `foreign` takes the answer to: what *name* is, in the line of *node*."""
+    """The question that `refuse_foreign` takes the answer to: what *name* is, in the line of *node*."""
     return Exists(f"{node.parent}/{name}", None)
 
 
-def foreign(address: Address, node: Node, name: str, stat: Any) -> BackendUnavailable | None:
-    """The error to raise if *name* belongs to no session. *stat*: what the server says of it."""
+def refuse_foreign(address: Address, node: Node, name: str, stat: Any) -> None:
+    """Raise `Foreign` if *name* belongs to no session. *stat*: what the server says of it."""
     if stat is None or isinstance(stat, KazooException) or stat.ephemeralOwner not in _NOBODY:
-        return None
+        return
     path = f"{node.parent}/{name}"
-    return BackendUnavailable(
+    raise Foreign(
         f"The lock {node.ask.key!r} can't be had: in its line at ZooKeeper {address.hosts} is a node that "
         "belongs to no session, so that nobody will ever release it. Something else than a lock made it (a "
         f"person, a copy of the nodes). Find out what, then delete it: zkCli.sh delete {path}"

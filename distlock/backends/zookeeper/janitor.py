@@ -29,18 +29,32 @@ class Janitor:
         self._period = min(max(_PERIOD[0], line.session.ttl / 10), _PERIOD[1])
         self._closing = Flag()
         self._left_alone = False
+        self._ended = False
         self._thread = threading.Thread(
             target=call, args=(self._run,), name="distlock-zookeeper-janitor", daemon=True
         )
+
+    def start(self) -> None:
         try:
             self._thread.start()
-        except RuntimeError as error:
-            raise no_thread(line.session.address, error) from error
+        except BaseException as error:
+            # An interrupt does not tell whether the thread runs, and nobody will know of it. `Thread.start`
+            # makes a RuntimeError of some interrupts.
+            self._closing.set()
+            if isinstance(error, RuntimeError):
+                raise no_thread(self._line.session.address, error) from error
+            raise
 
     def close(self) -> None:
-        """Leave nothing behind of the line and its session. Bounded in time."""
+        """Leave nothing behind of the line and its session. Bounded in time.
+
+        Its thread does that: signal handlers run in the main thread, and may raise in there.
+        """
+        self._left_alone = True
         self.stop()
-        _end(self._line)
+        if not self._ended:
+            # Its thread had been stopped before.
+            self._end()
 
     def stop(self) -> None:
         self._closing.set()
@@ -62,7 +76,7 @@ class Janitor:
                     "Looking after unused nodes failed with an unexpected error. It is tried again."
                 )
         if self._left_alone:
-            _end(self._line)
+            self._end()
 
     def _round(self) -> None:
         line, session = self._line, self._line.session
@@ -70,17 +84,18 @@ class Janitor:
         line.give_up()
         if session.connected:
             line.strays.sweep(Deadline(session.io_timeout))
-            line.tidy()
+            line.leaving.tidy()
             line.announcements.lapse()
 
-
-def _end(line: Line) -> None:
-    """Leave nothing behind."""
-    for node in list(line.nodes.values()):
-        # It is not lost, but given up.
-        line.nodes.pop(node.ask.token, None)
-        line.session.send(Delete(node.path, -1))
-        line.parents.put(node.parent)
-    for path in line.parents.clear():
-        line.session.send(Delete(path, -1))
-    line.session.close()
+    def _end(self) -> None:
+        """Leave nothing behind."""
+        line = self._line
+        for node in list(line.nodes.values()):
+            # It is not lost, but given up.
+            line.nodes.pop(node.ask.token, None)
+            line.session.send(Delete(node.path, -1))
+            line.parents.put(node.parent)
+        for path in line.parents.clear():
+            line.session.send(Delete(path, -1))
+        line.session.close()
+        self._ended = True

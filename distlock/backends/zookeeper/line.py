@@ -1,33 +1,41 @@
 """What this process has in the lines of one session: entering, looking what is before us, leaving.
 
-The node that is first has the lock. A contender with no node before its own when it was made need not say so.
-The others acknowledge that they are first by writing to their node. Until then those behind may send it away
-(`distlock.backends.zookeeper.head`).
+The nodes that are first have the lock (`distlock.backends.zookeeper.sharing`). A contender that could enter
+when its node was made need not say so. The others acknowledge that they do by writing to their node. Until
+then those behind may send it away (`distlock.backends.zookeeper.head`).
 """
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.protocol.serialization import Delete, GetChildren, GetChildren2, SetData
+from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
+from kazoo.protocol.serialization import GetData
 
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Held, Queued, Sink
+from distlock.backends.base import PERMIT, Ask, Busy, Held, Queued, Sink
 from distlock.backends.zookeeper.announcements import Announcements
+from distlock.backends.zookeeper.answer import Answer
 from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.exchanges import Exchanges, run
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.head import foreign, look_at, send_away
+from distlock.backends.zookeeper.head import Foreign, look_at, refuse_foreign
 from distlock.backends.zookeeper.joining import Joining
+from distlock.backends.zookeeper.latches import Latches
+from distlock.backends.zookeeper.leaving import Leaving
 from distlock.backends.zookeeper.looking import Looking
-from distlock.backends.zookeeper.nodes import POLL, Node, in_line, lock_path
+from distlock.backends.zookeeper.nodes import Node, in_line, lock_path
 from distlock.backends.zookeeper.parents import Parents
 from distlock.backends.zookeeper.session import Session
+from distlock.backends.zookeeper.sharing import followed, in_the_way, other_limit
 from distlock.backends.zookeeper.strays import Strays
+from distlock.backends.zookeeper.taking import to_take
 from distlock.backends.zookeeper.unanswered import Unanswered
+from distlock.backends.zookeeper.waiting import Waiting
+from distlock.backends.zookeeper.wanted import is_wanted, reading, rewrite
 from distlock.backends.zookeeper.watcher import Watcher
 
 
@@ -41,46 +49,48 @@ class Line:
         self.parents = Parents()
         #: By token.
         self.nodes: dict[str, Node] = {}
-        self._waiting: dict[str, Node] = {}
         self._mutex = threading.Lock()
         self._base = base
-        self._ack_window = ack_window
         self._sink = sink
+        self._waiting = Waiting(session, ack_window, sink)
         self._joining = Joining(session, base, self.strays, self.parents)
+        self.leaving = Leaving(session, self.strays, self.parents)
         self.looking = Looking(session, base)
         self.announcements = Announcements(session, base)
+        self.latches = Latches(session, base, sink)
 
     # -- what the engine asks for ----------------------------------------------------------------
 
-    def request(self, ask: Ask, deadline: Deadline) -> Held | Queued | Busy:
+    def request(self, ask: Ask, deadline: Deadline) -> Exchanges[Held | Queued | Busy]:
         while True:
             try:
+                answer = yield from self._request(ask, deadline)
+                if isinstance(answer, Held):
+                    return answer
+                # By now it is known whether a node that we had was deleted, or is the one before us.
                 if (before := self.unanswered.lost(ask.key)) is not None:
-                    self.cancel(before, deadline)
-                answer = self._request(ask, deadline)
+                    yield from self.cancel(before, deadline)
+                elif answer is not None:
+                    return answer
             except Broken:
                 # On the next connection it can be found out what became of it.
                 deadline = deadline.extended()
                 if clock.now() >= deadline:
                     raise
-                continue
-            if answer is not None:
-                return answer
 
-    def cancel(self, ask: Ask, deadline: Deadline) -> bool:
+    def cancel(self, ask: Ask, deadline: Deadline) -> Exchanges[bool]:
         node = self.current(ask.token)
         if node is None:
-            for path in self.strays.find(ask.token, ask.key, deadline):
-                self._delete(path, ask, deadline)
+            for path in (yield from self.strays.find(ask.token, ask.key, deadline)):
+                yield from self.leaving.delete(path, ask, deadline)
             self.strays.claim(ask.token)
             return False
         if node.held:
             return True
-        names = self.looking.names(node.parent, deadline)
-        if names[:1] == [node.name] and self._take(node, deadline):
+        if (yield from self._may_enter(node, deadline)) and (yield from self._take(node, deadline)):
             node.held = True
             return True
-        self._leave(node, deadline)
+        yield from self._leave(node, deadline)
         return False
 
     def renew(self, asks: Sequence[Ask], deadline: Deadline) -> list[bool]:
@@ -90,22 +100,22 @@ class Line:
             if (node := self.current(ask.token)) is not None:
                 looks.append((number, node))
             elif ask.token not in self.nodes:
-                answers[number] = self.looking.is_first(ask, deadline)
+                answers[number] = self.looking.is_held(ask, deadline)
         if not looks:
             return answers
         requests = [self.session.wire.barrier(self._base)]
-        # They have no children and never will: the watch tells at once when somebody breaks the lock, and is
-        # left behind nowhere.
-        requests += [GetChildren2(node.path, Watcher(self.broken, node.ask.token)) for _, node in looks]
+        requests += [self._watched(node) for _, node in looks]
         for (number, node), answer in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
             if isinstance(answer, NoNodeError) or self._checked(answer)[1].czxid != node.czxid:
                 self._drop(node)
             else:
                 answers[number] = self._keep(node, began)
+                self._tell_wanted(node.ask, answer[0])
         return answers
 
     def release(self, ask: Ask, deadline: Deadline) -> bool:
-        return (node := self.current(ask.token)) is not None and self._leave(node, deadline) and node.held
+        node = self.current(ask.token)
+        return node is not None and run(self._leave(node, deadline)) and node.held
 
     def post(self, ask: Ask, told: Callable[[bool | None], None]) -> bool:
         """Send the release. False: it has to be awaited."""
@@ -113,11 +123,26 @@ class Line:
             return False
         self._drop(node)
         self.unanswered.post(node.path, ask, told)
-        self._spare(node.parent)
+        self.leaving.spare(node.parent)
         return True
 
+    def downgrade(self, ask: Ask, deadline: Deadline) -> Exchanges[bool]:
+        """See `distlock.backends.shared.Reads`.
+
+        The node stays where it is, for writers and older clients wait for it to go. Readers see what it says.
+        """
+        node = self.current(ask.token)
+        if node is None or not (node.held or (yield from self._may_enter(node, deadline))):
+            return False
+        if not (yield from rewrite(self.session, node.path, reading, deadline)):
+            self._drop(node)
+            return False
+        # With its session it would have been lost.
+        node.held = self.current(ask.token) is node
+        return node.held
+
     def locked(self, key: str, deadline: Deadline) -> bool:
-        return bool(self.looking.names(lock_path(self._base, key), deadline))
+        return bool(run(self.looking.names(lock_path(self._base, key), deadline)))
 
     # -- for the janitor -------------------------------------------------------------------------
 
@@ -140,13 +165,6 @@ class Line:
 
     # -- kazoo's thread --------------------------------------------------------------------------
 
-    def moved(self, key: str, path: str) -> None:
-        """A node that we watch is gone."""
-        node = self._waiting.get(key)
-        if node is not None and node.watched == (self.session.connections, path):
-            node.called = True
-        self._sink.hint(key)
-
     def broken(self, token: str, path: str) -> None:
         """A node of ours is gone. If it was not we who deleted it, it is lost."""
         node = self.nodes.get(token)
@@ -154,127 +172,108 @@ class Line:
             self._drop(node)
             self._sink.lost(node.ask.key, token)
 
+    def written(self, token: str, path: str) -> None:
+        """Somebody has written to a node of ours."""
+        node = self.nodes.get(token)
+        if node is not None and node.path == path:
+            self.session.wire.submit([self._watched(node)], partial(self._read, node.ask))
+
     # -- how it is done --------------------------------------------------------------------------
 
-    def _request(self, ask: Ask, deadline: Deadline) -> Held | Queued | Busy | None:
+    def _request(self, ask: Ask, deadline: Deadline) -> Exchanges[Held | Queued | Busy | None]:
         """One attempt; None if the line has moved meanwhile."""
         began = clock.now()
         node = self.current(ask.token)
         if node is None:
             if ask.token in self.nodes:
                 self.give_up()
-            node, alone = self._joining.join(ask, began, deadline)
+            node, names = yield from self._joining.join(ask, began, deadline)
             self.nodes[ask.token] = node
+            # All see that it could enter when it came, if it could.
+            taken = names is not None
         else:
-            alone = False
-        taken = alone or node.held
-        if alone:
-            names = [node.name]
-        elif node.called:
-            # Most likely we are first; certainly, where only one was before us.
-            names, taken = self._take(node, deadline, look=not node.second), True
-        else:
-            names = self.looking.names(node.parent, deadline, fresh=node.held)
+            names, taken = None, node.held
+        if names is None:
+            if node.called and node.watch is not None:
+                # Most likely we may enter; certainly, where only one was in our way.
+                names, taken = (yield from self._take(node, deadline, look=node.watch.looks)), True
+            else:
+                names = yield from self.looking.names(node.parent, deadline, fresh=node.held)
         if node.name not in names or not self._keep(node, began):
             self._drop(node)
             return None
-        before = names[: names.index(node.name)]
-        if before:
-            if ask.wait:
-                return self._wait(node, before, deadline)
-            (head,) = self.session.ask([look_at(node, before[0])], deadline)
-            self._recognise(node, before[0], head, deadline)
-            self._leave(node, deadline)
-            return Busy()
-        if not taken and not self._take(node, deadline):
+        place = names.index(node.name)
+        if rivals := self._rivals(node, names[:place]):
+            return (yield from self._stand(node, names[:place], rivals, deadline))
+        if not taken and not (yield from self._take(node, deadline)):
             self._drop(node)
             return None
-        self._unqueue(node)
-        return node.hold() if self._keep(node, began) else None
+        self._waiting.forget(node)
+        other = other_limit(names, ask.limit) if ask.mode == PERMIT else 0
+        return node.hold(ask, followed(names[place + 1 :]), other) if self._keep(node, began) else None
 
-    def _wait(self, node: Node, before: list[str], deadline: Deadline) -> Queued | None:
-        node.called = False
-        node.first = node.first or before[0]
-        pause = None
-        if before[0] != node.first:
-            pause = send_away(self.session, node, before[0], self._ack_window, deadline)
-            if pause == 0.0:
-                return None
-        watch = (self.session.connections, f"{node.parent}/{before[-1]}")
-        requests = [look_at(node, before[0])]
-        if node.watched != watch:
-            node.watched, node.second = watch, len(before) == 1
-            self._waiting[node.ask.key] = node
-            # It has no children and never will. Of all watches this is the one that acknowledging does not
-            # wake, and that is not left behind where the node is gone already.
-            requests.append(GetChildren(watch[1], Watcher(self.moved, node.ask.key)))
-        head, *answers = self.session.exchange(requests, deadline)
-        self._recognise(node, before[0], head, deadline)
-        for answer in answers:
-            if isinstance(answer, NoNodeError):
-                node.watched = (0, "")
-                return None
-            self._checked(answer)
-        if pause is None:
-            pause = POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
-        return Queued(pause)
-
-    def _recognise(self, node: Node, head: str, stat: Any, deadline: Deadline) -> None:
-        """Leave the line, and say so, if *head* is nobody's: it would be waited for in vain."""
-        if (found := foreign(self.session.address, node, head, stat)) is not None:
-            self._leave(node, deadline)
-            raise found
-
-    def _take(self, node: Node, deadline: Deadline, look: bool = False) -> list[str]:
-        """Acknowledge, and read the line if we are to *look*. Nobody, if we were sent away.
-
-        If we turn out not to be first we have acknowledged too early. That costs nothing.
+    def _watched(self, node: Node) -> GetData:
+        """What it says. The watch tells at once when somebody breaks the lock or wants it, and is left behind
+        nowhere.
         """
-        requests = [SetData(node.path, self.session.wire.lifetime, -1)]
-        if look:
-            requests.insert(0, GetChildren(node.parent, None))
-        *seen, answer = self.session.ask(requests, deadline)
+        return GetData(node.path, Watcher(self.broken, node.ask.token, self.written))
+
+    def _read(self, ask: Ask, answer: Answer) -> None:
+        if answer.error is None:
+            self._tell_wanted(ask, answer.get()[0])
+
+    def _tell_wanted(self, ask: Ask, data: bytes) -> None:
+        if is_wanted(data):
+            self._sink.release_requested(ask.key, ask.token)
+
+    def _rivals(self, node: Node, before: Sequence[str]) -> Sequence[str]:
+        """Those of *before* that keep *node* out, as far as we know."""
+        rivals = in_the_way(before, node.name)
+        return () if rivals == [node.opened] else rivals
+
+    def _may_enter(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
+        names = yield from self.looking.names(node.parent, deadline)
+        if node.name not in names:
+            return False
+        rivals = self._rivals(node, names[: names.index(node.name)])
+        return not rivals or (yield from self._waiting.lets_in(node, rivals, deadline))
+
+    def _stand(
+        self, node: Node, before: Sequence[str], rivals: Sequence[str], deadline: Deadline
+    ) -> Exchanges[Queued | Busy | None]:
+        """What there is to do where *before* are before *node*, and *rivals* of them keep it out.
+
+        None if the line has moved meanwhile.
+        """
+        try:
+            if node.ask.wait:
+                return (yield from self._waiting.wait(node, before, rivals, deadline))
+            if (yield from self._waiting.lets_in(node, rivals, deadline)):
+                return None
+            (head,) = yield from self.session.asking([look_at(node, before[0])], deadline)
+            refuse_foreign(self.session.address, node, before[0], head)
+        except Foreign:
+            yield from self._leave(node, deadline)
+            raise
+        yield from self._leave(node, deadline)
+        return Busy()
+
+    def _take(self, node: Node, deadline: Deadline, look: bool = False) -> Exchanges[list[str]]:
+        """The line when *node* has the lock, if we are to *look*. Nothing where it was sent away."""
+        taking, node.taking = node.taking, None
+        said = None if taking is None else taking.said()
+        if said is None:
+            said = yield from self.session.asking(to_take(node, self.session.wire, look), deadline)
+        answer, *seen = said
         if isinstance(answer, NoNodeError):
             return []
-        self._checked(answer)
-        return in_line(self._checked(seen[0])) if look else [node.name]
+        if not isinstance(answer, BadVersionError):
+            self._checked(answer)
+        return in_line(self._checked(seen[0])) if seen else [node.name]
 
-    def _leave(self, node: Node, deadline: Deadline) -> bool:
+    def _leave(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
         self._drop(node)
-        return self._delete(node.path, node.ask, deadline, node.owner)
-
-    def _delete(self, path: str, ask: Ask, deadline: Deadline, owner: int | None = None) -> bool:
-        """Delete a node of *ask*. False if it was gone already."""
-        tried = False
-        try:
-            while True:
-                try:
-                    (answer,) = self.session.exchange([Delete(path, -1)], deadline)
-                    break
-                except Broken:
-                    deadline = deadline.extended()
-                    if clock.now() >= deadline:
-                        raise
-                    tried = True
-        except BaseException:
-            self.strays.add(ask.token, ask.key)
-            raise
-        self._spare(lock_path(self._base, ask.key))
-        if isinstance(answer, NoNodeError):
-            # If its session lives, it was our first attempt that deleted it.
-            return tried and owner == self.session.id
-        self._checked(answer)
-        return True
-
-    def _spare(self, parent: str) -> None:
-        self.parents.put(parent)
-        if self.parents.many:
-            self.tidy()
-
-    def tidy(self) -> None:
-        """Remove the nodes of locks that are not used any more; those that are in use do not let us."""
-        for path in self.parents.spare():
-            self.session.send(Delete(path, -1))
+        return (yield from self.leaving.delete(node.path, node.ask, deadline, node.owner))
 
     def _keep(self, node: Node, began: float) -> bool:
         """Somebody cares for it, as of *began*. False if it was given up meanwhile."""
@@ -285,14 +284,8 @@ class Line:
             return True
 
     def _drop(self, node: Node) -> None:
-        self._unqueue(node)
+        self._waiting.forget(node)
         self.nodes.pop(node.ask.token, None)
-
-    def _unqueue(self, node: Node) -> None:
-        node.called = False
-        # What is given up late may not take its successor along.
-        if self._waiting.get(node.ask.key) is node:
-            self._waiting.pop(node.ask.key, None)
 
     def _checked(self, answer: Any) -> Any:
         if isinstance(answer, KazooException):

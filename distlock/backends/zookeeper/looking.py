@@ -1,4 +1,4 @@
-"""A line, seen from outside: who is first, who waits, and how the hold that was seen is broken."""
+"""A line, seen from outside: which contenders have the lock, which wait, and how a hold is broken."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Delete, Exists, GetChildren, GetData
 
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Mode
 from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.exchanges import Exchanges, run
 from distlock.backends.zookeeper.failures import unavailable
-from distlock.backends.zookeeper.nodes import contender_prefix, first_number_of, in_line, lock_path
+from distlock.backends.zookeeper.nodes import (
+    first_number_of,
+    in_line,
+    lock_path,
+    prefix_of,
+    reading_number_of,
+)
 from distlock.backends.zookeeper.session import Session
+from distlock.backends.zookeeper.sharing import entered, is_reader, wants_permits
+from distlock.backends.zookeeper.wanted import want
+from distlock.backends.zookeeper.watch import says_that_it_reads
 
 #: So many of the first are looked at together: on a busy lock some have left by then.
 _SOME = 8
@@ -24,10 +34,13 @@ _SOME = 8
 class Standing(NamedTuple):
     """A line, at one moment."""
 
-    #: The contenders, by their names; the first has the lock, or is about to take it.
+    #: The contenders, by their names.
     names: Sequence[str]
-    #: The first number of its hold.
+    #: How many of the first have the lock, or are about to take it.
+    holders: int
+    #: The first number of the first one's hold, and its mode.
     number: int
+    mode: Mode
     #: How long it may outlive its process, seconds.
     lifetime: float
 
@@ -39,12 +52,12 @@ class Looking:
         self._session = session
         self._base = base
 
-    def names(self, parent: str, deadline: Deadline, fresh: bool = False) -> list[str]:
+    def names(self, parent: str, deadline: Deadline, fresh: bool = False) -> Exchanges[list[str]]:
         """The nodes in line, the first one first."""
         requests: list[Any] = [GetChildren(parent, None)]
         if fresh:
             requests.insert(0, self._session.wire.barrier(self._base))
-        listed = self._session.ask(requests, deadline)[-1]
+        *_, listed = yield from self._session.asking(requests, deadline)
         return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
 
     def is_made(self, deadline: Deadline) -> bool:
@@ -52,41 +65,57 @@ class Looking:
         (stat,) = self._session.ask([Exists(self._base, None)], deadline)
         return self._checked(stat) is not None
 
-    def is_first(self, ask: Ask, deadline: Deadline) -> bool:
+    def is_held(self, ask: Ask, deadline: Deadline) -> bool:
         """Whether another client has the lock with this token. Its session is what keeps it alive."""
-        parent = lock_path(self._base, ask.key)
-        names = self.names(parent, deadline, fresh=True)
-        if not names or not names[0].startswith(contender_prefix(ask.token)):
+        parent, prefix = lock_path(self._base, ask.key), prefix_of(ask.token)
+        names = run(self.names(parent, deadline, fresh=True))
+        mine = next((name for name in names if name.startswith(prefix)), None)
+        if mine is None:
             return False
-        (stat,) = self._session.ask([Exists(f"{parent}/{names[0]}", None)], deadline)
+        paths = [f"{parent}/{mine}", f"{parent}/{names[0]}"]
+        stat, first = self._session.ask([Exists(paths[0], None), GetData(paths[1], None)], deadline)
+        opened = names[0] if not isinstance(first, KazooException) and says_that_it_reads(first) else ""
+        if mine not in names[: entered(names, opened)]:
+            return False
         # What our own session has and we don't know was given up, and is about to be deleted.
         return self._checked(stat) is not None and stat.ephemeralOwner != self._session.id
 
     def standing(self, key: str, deadline: Deadline) -> Standing | None:
         """The line for *key*; None if nobody is there."""
         parent = lock_path(self._base, key)
-        while names := self.names(parent, deadline):
+        while names := run(self.names(parent, deadline)):
             first = [GetData(f"{parent}/{name}", None) for name in names[:_SOME]]
             for place, answer in enumerate(self._session.ask(first, deadline)):
                 if not isinstance(answer, NoNodeError):
-                    data, stat = self._checked(answer)
-                    return Standing(names[place:], first_number_of(stat.czxid, 1), _lifetime(data))
+                    return _standing(names[place:], self._checked(answer))
             if clock.now() >= deadline:
                 moving = KazooTimeoutError(f"the line below {parent} moves faster than it can be read")
                 raise unavailable(self._session.address, moving)
         return None
 
-    def break_first(self, key: str, number: int, deadline: Deadline) -> bool:
-        """Delete the first node of *key* if its hold begins with *number*. Nobody else ever has its name."""
+    def request_release(self, key: str, deadline: Deadline) -> bool:
+        """Have it known that the holds of *key* are wanted back. False: there are none."""
         standing = self.standing(key, deadline)
-        if standing is None or standing.number != number:
+        if standing is None:
             return False
-        path = f"{lock_path(self._base, key)}/{standing.names[0]}"
-        # Not repeated where the connection breaks: then it is not known who deleted it.
-        (answer,) = self._session.exchange([Delete(path, -1)], deadline)
-        if not isinstance(answer, NoNodeError):
-            self._checked(answer)
-            return True
+        holders = standing.names[: standing.holders]
+        return want(self._session, lock_path(self._base, key), holders, deadline)
+
+    def break_hold(self, key: str, number: int, deadline: Deadline) -> bool:
+        """Delete the node of *key* whose hold begins with *number*. Nobody else ever has its name."""
+        standing = self.standing(key, deadline)
+        if standing is None:
+            return False
+        parent = lock_path(self._base, key)
+        names = standing.names[: standing.holders]
+        found = self._session.ask([GetData(f"{parent}/{name}", None) for name in names], deadline)
+        for name, said in zip(names, found, strict=True):
+            if not isinstance(said, NoNodeError) and _number(name, self._checked(said)) == number:
+                # Not repeated where the connection breaks: then it is not known who deleted it.
+                (answer,) = self._session.exchange([Delete(f"{parent}/{name}", -1)], deadline)
+                if not isinstance(answer, NoNodeError):
+                    self._checked(answer)
+                    return True
         return False
 
     def _checked(self, answer: Any) -> Any:
@@ -95,10 +124,25 @@ class Looking:
         return answer
 
 
+def _standing(names: Sequence[str], said: tuple[bytes, Any]) -> Standing:
+    """*said*: what is told of the first of *names*."""
+    first, reads = names[0], says_that_it_reads(said)
+    mode: Mode = READ if reads or is_reader(first) else PERMIT if wants_permits(first) else EXCLUSIVE
+    holders = entered(names, opened=first if reads else "")
+    return Standing(names, holders, _number(first, said), mode, _lifetime(said[0]))
+
+
+def _number(name: str, said: tuple[bytes, Any]) -> int:
+    """The number of the hold of the node *name*, about which it was *said*."""
+    if is_reader(name) or says_that_it_reads(said):
+        return reading_number_of(said[1].czxid)
+    return first_number_of(said[1].czxid, 1)
+
+
 def _lifetime(data: bytes) -> float:
     """What `Wire.lifetime` has written. Other programs write what they like."""
     try:
-        seconds = float(data)
+        seconds = float(data.partition(b" ")[0])
     except ValueError:
         return math.inf
     return seconds if seconds > 0 else math.inf

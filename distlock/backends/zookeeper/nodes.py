@@ -2,19 +2,27 @@
 
 A lock is a container node, and each of its contenders an ephemeral sequential child of it. The children are
 named as Curator's ``InterProcessMutex`` names its own, ``_c_<who>-lock-<number>``, because Curator orders
-whatever it finds by the text behind the last ``lock-``: both may stand in one line.
+whatever it finds by the text behind the last ``lock-``: both may stand in one line. Readers are called
+``_c_<who>-rlock-<number>``, which Curator takes for contenders like its own. Those that want 2 of 5 permits
+are called ``_c_<who>-2of5-plock-<number>``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import PERMIT, READ, Ask, Held
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.names import encode
+
+if TYPE_CHECKING:
+    from distlock.backends.zookeeper.taking import Taking
+    from distlock.backends.zookeeper.watch import Watch
 
 #: Between the chroot and the locks: the format version.
 FOLDER = "distlock-1"
@@ -25,9 +33,12 @@ _LAST_NUMBER = 2**63 - 1
 #: ZooKeeper counts the children of a node in 31 bits, and then gives all of them the same number.
 _LAST_SEQUENCE = 2**31 - 2**10
 
-_CONTENDER = re.compile(r".*lock-(\d{10})", re.DOTALL)
+_CONTENDER = re.compile(r".*lock-([0-9]{10})", re.DOTALL)
+_DIGITS = itemgetter(slice(-10, None))
 #: A token, which begins with the process where the engine made it. Curator writes its own with dashes.
-_OURS = re.compile(r"_c_([0-9a-f]{16})?[0-9a-f]{32}-lock-\d{10}")
+_OURS = re.compile(r"_c_([0-9a-f]{16})?[0-9a-f]{32}-(?:lock|rlock|\d+of\d+-plock)-\d{10}")
+#: What a holder has behind the seconds in its node that has turned its lock into one of a reader.
+READING = b" reading"
 
 #: The net under a lost hint, seconds. Watches are reliable, but one before us may hang.
 POLL = 1.0
@@ -39,15 +50,38 @@ def lock_path(base: str, key: str) -> str:
     return f"{base}/{encode(key)}"
 
 
-def contender_prefix(token: str) -> str:
+def contender_prefix(ask: Ask) -> str:
     """What the server appends the number to."""
-    return f"_c_{token}-lock-"
+    if ask.mode == READ:
+        return f"{prefix_of(ask.token)}rlock-"
+    if ask.mode == PERMIT:
+        if ask.permits > ask.limit:
+            raise ConfigurationError(
+                f"{ask.key!r} was asked for {ask.permits} permits of {ask.limit}, and can never get them. "
+                "Ask for fewer, or raise the limit."
+            )
+        return f"{prefix_of(ask.token)}{ask.permits}of{ask.limit}-plock-"
+    return f"{prefix_of(ask.token)}lock-"
+
+
+def prefix_of(token: str) -> str:
+    """What the name of each of its nodes begins with."""
+    return f"_c_{token}-"
 
 
 def sequence_of(name: str) -> int:
     """The number of a contender; -1 for what is none."""
     match = _CONTENDER.fullmatch(name)
     return int(match[1]) if match else -1
+
+
+def next_sequence(stat: Any) -> int:
+    """The number of the next child, by the state of the lock's node: how many it ever had.
+
+    ``cversion`` counts those that came and those that went, in 32 bits.
+    """
+    came_and_went, there = int(stat.cversion), int(stat.numChildren)
+    return ((came_and_went + there) & 0xFFFFFFFF) // 2
 
 
 def is_ours(name: str) -> bool:
@@ -63,7 +97,7 @@ def process_of(name: str) -> str:
 
 def in_line(names: Iterable[str]) -> list[str]:
     """The contenders among *names*, the first one first."""
-    return sorted((name for name in names if sequence_of(name) >= 0), key=sequence_of)
+    return sorted(filter(_CONTENDER.fullmatch, names), key=_DIGITS)
 
 
 def check_sequence(name: str) -> None:
@@ -94,6 +128,12 @@ def first_number_of(czxid: int, span: int) -> int:
     return number
 
 
+def reading_number_of(czxid: int) -> int:
+    """That of a reader: the last one of its node. One that was a writer before has given out the others."""
+    span = 1 << SPAN_BITS
+    return first_number_of(czxid, span) + span - 1
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """One of ours, in the line for one lock."""
@@ -108,17 +148,22 @@ class Node:
     czxid: int
     #: When the engine last asked for it, or renewed it.
     seen: float
-    #: It is the first, and nobody may send it away any more.
+    #: It has the lock, and nobody may send it away any more.
     held: bool = False
-    #: The node that was first when we came.
-    first: str = ""
-    #: The connection and the node that we watch; whether nobody else was before us; whether it is gone.
-    watched: tuple[int, str] = (0, "")
-    second: bool = False
+    #: Those that were in line just before we came.
+    earlier: Sequence[str] = ()
+    #: Those before us that need not say any more that they have the lock; None before we wait.
+    clear: set[str] | None = None
+    #: Those that may have it, and seem to hang, and since when.
+    suspects: dict[str, float] = field(default_factory=dict)
+    #: What we watch, and the connection that we do it on; whether it has let us in.
+    watch: Watch | None = None
+    watched: int = 0
     called: bool = False
-    #: The node that seems to hang at the head of the line, and since when.
-    suspect: str = ""
-    suspect_since: float = 0.0
+    #: The writer that reads by now, so that it keeps no readers out.
+    opened: str = ""
+    #: It is being taken for a waiter that has not asked yet.
+    taking: Taking | None = None
 
     @property
     def path(self) -> str:
@@ -129,6 +174,9 @@ class Node:
         life = self.ask.ttl if self.held else max(self.ask.ttl, 4 * POLL)
         return now > self.seen + life
 
-    def hold(self) -> Held:
+    def hold(self, ask: Ask, followed: bool = False, other_limit: int = 0) -> Held:
+        """What *ask* is answered, which may have another mode by now than it came with."""
         self.held = True
-        return Held(first_number_of(self.czxid, self.ask.span), self.ask.ttl)
+        if ask.mode == READ:
+            return Held(reading_number_of(self.czxid), ask.ttl, followed)
+        return Held(first_number_of(self.czxid, ask.span), ask.ttl, other_limit=other_limit)

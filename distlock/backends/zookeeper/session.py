@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from kazoo.exceptions import AuthFailedError, KazooException
@@ -17,9 +18,10 @@ from distlock import clock
 from distlock.backends.base import Sink
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.exchanges import Await, Block, Exchanges, run
 from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
 from distlock.backends.zookeeper.wire import Wire
-from distlock.errors import ConfigurationError
+from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
@@ -79,38 +81,48 @@ class Session:
         return clock.now() - self._away_since > 2 * max(self.wire.session_timeout, self.ttl)
 
     def exchange(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
+        """`exchanging`, in the caller's thread."""
+        return run(self.exchanging(requests, deadline))
+
+    def ask(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
+        """`asking`, in the caller's thread."""
+        return run(self.asking(requests, deadline))
+
+    def exchanging(self, requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
         """Send *requests* in one go and return their answers; what the server refused is a `KazooException`.
 
         Raises `Broken` where the connection broke, and `BackendUnavailable` where there was no answer until
         *deadline*. Then nothing is known of what they did.
         """
-        self.connect(deadline)
+        yield from self.connecting(deadline)
         began = clock.now()
-        results = [self.wire.submit(request) for request in requests]
-        answers: list[Any] = []
+        if deadline.hard and began >= deadline:
+            raise unavailable(self.address, KazooTimeoutError("there was no time left to ask"))
+        answers = self.wire.submit(requests)
+        said: list[Any] = []
         try:
-            # They come in order. Waiting for the last first is being woken once.
-            if not results[-1].wait(max(0.0, deadline - clock.now())):
+            # They come in order.
+            last = answers[-1]
+            if not (yield Await(last, deadline - clock.now())):
                 deadline = deadline.extended()
-                results[-1].wait(max(0.0, deadline - clock.now()))
-            for result in results:
+                if not (yield Await(last, deadline - clock.now())):
+                    raise KazooTimeoutError(f"no answer within {clock.now() - began:.2g} s")
+            for answer in answers:
                 try:
-                    answers.append(result.get(timeout=max(0.0, deadline - clock.now())))
+                    said.append(answer.get())
                 except LOSSES:
                     raise
                 except KazooException as error:
-                    answers.append(error)
+                    said.append(error)
         except (*LOSSES, KazooTimeoutError) as error:
-            if isinstance(error, KazooTimeoutError):
-                error = KazooTimeoutError(f"no answer within {clock.now() - began:.2g} s")
             raise unavailable(self.address, error) from error
-        return answers
+        return said
 
-    def ask(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
-        """`exchange` for what may be repeated: when the connection breaks it goes on with the next one."""
+    def asking(self, requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
+        """`exchanging` for what may be repeated: when the connection breaks it goes on with the next one."""
         while True:
             try:
-                return self.exchange(requests, deadline)
+                return (yield from self.exchanging(requests, deadline))
             except Broken:
                 deadline = deadline.extended()
                 if clock.now() >= deadline:
@@ -119,7 +131,7 @@ class Session:
     def send(self, request: Any) -> None:
         """Send what nobody waits for, if there is a connection."""
         if self.connected:
-            self.wire.submit(request)
+            self.wire.submit([request])
 
     def touch(self) -> None:
         """Be heard of: the session is counted from the last time that its leader was told of us."""
@@ -156,18 +168,15 @@ class Session:
             logger.exception("The session with ZooKeeper at %s was not closed well", self.address.shown)
 
     def connect(self, deadline: Deadline) -> None:
+        """`connecting`, in the caller's thread."""
+        run(self.connecting(deadline))
+
+    def connecting(self, deadline: Deadline) -> Exchanges[None]:
         """Wait until there is a connection. Raises `BackendUnavailable` when there is none at *deadline*."""
-        if not self.wire.connected:
-            began = clock.now()
-            with self._mutex:
-                if not self._started and not self._closing:
-                    self._begin()
-            if self.wire.client_state == KeeperState.AUTH_FAILED:
-                raise unavailable(self.address, AuthFailedError("the server refused the login"))
-            if not self.wire.wait(max(0.0, deadline - clock.now())) and not self.wire.wait(
-                max(0.0, deadline.extended() - clock.now())
-            ):
-                raise no_session(self.address, clock.now() - began, self.wire.memo.last)
+        if not self.connected:
+            if self._closing:
+                raise BackendUnavailable(f"The session with ZooKeeper at {self.address.shown} is closed.")
+            yield Block(partial(self._wait, deadline))
         # Milliseconds are cut off on the way.
         if (granted := self.wire.session_timeout) < _SLACK * self.ttl - 0.002:
             raise ConfigurationError(
@@ -176,15 +185,48 @@ class Session:
                 "the server."
             )
 
+    def _wait(self, deadline: Deadline) -> None:
+        began = clock.now()
+        if not self._started and not self._closing:
+            self._begin()
+        if self.wire.client_state == KeeperState.AUTH_FAILED:
+            raise unavailable(self.address, AuthFailedError("the server refused the login"))
+        if not self.wire.wait(max(0.0, deadline - clock.now())) and not self.wire.wait(
+            max(0.0, deadline.extended() - clock.now())
+        ):
+            raise no_session(self.address, clock.now() - began, self.wire.memo.last)
+
     def _begin(self) -> None:
-        self._away_since = clock.now()
+        """`_open`, in a thread of its own: signal handlers run in the main thread, and raise in there.
+
+        An interrupt in the middle would leave a connection that nobody knows of.
+        """
+        troubles: list[BackendUnavailable] = []
+        opener = threading.Thread(
+            target=call, args=(self._open, troubles), name="distlock-zookeeper-open", daemon=True
+        )
         try:
-            self.wire.begin()
+            opener.start()
         except RuntimeError as error:
             raise no_thread(self.address, error) from error
-        except OSError as error:
-            raise unavailable(self.address, error) from error
-        self._started = True
+        opener.join()
+        for trouble in troubles:
+            raise trouble
+
+    def _open(self, troubles: list[BackendUnavailable]) -> None:
+        with self._mutex:
+            # Another caller's thread may have been first, and so may `close`: ours was interrupted.
+            if self._started or self._closing:
+                return
+            self._away_since = clock.now()
+            try:
+                self.wire.begin()
+            except RuntimeError as error:
+                troubles.append(no_thread(self.address, error))
+            except OSError as error:
+                troubles.append(unavailable(self.address, error))
+            else:
+                self._started = True
 
     def _heard(self, state: str) -> None:
         """kazoo's connection changed. Runs in its thread."""

@@ -10,8 +10,9 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.serialization import Delete, GetChildren
 
 from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.exchanges import Exchanges, run
 from distlock.backends.zookeeper.failures import unavailable
-from distlock.backends.zookeeper.nodes import contender_prefix, lock_path
+from distlock.backends.zookeeper.nodes import lock_path, prefix_of
 from distlock.backends.zookeeper.session import Session
 
 
@@ -38,23 +39,23 @@ class Strays:
         _, new = self._tokens.pop(token, ("", None))
         return new
 
-    def find(self, token: str, key: str, deadline: Deadline) -> list[str]:
+    def find(self, token: str, key: str, deadline: Deadline) -> Exchanges[list[str]]:
         """The paths of the nodes of *token*. What was sent before has been done by then, or never will be."""
         parent = lock_path(self._base, key)
         barrier = self._session.wire.barrier(self._base)
-        _, listed = self._session.ask([barrier, GetChildren(parent, None)], deadline)
+        _, listed = yield from self._session.asking([barrier, GetChildren(parent, None)], deadline)
         if isinstance(listed, NoNodeError):
             return []
         if isinstance(listed, KazooException):
             raise unavailable(self._session.address, listed)
-        prefix = contender_prefix(token)
+        prefix = prefix_of(token)
         return [f"{parent}/{name}" for name in listed if name.startswith(prefix)]
 
     def sweep(self, deadline: Deadline) -> None:
         """Look for all of them, and delete what is found."""
         self._delete(deadline)
         for token, (key, _) in list(self._tokens.items()):
-            found = self.find(token, key, deadline)
+            found = run(self.find(token, key, deadline))
             # A caller that asked again for the same token has claimed it, and its node with it.
             if self.claim(token) is not None:
                 self._doomed.update(found)

@@ -5,16 +5,16 @@ A session's requests are carried out in order, so what is asked next on it comes
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Delete
 
 from distlock import clock
 from distlock.backends.base import Ask
+from distlock.backends.zookeeper.answer import Answer
 from distlock.backends.zookeeper.session import Session
 from distlock.backends.zookeeper.strays import Strays
 
@@ -23,8 +23,7 @@ from distlock.backends.zookeeper.strays import Strays
 class Posted:
     ask: Ask
     told: Callable[[bool | None], None]
-    #: Of kazoo.
-    result: Any
+    answer: Answer
 
 
 class Unanswered:
@@ -33,49 +32,66 @@ class Unanswered:
     def __init__(self, session: Session, strays: Strays) -> None:
         self._session = session
         self._strays = strays
-        #: By key: a process has one hold of a key at a time.
-        self._posted: dict[str, Posted] = {}
+        self._mutex = threading.Lock()
+        #: By key. A process may have several holds of one, where it reads or has permits.
+        self._posted: dict[str, tuple[Posted, ...]] = {}
 
     def post(self, path: str, ask: Ask, told: Callable[[bool | None], None]) -> None:
         """Delete the node at *path*. *told*: see `distlock.backends.base.Posts`."""
-        if (before := self._posted.get(ask.key)) is not None:
-            # Answered by now: the node at *path* came after it.
+        for before in self._answered(ask.key):
             self._look_at(before)
-        self._posted[ask.key] = Posted(ask, told, self._session.wire.submit(Delete(path, -1)))
+        (answer,) = self._session.wire.submit([Delete(path, -1)])
+        with self._mutex:
+            self._posted[ask.key] = (*self._posted.get(ask.key, ()), Posted(ask, told, answer))
 
     def lost(self, key: str) -> Ask | None:
         """Whose node may still be there although it was deleted, as far as is known by now."""
-        posted = self._posted.get(key)
-        if posted is None or not posted.result.ready():
-            return None
-        return posted.ask if self._look_at(posted) is None else None
+        for posted in self._answered(key):
+            if self._look_at(posted) is None:
+                return posted.ask
+        return None
 
     def finish(self, key: str, deadline: float) -> None:
-        """Wait for the answer of *key* until *deadline*: what is asked next is asked in another session."""
-        posted = self._posted.get(key)
-        if posted is not None:
-            posted.result.wait(max(0.0, deadline - clock.now()))
+        """Wait for the answers of *key* until *deadline*: what is asked next is asked in another session."""
+        for posted in self._posted.get(key, ()):
+            posted.answer.wait(deadline - clock.now())
+
+    def awaits(self, key: str) -> bool:
+        """Whether `finish` would wait."""
+        return not all(posted.answer.ready() for posted in self._posted.get(key, ()))
 
     def settle(self, deadline: float) -> bool:
         """See `distlock.backends.base.Posts`."""
-        for key, posted in list(self._posted.items()):
+        for key in list(self._posted):
             self.finish(key, deadline)
-            if posted.result.ready():
+            for posted in self._answered(key):
                 self._look_at(posted)
         return not self._posted
+
+    def _answered(self, key: str) -> list[Posted]:
+        return [posted for posted in self._posted.get(key, ()) if posted.answer.ready()]
 
     def _look_at(self, posted: Posted) -> bool | None:
         """What the answer is, and tell it."""
         ours: bool | None = True
         try:
-            posted.result.get(block=False)
+            posted.answer.get()
         except NoNodeError:
             ours = False
-        except (KazooException, KazooTimeoutError):
+        except KazooException:
             ours = None
             self._strays.add(posted.ask.token, posted.ask.key)
-        if self._posted.get(posted.ask.key) is posted:
-            self._posted.pop(posted.ask.key, None)
-            if not ours:
-                posted.told(ours)
+        if self._forget(posted) and not ours:
+            posted.told(ours)
         return ours
+
+    def _forget(self, posted: Posted) -> bool:
+        """False if another thread has."""
+        with self._mutex:
+            before = self._posted.get(posted.ask.key, ())
+            left = tuple(one for one in before if one is not posted)
+            if left:
+                self._posted[posted.ask.key] = left
+            else:
+                self._posted.pop(posted.ask.key, None)
+            return len(left) < len(before)

@@ -1,4 +1,4 @@
-"""What kazoo calls when a node that is waited for is gone."""
+"""What kazoo calls when something happened to what is watched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from kazoo.protocol.states import EventType, WatchedEvent
 class Watcher:
     """Equal for all that wait for one key, so that kazoo calls one of them and keeps no more."""
 
-    #: Called with the key and the path of the node.
+    #: Called with the key and the path of the node: it is gone.
     moved: Callable[[str, str], None]
     key: str
+    #: The same, where the node has changed, or one below it has come or gone.
+    changed: Callable[[str, str], None] | None = None
 
     def __call__(self, event: WatchedEvent) -> None:
-        # The other event is that the connection is gone. Waiters are told when it is back.
+        # There is a third event, that the connection is gone. Waiters are told when it is back.
         if event.type == EventType.DELETED:
             self.moved(self.key, event.path)
+        elif event.type in (EventType.CHANGED, EventType.CHILD) and self.changed is not None:
+            self.changed(self.key, event.path)

@@ -7,22 +7,21 @@ where it does not understand an answer or can't start a thread.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped, KazooException, SessionExpiredError
-from kazoo.handlers.threading import _STOP, SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Auth, Connect, Create, Create2, SetData, Transaction
+from kazoo.protocol.serialization import Auth, Connect, Create2, SetData
 from kazoo.protocol.states import KeeperState
-from kazoo.retry import ForceRetryError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from distlock import clock
+from distlock.backends.flag import Flag
 from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.answer import Answer, Told
+from distlock.backends.zookeeper.connection import Connection
+from distlock.backends.zookeeper.handler import Handler
 
 logger = logging.getLogger(__name__)
 
@@ -36,81 +35,6 @@ class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
     """Creates a node that the server removes some time after its last child is gone."""
 
     type = 19
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    def __init__(self, io_timeout: float) -> None:
-        super().__init__()
-        #: What one attempt to connect may take, and what the answer to it may take, seconds.
-        # Where one hangs there has to be time for another, before its caller gives up.
-        self.patience = io_timeout / 2
-
-    def start(self) -> None:
-        try:
-            super().start()
-        except RuntimeError:
-            # One thread may have been started: left alone it would wait for ever, and the next start for it.
-            for queue in (self.completion_queue, self.callback_queue)[: len(self._workers)]:
-                queue.put(_STOP)
-            self._workers.clear()
-            raise
-
-    def create_connection(self, *args: Any, timeout: float | None = None, **more: Any) -> Any:
-        return super().create_connection(*args, timeout=min(timeout or self.patience, self.patience), **more)
-
-
-class _Connection(ConnectionHandler):  # type: ignore[misc]
-    #: What the server granted, seconds.
-    session_timeout = 0.0
-    #: Since when it has not answered, if there is something to be answered.
-    _silent_since = 0.0
-
-    def __init__(self, io_timeout: float, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._io_timeout = io_timeout
-
-    def _connect_loop(self, retry: Any) -> Any:
-        try:
-            return super()._connect_loop(retry)
-        except (KazooException, ForceRetryError, InterruptedError):
-            raise
-        except Exception as error:
-            # kazoo's thread would end, and callers would wait until the session is given up.
-            self.client._session_callback(KeeperState.EXPIRED_SESSION)
-            raise ForceRetryError(f"Beginning a new session: {error!r}") from error
-
-    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        # A server that is just starting may never answer, and the next attempt is answered at once.
-        answer = super()._invoke(min(timeout, self.handler.patience), request, xid)
-        if isinstance(request, Connect):
-            self.session_timeout = answer[0].time_out / 1000
-        return answer
-
-    def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
-        pending = self.client._pending
-        if not pending or header.xid != pending[0][2]:
-            # Another process talks on our session. kazoo would tell the caller so, as a RuntimeError.
-            raise SessionExpiredError("an answer to what was not asked")
-        return super()._read_response(header, buffer, offset)
-
-    def _read_socket(self, read_timeout: float) -> Any:
-        answer = super()._read_socket(read_timeout)
-        self._silent_since = clock.now()
-        return answer
-
-    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        # kazoo looks whether the server hangs when there was nothing to send for a third of a session: a
-        # client with a lot to ask would go on asking that one for ever, and never hear of the others.
-        now = clock.now()
-        if not self.client._pending:
-            self._silent_since = now
-        elif now > self._silent_since + self._io_timeout and not self._has_news():
-            raise ConnectionDropped(f"it has said nothing for {now - self._silent_since:.1f} s")
-        super()._send_request(read_timeout, connect_timeout)
-
-    def _has_news(self) -> bool:
-        """It has said something meanwhile, and we are late."""
-        return bool(self.handler.select([self._socket], [], [], 0)[0])
 
 
 def _without_secrets(args: tuple[object, ...]) -> list[object]:
@@ -149,21 +73,23 @@ class _Memo:
 
 
 class Wire(KazooClient):  # type: ignore[misc]
-    """One session. `submit` sends what kazoo would send, without the thread hops of its own methods."""
+    """One session. `submit` sends what kazoo would send, without the steps of its own methods."""
 
     def __init__(self, address: Address, session_timeout: float, io_timeout: float) -> None:
         self.memo = _Memo()
         super().__init__(
             hosts=address.hosts,
             timeout=session_timeout,
-            handler=_Handler(io_timeout),
+            handler=Handler(io_timeout),
             auth_data=address.auth,
             connection_retry={"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": _BACKOFF},
             command_retry={"max_tries": 0},
             logger=self.memo,
         )
+        #: Up while there is a connection.
+        self._up = Flag()
         self.acl = CREATOR_ALL_ACL if address.auth else OPEN_ACL_UNSAFE
-        self._connection = _Connection(io_timeout, self, self._conn_retry.copy(), logger=self.memo)
+        self._connection = Connection(io_timeout, self, self._conn_retry.copy(), logger=self.memo)
 
     @property
     def session_timeout(self) -> float:
@@ -184,19 +110,37 @@ class Wire(KazooClient):  # type: ignore[misc]
 
     def wait(self, timeout: float) -> bool:
         """Whether there is a connection, or will be one within *timeout* seconds."""
-        return bool(self._live.wait(timeout))
+        # Not kazoo's `_live`: a `threading.Event` does not survive a signal handler that raises in there.
+        return self._up.wait(timeout)
 
-    def submit(self, request: Any) -> Any:
-        """Send *request*, after those that were submitted before. Returns kazoo's result to wait for."""
-        result = self.handler.async_result()
-        self._call(request, result)
-        return result
+    def submit(self, requests: Sequence[Any], told: Told | None = None) -> list[Answer]:
+        """Send *requests* in one piece, after those that were submitted before.
 
-    def contender(self, parent: str, prefix: str) -> Transaction:
-        """An ephemeral node with a number; the answer is its path, and the state of *parent* with it."""
-        node = Create(f"{parent}/{prefix}", self.lifetime, self.acl, _EPHEMERAL_SEQUENTIAL)
-        # A transaction cannot read. But writing nothing into the parent answers with its state.
-        return Transaction([node, SetData(parent, b"", -1)])
+        *told* is that of the last `Answer`: they come in order.
+        """
+        answers = [Answer() for _ in requests[1:]]
+        answers.append(Answer(told))
+        calls = list(zip(requests, answers, strict=True))
+        if not self._connection.send(calls):
+            for request, answer in calls:
+                super()._call(request, answer)
+        return answers
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        return self._connection.send([(request, async_object)]) or super()._call(request, async_object)
+
+    def _session_callback(self, state: str) -> None:
+        if state not in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
+            self._connection.shut()
+            if self._up.is_set():
+                self._up = Flag()
+        super()._session_callback(state)
+        if self._live.is_set():
+            self._up.set()
+
+    def contender(self, parent: str, prefix: str) -> Create2:
+        """An ephemeral node with a number; the answer is its path and its state."""
+        return Create2(f"{parent}/{prefix}", self.lifetime, self.acl, _EPHEMERAL_SEQUENTIAL)
 
     def container(self, path: str) -> CreateContainer:
         return CreateContainer(path, b"", self.acl, _CONTAINER)
@@ -219,22 +163,15 @@ class Wire(KazooClient):  # type: ignore[misc]
             self.start_async()
         except (RuntimeError, OSError):
             self._stopped.set()
-            self.handler.stop()
             self._connection.close()
             raise
 
     def cut(self) -> None:
         """Break the connection, for a `stop` that waits for an answer in vain."""
-        socket = self._connection._socket
-        if socket is not None:
-            try:
-                socket.shutdown(2)
-            except OSError:
-                pass
+        self._connection.cut()
 
     def forget(self) -> None:
         """In a forked child: close our copies of what the parent goes on using; the server hears nothing."""
-        atexit.unregister(self.handler.stop)
         connection = self._connection
         for one in (connection._socket, connection._read_sock, connection._write_sock):
             if one is not None:

@@ -1,15 +1,19 @@
-"""The page of one lock: holder and queue; and its end, when an operator breaks what was seen."""
+"""The page of one lock, semaphore or latch: holders and queue; and how it is asked for, or broken."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from distlock.errors import LockError
 from distlock.locks import Locks
+from distlock.modes import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
 from distlock.operate import LockState, Party, break_lock
+from distlock.operate.asking import ask_back
 from distlock.web.operate.words import printable, shown_seconds
 
 #: What breaking means, for the person that is about to.
@@ -20,6 +24,16 @@ CONSEQUENCES = (
 )
 
 
+CONSEQUENCES_OF_PERMITS = (
+    "The permits of the holder that was seen come back, and the next in the queue gets them at once. The "
+    "holder is told, at the latest at its next renewal, and goes on until then: meanwhile more are inside "
+    "than there are permits. Make sure that its process is dead or hung."
+)
+
+#: So many holders are shown.
+_MOST_HOLDERS = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """What a page shows of one lock."""
@@ -28,6 +42,8 @@ class Sighting:
     state: LockState | None = None
     #: Why nothing is shown; "" unless something is wrong.
     trouble: str = ""
+    #: Whether its holder can be asked to give it back.
+    can_ask: bool = False
 
     @property
     def hold(self) -> str:
@@ -52,16 +68,42 @@ class Sighting:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What is known of the hold; nothing where nobody holds the lock."""
-        if self.state is None or self.state.holder is None:
+        """What is known of the hold, or of the latch; nothing where there is none."""
+        state = self.state
+        if state is None:
             return []
-        fence = self.state.fence
+        if state.kind == LATCH:
+            return [] if state.left is None else _facts_of_latch(state)
+        if state.holder is None:
+            return []
+        if state.kind == SEMAPHORE:
+            out = ("Permits out", f"{state.inside} of {state.limit}" if state.limit else str(state.inside))
+            return [out, *_holders(state, "Held by"), ("Lease left, the first", self.remaining)]
+        fence = (
+            "Fence of the hold",
+            "none" if state.fence is None else f"{state.fence.era}:{state.fence.number}",
+        )
+        if state.mode == READ:
+            callers = f"{state.inside} caller{'' if state.inside == 1 else 's'}"
+            return [("Read by", callers), *_holders(state, "In"), ("Lease left", self.remaining), fence]
         return [
-            ("Held by", str(self.state.holder)),
+            ("Held by", str(state.holder)),
             ("Held for", self.held_for or "a moment, or not known"),
             ("Lease left", self.remaining),
-            ("Fence of the hold", "none" if fence is None else f"{fence.era}:{fence.number}"),
+            fence,
         ]
+
+    @property
+    def nobody(self) -> str:
+        """What is said where there are no facts."""
+        is_latch = self.state is not None and self.state.kind == LATCH
+        return "There is no such latch: nobody made it, or it is over." if is_latch else "Nobody holds it."
+
+    @property
+    def consequences(self) -> str:
+        """Of a break."""
+        of_permits = self.state is not None and self.state.kind == SEMAPHORE
+        return CONSEQUENCES_OF_PERMITS if of_permits else CONSEQUENCES
 
     @property
     def waiting(self) -> str:
@@ -81,6 +123,22 @@ class Sighting:
         return f"And {left_out} more." if left_out > 0 else ""
 
 
+def _holders(state: LockState, term: str) -> list[tuple[str, str]]:
+    shown = [(term, _shown_holder(one)) for one in state.holders[:_MOST_HOLDERS]]
+    more = 1 + state.others - len(shown)
+    return [*shown, (term, f"{more} more")] if more > 0 else shown
+
+
+def _shown_holder(party: Party) -> str:
+    since = shown_since(party)
+    return f"{party}{f': {party.holding}' if party.holding else ''}{f', for {since}' if since else ''}"
+
+
+def _facts_of_latch(state: LockState) -> list[tuple[str, str]]:
+    left = f"{state.left} of {state.total}" if state.left else "0: it is open"
+    return [("Left", left), ("Gone in", shown_seconds(state.remaining))]
+
+
 def shown_waiting(party: Party) -> str:
     """A process in the queue: how many callers of it wait, and for how long."""
     callers = f": {party.waiting} caller{'' if party.waiting == 1 else 's'}" if party.waiting else ""
@@ -93,15 +151,35 @@ def shown_since(party: Party | None) -> str:
     return "" if party is None or not party.since else shown_seconds(party.seconds())
 
 
-def look(client: Callable[[], Locks], name: str) -> Sighting:
+def look(client: Callable[[], Locks], name: str, kind: Kind = LOCK) -> Sighting:
     """What there is to see of *name*. Never raises `LockError`.
 
     *client*: makes the client, and raises `ConfigurationError` where its settings can't work.
     """
     try:
-        return Sighting(client().inspect(name))
+        locks = client()
+        state = locks.inspect(name, kind)
     except LockError as error:
         return Sighting(trouble=str(error))
+    with suppress(LockError):
+        locks.namespace.refuse_lacking("notify", "request_release()")
+        return Sighting(state, can_ask=kind != LATCH and state.holder is not None)
+    return Sighting(state)
+
+
+def is_kind(said: str) -> TypeGuard[Kind]:
+    """Whether *said*, by a browser, is what bears names."""
+    return said in KINDS
+
+
+def ask_seen(client: Callable[[], Locks], name: str, kind: Kind, by: str) -> LockState | None:
+    """Ask the holder of *name* to give it back. *by*: the person, for the log.
+
+    Returns what was seen before; None: nobody holds it. Raises as `break_seen` does.
+    """
+    locks = client()
+    state = locks.inspect(name, kind)
+    return state if ask_back(locks.namespace, state, printable(by)) else None
 
 
 def is_hold(said: str) -> bool:
@@ -109,14 +187,16 @@ def is_hold(said: str) -> bool:
     return re.fullmatch(r"[0-9]+(\.[0-9]+)?", said) is not None
 
 
-def break_seen(client: Callable[[], Locks], name: str, hold: str, by: str) -> LockState | None:
+def break_seen(
+    client: Callable[[], Locks], name: str, hold: str, by: str, kind: Kind = LOCK
+) -> LockState | None:
     """Break the hold of *name* that *hold* names, and nothing after it. *by*: the person, for the log.
 
     Returns what was broken; None, and nothing is changed, if it has ended meanwhile. Raises
     `BackendUnavailable`, `InvalidName`; `ConfigurationError` where the lock service can't do it.
     """
     locks = client()
-    state = locks.inspect(name)
+    state = locks.inspect(name, kind)
     if not hold or state.hold != hold:
         return None
     return state if break_lock(locks.namespace, state, printable(by)) else None

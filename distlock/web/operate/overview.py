@@ -9,6 +9,7 @@ from itertools import islice
 
 from distlock.errors import LockError
 from distlock.locks import Locks
+from distlock.modes import EXCLUSIVE, LATCH, LOCK, READ, SEMAPHORE, Kind, Mode
 from distlock.operate import Listed, Party
 from distlock.web.operate.words import shown_seconds
 
@@ -20,11 +21,19 @@ MOST_READ = 5_000
 
 @dataclass(slots=True)
 class Line:
-    """One lock, as the processes tell of it."""
+    """One lock, semaphore or latch, as the processes tell of it."""
 
     name: str
-    #: None: nobody has held it for longer than a moment.
+    kind: Kind = LOCK
+    #: None: nobody has held it for longer than a moment. Of several the one that has held it longest.
     holder: Party | None = None
+    mode: Mode = EXCLUSIVE
+    #: How many callers read, or how many permits are out, and of how many; 0: it is held as a whole.
+    holding: int = 0
+    limit: int = 0
+    #: Of a latch: what it was made with, and what is left.
+    total: int | None = None
+    left: int | None = None
     #: How many callers wait, in all processes.
     waiting: int = 0
     #: The one that waits longest.
@@ -36,8 +45,19 @@ class Line:
         return max((one.seconds() for one in (self.holder, self.first) if one is not None), default=0.0)
 
     @property
+    def what(self) -> str:
+        """What bears the name; "": a lock, as most do."""
+        return "" if self.kind == LOCK else self.kind
+
+    @property
     def held_by(self) -> str:
-        return "not known yet" if self.holder is None else str(self.holder)
+        if self.kind == LATCH:
+            return "" if self.left is None else f"{self.left} of {self.total} left"
+        if self.holder is None:
+            return "not known yet"
+        if self.kind == SEMAPHORE:
+            return f"{self.holding}{f' of {self.limit}' if self.limit else ''} out, longest: {self.holder}"
+        return f"{self.holding} read, longest: {self.holder}" if self.mode == READ else str(self.holder)
 
     @property
     def held_for(self) -> str:
@@ -99,15 +119,21 @@ def overview(client: Callable[[], Locks], before: str) -> Overview:
 
 
 def by_name(entries: Iterable[Listed]) -> list[Line]:
-    """One line for each name."""
-    lines: dict[str, Line] = {}
+    """One line for each lock, semaphore or latch."""
+    lines: dict[tuple[Kind, str], Line] = {}
     for entry in entries:
-        line = lines.setdefault(entry.name, Line(entry.name))
+        line = lines.setdefault((entry.kind, entry.name), Line(entry.name, entry.kind))
         party = entry.party
         if not entry.held:
             line.waiting += party.waiting
             if line.first is None or party.since < line.first.since:
                 line.first = party
+            line.total, line.left = entry.total, entry.left
+        elif entry.mode != EXCLUSIVE:
+            line.mode, line.limit = entry.mode, entry.limit
+            line.holding += max(1, party.holding)
+            if line.holder is None or party.since < line.holder.since:
+                line.holder = party
         # What a broken holder has not noticed yet, or a dead one said last, is older than its successor.
         elif line.holder is None or party.since > line.holder.since:
             line.holder = party

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from distlock.locks import Locks
-from distlock.web.operate.one_lock import CONSEQUENCES, Sighting, look
+from distlock.modes import KINDS, Kind
+from distlock.web.operate.one_lock import Sighting, look
 from distlock.web.operate.overview import overview
 
 TEMPLATES, STATIC = (Path(__file__).with_name(name) for name in ("templates", "static"))
@@ -27,10 +28,10 @@ class Addresses(Protocol):
     def locks(self, alias: str, before: str) -> str:
         """That of all locks of *alias*, of the names that begin with *before*."""
 
-    def lock(self, alias: str, name: str) -> str:
-        """That of one lock."""
+    def lock(self, alias: str, name: str, kind: Kind) -> str:
+        """That of one lock, semaphore or latch."""
 
-    def ask(self, alias: str, name: str, hold: str) -> str:
+    def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
         """That which asks whether to break *hold*."""
 
 
@@ -42,33 +43,39 @@ def locks_page(client: Client, aliases: Sequence[str], alias: str, before: str, 
         "tabs": tabs if len(tabs) > 1 else [],
         "alias": alias,
         "before": before,
-        "exactly": at.lock(alias, before) if before else "",
+        "exactly": at.lock(alias, before, "lock") if before else "",
         "trouble": seen.trouble,
         "said": seen.said,
-        "rows": [(line, at.lock(alias, line.name)) for line in seen.lines],
+        "rows": [(line, at.lock(alias, line.name, line.kind)) for line in seen.lines],
     }
 
 
-def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: bool) -> Context:
-    """One lock: holder and queue. *may_break*: the way to break it is shown."""
-    seen = look(client, name)
+def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: bool, kind: Kind) -> Context:
+    """One lock: holder and queue. *may_break*: the ways to ask for it and to break it are shown.
+
+    The face adds ``hidden``, fields of the form with the action ``ask_back``, where that is shown.
+    """
+    seen = look(client, name, kind)
     return {
         "trouble": seen.trouble,
-        "facts": [*seen.facts, ("Alias", alias)] if seen.holder else [],
-        "break_url": at.ask(alias, name, seen.hold) if may_break else "",
+        "facts": [*seen.facts, ("Alias", alias)] if seen.facts else [],
+        "nobody": seen.nobody,
+        "others": [(one, at.lock(alias, name, one)) for one in KINDS if one != kind],
+        "break_url": at.ask(alias, name, seen.hold, kind) if may_break and seen.holder else "",
+        "can_ask": may_break and seen.can_ask,
         "waiting": seen.waiting,
         "queue": seen.queue,
         "more": seen.more,
     }
 
 
-def break_page(seen: Sighting, alias: str, name: str, hold: str, at: Addresses) -> Context:
+def break_page(seen: Sighting, alias: str, name: str, hold: str, at: Addresses, kind: Kind) -> Context:
     """The question before *hold* is broken. The face adds ``action`` and ``hidden``, fields of its form."""
     ended = "The hold that you saw has ended: the lock is free, or has passed on. Nothing was broken."
     return {
         "trouble": seen.trouble or ("" if seen.hold == hold else ended),
-        "back": at.lock(alias, name),
+        "back": at.lock(alias, name, kind),
         "held_by": seen.holder,
         "held_for": seen.held_for,
-        "consequences": CONSEQUENCES,
+        "consequences": seen.consequences,
     }

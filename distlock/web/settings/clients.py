@@ -11,13 +11,17 @@ from weakref import WeakKeyDictionary
 
 from distlock import metrics
 from distlock.backends import class_of
-from distlock.backends.base import LooksAhead, refuse_lacking
+from distlock.backends.base import refuse_lacking
+from distlock.backends.optional import LooksAhead
+from distlock.connecting import connect
 from distlock.engine.lifting import OnLifted
 from distlock.engine.loss import OnLost
 from distlock.errors import ConfigurationError, LockError
+from distlock.grant import OnReleaseRequested
+from distlock.identity import identity
 from distlock.listening import Listened, Listener, check_listener
-from distlock.locks import Locks, connect
-from distlock.namespace import identity
+from distlock.locks import Locks
+from distlock.modes import EXCLUSIVE
 from distlock.operate.typed import Typed
 from distlock.terms import Terms
 from distlock.web.decorator import Guarded
@@ -94,6 +98,10 @@ class Clients:
                 usual.ttl if told.ttl is None else told.ttl,
                 usual.max_hold if told.max_hold is None else told.max_hold,
                 guarded.where,
+                # Its COMMIT awaits the confirmation, and the fence refuses what was overtaken.
+                on_push=fenced_in is not None and told.mode == EXCLUSIVE,
+                mode=told.mode,
+                limit=told.limit or 1,
             )
             terms = known[guarded] = GuardTerms(client, lock, settings.max_names, fenced_in, standby)
         return terms
@@ -150,8 +158,9 @@ def make_client(
     on_lost: OnLost | None = None,
     on_lifted: OnLifted | None = None,
     look: Look | None = None,
+    on_release_requested: OnReleaseRequested | None = None,
 ) -> Locks:
-    """The client of *settings*. *on_lost*, *on_lifted*: told of lost locks and lifted fences; see `connect`.
+    """The client of *settings*. *on_lost*, *on_lifted*, *on_release_requested*: see `connect`.
 
     *look*: how to see who has locked its rows, where rows are its locks.
     Raises `ConfigurationError`; connects to nothing.
@@ -174,6 +183,7 @@ def make_client(
             era=settings.era,
             on_lost=on_lost,
             on_lifted=on_lifted,
+            on_release_requested=on_release_requested,
             listener=listener,
             **settings.options,
         )

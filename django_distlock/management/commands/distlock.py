@@ -23,7 +23,7 @@ for _option in ("--settings", "--pythonpath", "--verbosity"):
 
 class Command(BaseCommand):
     help = (
-        "Look at locks, break one, run the doctor, prune the fence's table. "
+        "Look at locks, ask for one or break it, run the doctor, prune the fence's table. "
         "'python manage.py distlock help' lists the commands."
     )
     # What an operator does can't wait until a site has no mistake.

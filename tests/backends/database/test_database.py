@@ -93,7 +93,7 @@ def test_a_stopped_holder_keeps_the_others_waiting_until_their_timeout(
     holder.stop()
     began = time.monotonic()
     assert waiter.do("buy") == 423
-    assert 1 <= time.monotonic() - began < 4
+    assert 1 <= time.monotonic() - began < 10
     holder.go_on()
     assert holder.do("finish") == 200
     assert waiter.do("buy") == 200

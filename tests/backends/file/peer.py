@@ -15,10 +15,11 @@ import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import distlock
-from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Busy, Held, Mode, Queued
 from distlock.backends.file import FileBackend
 from distlock.backends.inspectable import Row
 
@@ -83,7 +84,13 @@ class Sink:
         self.hints += 1
         self.told.set()
 
+    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+        self.hint(key)
+
     def lost(self, key: str, token: str) -> None:
+        self.told.set()
+
+    def release_requested(self, key: str, token: str) -> None:
         self.told.set()
 
     def doubt(self) -> None:
@@ -116,15 +123,19 @@ class Puppet:
         assert isinstance(answer, Queued)
         return answer.poll
 
-    def acquire(self, key: str) -> dict[str, Any]:
+    def acquire(self, key: str, mode: Mode = EXCLUSIVE, limit: int = 1, permits: int = 1) -> dict[str, Any]:
         """Wait for *key* as the engine does, but for hints alone: no poll comes to help."""
-        ask = self.asks.setdefault(key, Ask(key, secrets.token_hex(16), 10.0, 1))
+        ask = Ask(key, secrets.token_hex(16), 10.0, 1, True, mode, limit, permits)
+        ask = self.asks.setdefault(key, ask)
         while True:
             self.sink.told.clear()
             answer = self.backend.request(ask)
             if isinstance(answer, Held):
-                return {"fence": answer.number, "at": time.monotonic()}
+                return {"fence": answer.number, "at": time.monotonic(), "followed": answer.followed}
             self.sink.told.wait()
+
+    def downgrade(self, key: str) -> bool:
+        return self.backend.downgrade(self.asks[key])
 
     def release(self, key: str) -> dict[str, Any]:
         at = time.monotonic()
@@ -148,6 +159,37 @@ class Puppet:
             turns.append({**turn, "released": self.release(key)["at"]})
         return turns
 
+    def write_both(self, key: str, rounds: int, first: str, second: str) -> None:
+        """Add one to the numbers in two files, which are the same wherever nobody writes."""
+        for _ in range(rounds):
+            self.acquire(key)
+            for path in (first, second):
+                number = int(Path(path).read_text(encoding="ascii"))
+                os.sched_yield()
+                Path(path).write_text(str(number + 1), encoding="ascii")
+            self.release(key)
+
+    def read_both(self, key: str, first: str, second: str, stop: str) -> dict[str, Any]:
+        """Read the two numbers until *stop* exists. Returns those that differed, and how often it read."""
+        torn, count = [], 0
+        while not os.path.exists(stop):
+            self.acquire(key, READ)
+            seen = [Path(path).read_text(encoding="ascii") for path in (first, second)]
+            self.release(key)
+            count += 1
+            if seen[0] != seen[1]:
+                torn.append(seen)
+        return {"torn": torn, "count": count}
+
+    def use(self, key: str, rounds: int, limit: int, permits: int) -> list[dict[str, float]]:
+        """Take *permits* of *limit* again and again. Returns when it had them."""
+        turns = []
+        for _ in range(rounds):
+            turn = self.acquire(key, PERMIT, limit, permits)
+            os.sched_yield()
+            turns.append({"at": turn["at"], "released": self.release(key)["at"], "permits": permits})
+        return turns
+
     def overtaken(self, key: str, path: str, stop: str) -> list[list[int]]:
         """Hold *key* again and again until *stop* exists; each time leave the fence in the file at *path*.
 
@@ -162,6 +204,21 @@ class Puppet:
             os.sched_yield()
             after = int.from_bytes(os.pread(descriptor, 8, 0), "big")
             if before >= mine or after != mine:
+                wrong.append([before, mine, after])
+            self.release(key)
+        os.close(descriptor)
+        return wrong
+
+    def disturbed(self, key: str, path: str, stop: str) -> list[list[int]]:
+        """Read beside `overtaken` until *stop* exists. Returns what shows that a writer wrote meanwhile."""
+        wrong = []
+        descriptor = os.open(path, os.O_RDONLY)
+        while not os.path.exists(stop):
+            mine = self.acquire(key, READ)["fence"]
+            before = int.from_bytes(os.pread(descriptor, 8, 0), "big")
+            os.sched_yield()
+            after = int.from_bytes(os.pread(descriptor, 8, 0), "big")
+            if before != after or before >= mine:
                 wrong.append([before, mine, after])
             self.release(key)
         os.close(descriptor)

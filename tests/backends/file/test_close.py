@@ -148,7 +148,7 @@ def test_the_descriptor_outlives_every_call_and_no_longer(
 ) -> None:
     presence, mine = presence_of(one), ask(key)
     one.held(mine)
-    presence.held.clear()
+    presence.ours.held.clear()
     hold = Hold(presence.line, "entries")
     answer = thread(CALLS[name], one.backend, mine)
     hold.reached()
@@ -167,7 +167,7 @@ def test_nobody_is_told_that_a_closed_client_holds(
 ) -> None:
     presence, mine = presence_of(one), ask(key)
     one.held(mine)
-    presence.held.clear()
+    presence.ours.held.clear()
     hold = Hold(presence.line, "entries", after=True)
     answer = thread(CALLS[name], one.backend, mine)
     hold.reached()
@@ -202,7 +202,7 @@ def test_a_deleted_directory_leaves_no_descriptor(one: Contender, key: str, dire
         one.held(ask(key))
         shutil.rmtree(directory)
     one.backend.close()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def test_a_request_that_lost_its_directory_says_so(

@@ -19,7 +19,12 @@ def queue(tmp_path: Path) -> Path:
     return tmp_path / "locks" / "v2" / "queue"
 
 
-class TestProtocol(conformance.ProtocolConformance, conformance.NumberConformance):
+class TestProtocol(
+    conformance.ProtocolConformance,
+    conformance.NumberConformance,
+    conformance.ReadConformance,
+    conformance.PermitConformance,
+):
     pass
 
 
@@ -31,11 +36,27 @@ class TestInspection(conformance.InspectionConformance):
     pass
 
 
+class TestNotify(conformance.NotifyConformance):
+    pass
+
+
+class TestRevocation(conformance.RevocationConformance):
+    pass
+
+
 class TestClose(conformance.CloseConformance):
     pass
 
 
 class TestThreads(conformance.ThreadConformance):
+    pass
+
+
+class TestSharing(conformance.SharingConformance):
+    pass
+
+
+class TestSemaphores(conformance.SemaphoreConformance):
     pass
 
 
@@ -53,6 +74,18 @@ class TestTroubles(conformance.TroubleConformance):
 
     def residue(self) -> int:
         return len(list(self.queue.glob("*/*")))
+
+
+class TestLatchProtocol(conformance.LatchProtocolConformance):
+    pass
+
+
+class TestLatches(conformance.LatchConformance):
+    pass
+
+
+class TestKilled(conformance.KilledConformance):
+    ttl = 0.5
 
 
 class TestProcesses(conformance.ProcessConformance):

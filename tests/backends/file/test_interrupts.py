@@ -119,7 +119,7 @@ def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_it
     monkeypatch.undo()
     started[0].join(10)
     assert not started[0].is_alive()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     tree.close()
 
 

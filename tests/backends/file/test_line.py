@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,10 +11,12 @@ import pytest
 
 from distlock.backends.file import record_locks
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.line import Line, Newcomer, proof_of
+from distlock.backends.file.entry import WHOLE, Newcomer, proof_of
+from distlock.backends.file.line import Line
 from distlock.backends.file.record_locks import RecordLocks
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
+from distlock.testing.closing import opened
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import Peer
@@ -51,7 +51,7 @@ def take(line: Line, locks: RecordLocks, key: str, span: int = 1) -> int:
     """A fence for *key*, used and given back."""
     contender = locks.enter()
     entry, _ = line.join(
-        line.spot(key), Newcomer(contender, proof_of("token"), span, wait=True), patience=2.0
+        line.spot(key), Newcomer(contender, proof_of("token"), span, wait=True, wants=WHOLE), patience=2.0
     )
     assert entry is not None
     line.leave(entry)
@@ -173,7 +173,7 @@ def test_ten_thousand_names_held_at_once_leave_nothing(one: Contender, directory
 def test_descriptors_threads_and_fifos_are_gone_after_close(
     one: Contender, two: Contender, directory: Path
 ) -> None:
-    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    before = opened()
     one.held(ask("shop:product_1"))
     two.queued(ask("shop:product_1"))
     assert list(directory.glob("v2/wake/*"))
@@ -181,8 +181,7 @@ def test_descriptors_threads_and_fifos_are_gone_after_close(
     two.backend.close()
     assert not list(directory.glob("v2/wake/*"))
     assert entries(directory) == 0
-    assert len(os.listdir("/proc/self/fd")) == descriptors
-    assert threading.active_count() == threads
+    assert opened() - before == set()
 
 
 def test_what_a_crash_left_is_swept_by_who_comes_next(peer: StartPeer, directory: Path) -> None:
@@ -218,7 +217,7 @@ def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
 ) -> None:
     line = Line(lock_directory, tree, locks)
     spot = line.spot(key)
-    newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True)
+    newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True, wants=WHOLE)
     with (
         ThreadPoolExecutor(1) as pool,
         locks.writing(spot.shard, patience=2.0),
@@ -237,5 +236,5 @@ def test_a_writer_that_was_interrupted_where_no_exit_helps_is_passed_over(
         locks.writing(spot.shard, patience=2.0).__enter__()
 
     enter_and_never_leave()
-    newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True)
+    newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True, wants=WHOLE)
     assert line.join(spot, newcomer, 0.0)[0] is not None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.file import seed
-from distlock.backends.file.line import _shard_and_prefix
+from distlock.backends.file.entry import _shard_and_prefix
 from distlock.backends.file.tree import Tree
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask

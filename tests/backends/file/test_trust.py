@@ -245,7 +245,7 @@ def test_a_refusal_leaves_no_descriptor(used: Path, url: str, key: str, name: st
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         refused(url, key)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_directory_that_another_user_used_first_is_told_with_what_helps(

@@ -28,7 +28,7 @@ class OtherProcess:
         )
         assert self._popen.stdout is not None
         self.answer, name = self._popen.stdout.readline().split()
-        self.channel = f"dl:1:ch:{name}"
+        self.channel = f"dl:2:ch:{name}"
 
     def kill(self) -> None:
         self._popen.kill()

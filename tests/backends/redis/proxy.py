@@ -15,8 +15,9 @@ from tests.redis_server import RedisServer
 class Proxy:
     """Forwards every connection to *port*.
 
-    `lose_reply` swallows one reply, and breaks its connection; `lose_request` a request. While `drips` is
-    set, replies come byte by byte. `hold` keeps back what passes in one direction.
+    `lose_reply` swallows one reply, and breaks its connection; `lose_request` a request, and `delay_request`
+    keeps it until `deliver`. While `drips` is set, replies come byte by byte. `hold` keeps back what passes
+    in one direction. `fail_over` breaks all connections, and leads the next ones to another server.
     """
 
     def __init__(self, port: int) -> None:
@@ -24,8 +25,12 @@ class Proxy:
         self._losing = threading.Event()
         self._pause = threading.Event()
         self._losing_request = threading.Event()
+        self._delaying_request = threading.Event()
+        self._delivering = threading.Event()
         #: Of each connection: whether replies, and whether requests pass.
         self._flowing: list[dict[bool, threading.Event]] = []
+        #: Whether replies, or requests, of new connections are kept back.
+        self._holding: bool | None = None
         self.lost = threading.Event()
         #: Seconds between two bytes.
         self.drips = 0.0
@@ -47,12 +52,33 @@ class Proxy:
         self.lost.clear()
         self._losing_request.set()
 
-    def hold(self, replies: bool) -> None:
-        """Keep back the replies, or the requests, of the connections that there are, until `flow`."""
+    def delay_request(self) -> None:
+        self.lost.clear()
+        self._delaying_request.set()
+
+    def deliver(self) -> None:
+        self._delivering.set()
+
+    def hold(self, replies: bool, new: bool = False) -> None:
+        """Keep back the replies, or the requests, of the connections that there are, until `flow`.
+
+        *new*: those of later connections, too.
+        """
+        self._holding = replies if new else None
         for flowing in self._flowing:
             flowing[replies].clear()
 
+    def fail_over(self, port: int) -> None:
+        """What was held back is lost."""
+        self._target = port
+        self._holding = None
+        self._flowing = []
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
     def flow(self) -> None:
+        self._holding = None
         for flowing in self._flowing:
             flowing[True].set()
             flowing[False].set()
@@ -61,6 +87,7 @@ class Proxy:
         self._closed = True
         self._pause.set()
         self.flow()
+        self.deliver()
         for one in [self._listener, *self._sockets]:
             # A thread that is blocked in it wakes up by shutdown only.
             with contextlib.suppress(OSError):
@@ -78,7 +105,8 @@ class Proxy:
                 self._flowing.append({True: threading.Event(), False: threading.Event()})
                 for source, target, replies in ((client, server, False), (server, client, True)):
                     flowing = self._flowing[-1][replies]
-                    flowing.set()
+                    if replies is not self._holding:
+                        flowing.set()
                     one = (source, target, replies, flowing)
                     threading.Thread(target=self._forward, args=one, daemon=True).start()
 
@@ -94,6 +122,13 @@ class Proxy:
                 if not replies and self._losing_request.is_set():
                     self._losing_request.clear()
                     self.lost.set()
+                    break
+                if not replies and self._delaying_request.is_set():
+                    self._delaying_request.clear()
+                    source.shutdown(socket.SHUT_RDWR)
+                    self.lost.set()
+                    self._delivering.wait()
+                    target.sendall(data)
                     break
                 flowing.wait()
                 if replies and self.drips:

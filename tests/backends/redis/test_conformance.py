@@ -19,6 +19,12 @@ class TestProtocol(
     conformance.NumberConformance,
     conformance.LeaseConformance,
     conformance.PostingConformance,
+    conformance.AwaitingConformance,
+    conformance.HandingConformance,
+    conformance.ReadConformance,
+    conformance.ReadLeaseConformance,
+    conformance.PermitConformance,
+    conformance.PermitLeaseConformance,
 ):
     pass
 
@@ -31,7 +37,23 @@ class TestInspection(conformance.InspectionConformance):
     pass
 
 
+class TestNotify(conformance.NotifyConformance):
+    pass
+
+
+class TestRevocation(conformance.RevocationConformance):
+    pass
+
+
 class TestClose(conformance.CloseConformance):
+    pass
+
+
+class TestSharing(conformance.SharingConformance):
+    pass
+
+
+class TestSemaphores(conformance.SemaphoreConformance):
     pass
 
 
@@ -58,10 +80,22 @@ class TestTroubles(conformance.TroubleConformance):
 
     def residue(self) -> int:
         def keys() -> int:
-            return sum(1 for _ in self.server.client.scan_iter(match="dl:1:{kit%3Amany_*", count=10_000))
+            return sum(1 for _ in self.server.client.scan_iter(match="dl:2:{kit%3Amany_*", count=10_000))
 
         eventually(lambda: keys() == 0, "the counters are forgotten")
         return 0
+
+
+class TestLatchProtocol(conformance.LatchProtocolConformance):
+    pass
+
+
+class TestLatches(conformance.LatchConformance):
+    pass
+
+
+class TestKilled(conformance.KilledConformance):
+    pass
 
 
 class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):

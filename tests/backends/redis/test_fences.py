@@ -8,7 +8,7 @@ from tests.redis_server import RedisServer
 
 
 def fence_of(one: Contender, key: str, span: int = 1) -> int:
-    mine = ask(key, span=span)
+    mine = ask(key, ttl=10.0, span=span)
     fence = one.hold(mine).number
     assert one.release(mine)
     return fence
@@ -60,4 +60,62 @@ def test_fences_are_whole_numbers_that_a_double_can_hold(
     key, one = some_key(), contender(redis_server.url)
     fence = fence_of(one, key)
     assert 10**15 < fence < 2**53
-    assert redis_server.client.get(f"{hold_key(key)}:fence") == b"%d" % (fence + 1)
+    counter = redis_server.client.get(f"{hold_key(key)}:fence")
+    assert fence < int(counter) < 2**53
+
+
+def test_fences_grow_where_a_hold_has_ended_by_itself(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    """Nothing is left of it, and its block of numbers goes farther than the clock."""
+    key, one, end = some_key(), contender(redis_server.url), 0
+    for _ in range(50):
+        number = one.hold(ask(key, span=1_000_000)).number
+        assert number >= end
+        end = number + 1_000_000
+        redis_server.client.delete(hold_key(key))
+
+
+def test_fences_grow_while_the_clock_stands_behind_them(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    """As after a clock that was set back: what is left of a hold is ahead of it, and the counter with it."""
+    key, one = some_key(), contender(redis_server.url)
+    end = fence_of(one, key, span=300_000_000) + 300_000_000
+    for span in (1, 64, 131_072, 64, 1):
+        assert fence_of(one, key, span) >= end
+        end += span
+        assert int(redis_server.client.get(f"{hold_key(key)}:fence")) >= end
+    redis_server.client.delete(hold_key(key))
+    assert fence_of(one, key) >= end
+
+
+def test_a_hold_that_was_given_back_too_late_leaves_the_next_one_as_it_is(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key, ttl=10.0), ask(key, ttl=30.0)
+    one.hold(first)
+    redis_server.client.delete(hold_key(key))
+    assert one.release(first) is False
+    assert not redis_server.client.exists(hold_key(key))
+    two.hold(second)
+    held = redis_server.client.dump(hold_key(key))
+    assert one.release(first) is False
+    assert redis_server.client.dump(hold_key(key)) == held
+    assert 20_000 < redis_server.client.pttl(hold_key(key)) <= 30_000
+    assert two.release(second) is True
+
+
+def test_what_is_left_of_a_hold_lives_for_the_rest_of_its_ttl_where_that_is_short(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(redis_server.url)
+    number = one.hold(mine := ask(key, ttl=10.0)).number
+    assert one.release(mine) is True
+    assert redis_server.client.get(hold_key(key)) == b"%d %d" % (number, number + 1)
+    assert 0 < redis_server.client.pttl(hold_key(key)) <= 10_000
+    assert not one.locked(key)
+    one.hold(mine := ask(key, ttl=3600.0))
+    assert one.release(mine) is True
+    assert not redis_server.client.exists(hold_key(key))

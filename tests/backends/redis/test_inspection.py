@@ -69,7 +69,7 @@ def test_the_broken_process_is_told_at_once_if_it_listens(redis_server: RedisSer
         other.close()
 
 
-@pytest.mark.parametrize(("lacks", "done"), [("publish", False), ("del", False), ("lindex", True)])
+@pytest.mark.parametrize(("lacks", "done"), [("publish", False), ("del", False), ("lpop", True)])
 def test_who_may_not_break_a_lock_breaks_none_of_it(own_server: RedisServer, lacks: str, done: bool) -> None:
     own_server.tell("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", f"-{lacks}")
     holder, waiter = (distlock.connect(own_server.url, timeout=30) for _ in range(2))
@@ -95,12 +95,12 @@ def test_who_may_not_break_a_lock_breaks_none_of_it(own_server: RedisServer, lac
 
 
 def test_processes_that_died_without_a_word_do_not_pile_up(redis_server: RedisServer) -> None:
-    redis_server.client.hset("dl:1:processes", mapping={f"{number:016x}": 1 for number in range(1000)})
+    redis_server.client.hset("dl:2:processes", mapping={f"{number:016x}": 1 for number in range(1000)})
     one, key = RedisBackend(redis_server.url), f"shop:{secrets.token_hex(4)}"
     one.announce("web1", 1, [Row(key, "", 1e9)], [], 60.0)
-    assert redis_server.client.hkeys("dl:1:processes") == [one.process.encode()]
+    assert redis_server.client.hkeys("dl:2:processes") == [one.process.encode()]
     one.close()
-    assert redis_server.client.hkeys("dl:1:processes") == []
+    assert redis_server.client.hkeys("dl:2:processes") == []
 
 
 @pytest.mark.parametrize("written", ["nonsense", "1", "[1]"])
@@ -113,7 +113,7 @@ def test_what_another_program_wrote_there_is_an_error_that_says_so(
         one.announce("web1", 1, [Row(key, "", 1e9)], [], 60.0)
         assert isinstance(one.request(ask), Held)
         assert one.inspect(key).holder is not None
-        redis_server.client.hset(f"dl:1:process:{one.process}", field, written)
+        redis_server.client.hset(f"dl:2:process:{one.process}", field, written)
         with pytest.raises(BackendUnavailable, match="not ours to read"):
             one.inspect(key)
         with pytest.raises(BackendUnavailable, match="not ours to read"):
@@ -127,7 +127,7 @@ def test_an_expired_entry_is_not_shown_and_has_to_be_said_again(
 ) -> None:
     one, key = RedisBackend(redis_server.url), f"shop:{secrets.token_hex(4)}"
     one.announce("web1", 1, [Row(key, "", 1e9)], [], 60.0)
-    redis_server.client.delete(f"dl:1:process:{one.process}")
+    redis_server.client.delete(f"dl:2:process:{one.process}")
     assert list(one.announced(key)) == []
     assert not one.announce("web1", 1, [], [], 60.0)
     one.close()

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from distlock import clock
-from distlock.backends.redis import listener
+from distlock.backends.redis import ears, listener
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
 
 def listens(server: RedisServer, one: Contender) -> bool:
-    channel = f"dl:1:ch:{one.process}"
+    channel = f"dl:2:ch:{one.process}"
     return bool(server.client.pubsub_numsub(channel)[0][1] == 1)
 
 
@@ -52,11 +52,11 @@ def test_all_locks_of_a_process_share_one_listener(
     one, two = contender(redis_server.url), contender(redis_server.url)
     held = [ask() for _ in range(10)]
     waiting = [ask(first.key) for first in held]
-    before = threading.active_count()
+    before = set(threading.enumerate())
     for first, second in zip(held, waiting, strict=True):
         one.hold(first)
         two.queue(second)
-    assert threading.active_count() == before + 1
+    assert len(set(threading.enumerate()) - before) == 1
     for first in held:
         one.release(first)
         assert two.sink.wait_for_hint(first.key)
@@ -104,7 +104,7 @@ def test_the_listener_comes_back_with_the_server(own_server: RedisServer, conten
 def test_a_server_that_fell_silent_is_noticed(
     own_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_QUIET", 0.1)
+    monkeypatch.setattr(ears, "QUIET", 0.1)
     one, two = contender(own_server.url), contender(own_server.url, io_timeout=1.0)
     first = ask()
     one.hold(first)

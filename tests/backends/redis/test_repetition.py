@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distlock.backends.base import Held
+from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
@@ -58,6 +59,44 @@ def test_a_cancel_whose_reply_was_lost_cancels(
     assert two.cancel(second) is False
     one.release(first)
     assert not one.locked(key)
+
+
+def test_a_place_is_found_at_once_where_a_poll_was_lost_on_its_way(
+    proxy: Proxy, redis_server: RedisServer, contender: MakeContender
+) -> None:
+    """Else thousands of waiters would all have the whole queue searched, when their server is back."""
+    key, one, two = some_key(), contender(redis_server.url), contender(proxy.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    before = redis_server.client.lrange(f"{hold_key(key)}:queue", 0, -1)
+    redis_server.client.config_resetstat()
+    proxy.lose_request()
+    two.queue(second)
+    assert proxy.lost.is_set()
+    assert "cmdstat_lrange" not in redis_server.client.info("commandstats")
+    (after,) = redis_server.client.lrange(f"{hold_key(key)}:queue", 0, -1)
+    assert after.split()[0] == two.process.encode()
+    assert [after] != before
+
+
+def test_a_place_that_nobody_was_told_of_is_given_up(
+    proxy: Proxy, redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two = contender(redis_server.url), contender(proxy.url, io_timeout=1.0)
+    warm, first, second = ask(), ask(key), ask(key)
+    one.hold(warm)
+    two.queue(ask(warm.key))
+    one.hold(first)
+    proxy.hold(replies=True)
+    with pytest.raises(BackendUnavailable):
+        two.request(second)
+    proxy.flow()
+    queue = f"{hold_key(key)}:queue"
+    assert redis_server.client.llen(queue) == 1
+    assert two.cancel(second) is False
+    assert redis_server.client.llen(queue) == 0
 
 
 def test_a_release_whose_reply_was_lost_is_unknown_and_done_once(

@@ -27,7 +27,13 @@ class Alarm:
     def hint(self, key: str) -> None:
         self.rang.set()
 
+    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+        self.hint(key)
+
     def lost(self, key: str, token: str) -> None:
+        self.rang.set()
+
+    def release_requested(self, key: str, token: str) -> None:
         self.rang.set()
 
     def doubt(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -14,6 +17,8 @@ import redis
 import distlock
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unavailable
+from distlock.engine import task_calls
+from distlock.engine.call import Call
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
 from tests.backends.redis.contender import MakeContender, ask
@@ -68,7 +73,7 @@ def test_a_lock_goes_where_a_client_of_the_site_speaks_tls(certificate: Path, tl
     for location in (site, {**words, "ssl_ca_certs": certificate, "ssl_ciphers": "HIGH"}):
         locks = distlock.connect(location)
         with locks.lock("product_1"):
-            assert site.keys("dl:1:*product_1*")
+            assert site.keys("dl:2:*product_1*")
         locks.close()
     site.close()
     unknown = distlock.connect(redis.Redis(**words, ssl_check_hostname=True))
@@ -158,3 +163,32 @@ def test_a_refusal_that_a_reset_has_overtaken_has_the_same_remedy(error: OSError
     told = str(unavailable(Address("rediss://localhost"), error))
     assert "?ssl_certfile=/path" in told
     assert "redis://" not in told
+
+
+@pytest.mark.usefixtures("tls_server")
+def test_an_event_loop_asks_under_tls_without_a_thread(
+    certificate: Path, tls_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = distlock.connect(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={certificate}")
+    with locks.lock("warm_up"):
+        pass
+    hops: list[object] = []
+    begin = task_calls._begin
+
+    def noted(call: Call) -> Future[Any]:
+        hops.append(call)
+        return begin(call)
+
+    monkeypatch.setattr(task_calls, "_begin", noted)
+
+    async def main() -> None:
+        for _ in range(3):
+            grants = await asyncio.gather(*[locks.lock(f"product_{one}").aacquire() for one in range(20)])
+            for grant in grants:
+                assert grant is not None
+                await grant.arelease()
+
+    asyncio.run(main())
+    locks.close()
+    # On a busy machine what has not been answered in time is repeated in a thread.
+    assert len(hops) <= 6, "of 120"

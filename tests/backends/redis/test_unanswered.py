@@ -13,9 +13,10 @@ import pytest
 import distlock
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.pool import Pool
-from distlock.backends.redis.scripts import hold_key
+from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.grant import Grant
 from distlock.testing.fixtures import engine_of
+from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.proxy import Proxy
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
@@ -175,7 +176,7 @@ def test_a_client_that_is_closed_has_released(own_server: RedisServer, connect: 
     own_server.client.script_flush()
     grant.release()
     locks.close()
-    assert own_server.client.exists(hold_key("test:product_1")) == 0
+    assert is_free(own_server.client.get(hold_key("test:product_1")))
 
 
 _ENDS = """
@@ -191,7 +192,7 @@ grant.release()
 
 def test_a_process_that_ends_has_released(own_server: RedisServer) -> None:
     subprocess.run([sys.executable, "-c", _ENDS, own_server.url], check=True, timeout=PATIENCE)
-    assert own_server.client.exists(hold_key("test:product_1")) == 0
+    assert is_free(own_server.client.get(hold_key("test:product_1")))
 
 
 def test_a_child_that_is_forked_right_after_it_finds_the_lock_free(
@@ -204,7 +205,7 @@ def test_a_child_that_is_forked_right_after_it_finds_the_lock_free(
     pid = os.fork()
     if pid == 0:
         # The threads of the proxy stayed with the parent.
-        os._exit(redis_server.client.exists(hold_key("test:product_1")))
+        os._exit(not is_free(redis_server.client.get(hold_key("test:product_1"))))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert owed(locks) == 0
 
@@ -217,3 +218,40 @@ def test_many_in_a_row_are_read_in_between(redis_server: RedisServer, connect: C
         assert owed(locks) <= 64
     eventually(lambda: owed(locks) == 0, "all are read")
     assert not any(grant.lost for grant in grants)
+
+
+def test_a_cancel_comes_after_a_release_that_is_on_its_way(proxy: Proxy, contender: MakeContender) -> None:
+    one, mine, told = contender(proxy.url), ask(), list[bool | None]()
+    one.hold(mine)
+    one.release(mine)
+    one.hold(mine)
+    proxy.hold(replies=False)
+    one.post(mine, told.append)
+    busy = one._pool.lend()
+    assert busy is not None
+    # On another connection it would find the lock still ours, and it would be given back twice.
+    assert one.cancel(mine) is False
+    proxy.flow()
+    one._pool.give_back(busy)
+    assert told == []
+
+
+def test_a_repetition_whose_answer_is_lost_is_no_loss_of_the_lock(
+    proxy: Proxy, redis_server: RedisServer, contender: MakeContender
+) -> None:
+    one, mine, told = contender(proxy.url), ask(), list[bool | None]()
+    one.hold(mine)
+    one.release(mine)
+    one.hold(mine)
+    redis_server.client.script_flush()
+    one.post(mine, told.append)
+    # The refusal is read with the next answer there.
+    one.locked(ask().key)
+    other, its = contender(redis_server.url), ask()
+    other.hold(its)
+    other.release(its)
+    proxy.lose_reply()
+    assert one.settle()
+    assert proxy.lost.is_set()
+    assert told == []
+    assert not one.locked(mine.key)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.base import PERMIT, READ, Ask, Held, Queued
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.backends.zookeeper.line import Line
 from distlock.testing.sink import RecordingSink
@@ -17,10 +20,20 @@ from tests.redis_server import eventually
 
 #: A lifetime that no test outlives, seconds.
 LONG = 60.0
+#: A try that may come to nothing takes no longer, seconds.
+SHORT = 5.0
 
 
 def ask(key: str = "", ttl: float = LONG, wait: bool = True, span: int = 64) -> Ask:
     return Ask(key or some_key(), secrets.token_hex(16), ttl, span, wait)
+
+
+def reader(key: str, **more: Any) -> Ask:
+    return replace(ask(key, **more), mode=READ)
+
+
+def permit(key: str, limit: int, permits: int = 1, **more: Any) -> Ask:
+    return replace(ask(key, **more), mode=PERMIT, limit=limit, permits=permits)
 
 
 def some_key() -> str:
@@ -61,13 +74,15 @@ class Contender(ZooKeeperBackend):
         before = wire.client_id
 
         def ended() -> bool:
-            if wire.client_id == before:
-                # Ours may take the session back before this one has closed it.
-                twin = KazooClient(server_hosts, client_id=before)
-                twin.start(LONG)
+            # `client_id` is None while the connection is away, also where the session lives on.
+            if wire.session_id == before[0]:
+                # Ours may take the session back before this one has closed it, or even seen that it has it.
+                twin = KazooClient(server_hosts, client_id=before, connection_retry={"max_tries": -1})
+                with suppress(KazooTimeoutError):
+                    twin.start(SHORT)
                 twin.stop()
                 twin.close()
-            return bool(wire.client_id != before)
+            return bool(wire.session_id != before[0])
 
         eventually(ended, "the session is over")
 

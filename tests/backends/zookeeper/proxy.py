@@ -27,6 +27,8 @@ class Proxy:
         #: Connections that were frozen: they stay open, and nothing gets through.
         self._frozen: set[socket.socket] = set()
         self._apart = threading.Event()
+        self._flowing = threading.Event()
+        self._flowing.set()
         self.lost = threading.Event()
         self._sockets: list[socket.socket] = []
         self._closed = False
@@ -57,6 +59,13 @@ class Proxy:
         """Let the connections that there are hang; new ones are served."""
         self._frozen |= set(self._sockets)
 
+    def hold(self) -> None:
+        """Keep all replies back, until `flow`."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        self._flowing.set()
+
     def part(self) -> None:
         """Break all connections and take no new ones, until `join`."""
         self._apart.set()
@@ -69,6 +78,7 @@ class Proxy:
 
     def close(self) -> None:
         self._closed = True
+        self.flow()
         for one in [self._listener, *self._sockets]:
             # A thread that is blocked in it wakes up by shutdown only.
             with contextlib.suppress(OSError):
@@ -102,16 +112,24 @@ class Proxy:
                     # A reply begins with its length and the number of its request.
                     at = self._garbled
                     data = data[:at] + (0x7FFFFFF0 if at else 2).to_bytes(4) + data[at + 4 :]
-                # A request begins with its length and its own number; kazoo sends one at a time.
-                if not replies and self._unwanted == int.from_bytes(data[8:12]):
+                if not replies and self._unwanted in kinds_of(data):
                     self._unwanted = None
                     self.lost.set()
                     break
+                if replies:
+                    self._flowing.wait()
                 if source not in self._frozen:
                     target.sendall(data)
         for one in (source, target):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+
+def kinds_of(data: bytes) -> Iterator[int]:
+    """The kinds of the requests in *data*: each begins with its length, its own number and its kind."""
+    while data:
+        yield int.from_bytes(data[8:12])
+        data = data[4 + int.from_bytes(data[:4]) :]
 
 
 @pytest.fixture

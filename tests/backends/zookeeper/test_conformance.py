@@ -18,6 +18,11 @@ class TestProtocol(
     conformance.NumberConformance,
     conformance.LeaseConformance,
     conformance.PostingConformance,
+    conformance.AwaitingConformance,
+    conformance.ReadConformance,
+    conformance.ReadLeaseConformance,
+    conformance.PermitConformance,
+    conformance.PermitLeaseConformance,
 ):
     pass
 
@@ -27,11 +32,27 @@ class TestInspection(conformance.InspectionConformance):
     longest = 1.3 * LONG
 
 
+class TestNotify(conformance.NotifyConformance):
+    pass
+
+
+class TestRevocation(conformance.RevocationConformance):
+    pass
+
+
 class TestClose(conformance.CloseConformance):
     pass
 
 
 class TestThreads(conformance.ThreadConformance):
+    pass
+
+
+class TestSharing(conformance.SharingConformance):
+    pass
+
+
+class TestSemaphores(conformance.SemaphoreConformance):
     pass
 
 
@@ -54,6 +75,18 @@ class TestTroubles(conformance.TroubleConformance):
 
     def used(self) -> list[str]:
         return [name for name in self.server.locks() if name.startswith("kit%3Amany_")]
+
+
+class TestLatchProtocol(conformance.LatchProtocolConformance):
+    pass
+
+
+class TestLatches(conformance.LatchConformance):
+    pass
+
+
+class TestKilled(conformance.KilledConformance):
+    pass
 
 
 class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):

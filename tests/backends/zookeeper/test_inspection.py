@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen
 from distlock.backends.zookeeper import announcements
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
-from tests.backends.zookeeper.contender import LONG, MakeContender, ask, some_key
+from tests.backends.zookeeper.contender import LONG, MakeContender, ask, permit, reader, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
@@ -152,17 +155,45 @@ def test_a_lock_cannot_be_called_as_the_folder_is(
     assert len(zookeeper_server.children("%processes")) == 1
 
 
+@pytest.mark.parametrize("wants", [ask, reader, partial(permit, limit=3)], ids=["lock", "read", "permit"])
 def test_a_pair_of_calls_asks_as_often_as_ever(
-    zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+    zookeeper_server: ZooKeeperServer,
+    contender: MakeContender,
+    monkeypatch: pytest.MonkeyPatch,
+    wants: Callable[[str], Ask],
 ) -> None:
     one, key = contender(zookeeper_server.url), some_key()
-    one.hold(first := ask(key))
+    one.hold(first := wants(key))
     one.release(first)
     session, sent = one.line().session, list[Any]()
     submit = session.wire.submit
-    monkeypatch.setattr(session.wire, "submit", lambda request: sent.append(request) or submit(request))
+    monkeypatch.setattr(session.wire, "submit", lambda some: sent.extend(some) or submit(some))
     for number in range(3):
-        one.hold(mine := ask(key))
+        one.hold(mine := wants(key))
         one.release(mine)
         names = [type(request).__name__ for request in sent if getattr(request, "path", "") != "/"]
-        assert names == ["Transaction", "Delete"] * (number + 1)
+        assert names == ["GetChildren2", "Create2", "Delete"] * (number + 1)
+
+
+def test_readers_and_permits_that_are_in_are_counted_and_those_that_wait_are_listed(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, read, some = contender(zookeeper_server.url), some_key(), some_key()
+    for mine in (reader(read), reader(read), permit(some, 3), permit(some, 3, 2)):
+        one.hold(mine)
+    for mine in (ask(read), reader(read), permit(some, 3)):
+        one.queue(mine)
+    assert [
+        (one.inspect(key).mode, one.inspect(key).others, one.inspect(key).waiting) for key in (read, some)
+    ] == [
+        (READ, 1, 2),
+        (PERMIT, 1, 1),
+    ]
+    one.hold(writer := ask())
+    one.queue(reader(writer.key))
+    assert (one.inspect(writer.key).mode, one.inspect(writer.key).others) == (EXCLUSIVE, 0)
+    assert one.downgrade(writer)
+    sight = one.inspect(writer.key)
+    # It is handed the lock, and has not said yet that it reads.
+    assert (sight.mode, sight.others, sight.waiting) == (READ, 1, 0)
+    assert sight.remaining < LONG * 2, "what its node says is understood"

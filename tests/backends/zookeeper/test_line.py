@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 import distlock
 from distlock.backends.base import Busy
+from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.exchanges import Exchanges
 from distlock.testing.fixtures import engine_of, wait_for_waiters
-from tests.backends.zookeeper.contender import MakeContender, ask, some_key
+from tests.backends.zookeeper.contender import LONG, MakeContender, ask, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer, running
 
@@ -18,14 +21,15 @@ from tests.zookeeper_server import ZooKeeperServer, running
 def test_one_watcher_is_woken_by_a_release(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
-    key = some_key()
+    key, before = some_key(), zookeeper_server.watches()
     contenders = [contender(zookeeper_server.url) for _ in range(6)]
     asks = [ask(key) for _ in contenders]
     contenders[0].hold(asks[0])
     for one, mine in zip(contenders[1:], asks[1:], strict=True):
         one.queue(mine)
+    # All but the first one's are sent and not awaited.
+    eventually(lambda: zookeeper_server.watches() >= before + 5, "they watch")
     watches = zookeeper_server.watches()
-    assert watches >= 5
     for number in range(5):
         assert contenders[number].release(asks[number])
         assert contenders[number + 1].sink.wait_for_hint(key)
@@ -115,6 +119,75 @@ def test_who_was_first_from_the_beginning_is_not_sent_away(
     for _ in range(20):
         assert two.queue(second).poll > 0.5
     assert one.renew([first]) == [True]
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_who_comes_in_the_moment_of_a_hand_over_does_not_take_the_next_one_for_the_holder(
+    zookeeper_server: ZooKeeperServer,
+    contender: MakeContender,
+    monkeypatch: pytest.MonkeyPatch,
+    crowded: bool,
+) -> None:
+    key = some_key()
+    one, two, three, four = (contender(zookeeper_server.url, ack_window=0.1) for _ in range(4))
+    first, second, third, fourth = ask(key), ask(key), ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    three.connect()
+    session = three.line().session
+    exchange = session.exchange
+
+    def and_then_it_is_handed_over(requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
+        monkeypatch.undo()
+        *looks, create = requests
+        answers = exchange(looks, deadline)
+        if crowded:
+            four.queue(fourth)
+        answers += exchange([create], deadline)
+        assert one.release(first)
+        return answers
+        yield
+
+    monkeypatch.setattr(session, "exchanging", and_then_it_is_handed_over)
+    three.queue(third)
+    # The next one hangs: it does not take what it was handed.
+    left = 1 + crowded
+
+    def sent_away() -> bool:
+        return three.request(third) != Busy() and len(zookeeper_server.children(key)) == left
+
+    # Long before what it does not care for lapses.
+    eventually(sent_away, "it is sent away", patience=LONG / 3)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_who_comes_right_behind_one_that_found_the_lock_free_waits_and_does_not_send_it_away(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    key = some_key()
+    one, two, three = (contender(zookeeper_server.url, ack_window=0.02) for _ in range(3))
+    first, second, third = ask(key), ask(key), ask(key)
+    one.hold(first)
+    assert held or one.release(first)
+    three.connect()
+    session = three.line().session
+    exchange = session.exchange
+
+    def with_others_in_between(requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
+        monkeypatch.undo()
+        *looks, create = requests
+        answers = exchange(looks, deadline)
+        assert one.release(first) is held
+        two.hold(second)
+        return answers + exchange([create], deadline)
+        yield
+
+    monkeypatch.setattr(session, "exchanging", with_others_in_between)
+    for _ in range(20):
+        assert three.queue(third).poll > 0.5
+    assert two.renew([second]) == [True]
+    assert two.release(second)
+    three.until_held(third)
 
 
 def test_who_does_not_want_to_wait_leaves_no_node(

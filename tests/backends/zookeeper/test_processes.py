@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distlock
+from distlock.testing.closing import opened
 from distlock.testing.fixtures import engine_of
 from distlock.testing.process import Process
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
@@ -55,6 +56,45 @@ def test_a_stopped_holder_wakes_up_without_the_lock(
     # And it can lock again, in a new session.
     grant.release()
     assert holder.do("acquire", "product_1", 10.0)["fence"] > list(grant.fence)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["killed", "stopped"])
+def test_a_reader_that_is_gone_costs_writers_its_session_and_no_other_reader_anything(
+    process: Callable[[], Process], locks: distlock.Locks, zookeeper_server: ZooKeeperServer, hangs: bool
+) -> None:
+    gone, other = process(), distlock.connect(zookeeper_server.url, prefix="stop", ttl=60)
+    assert gone.do("read", "catalogue", 10.0)
+    with other.read_lock("catalogue") as grant:
+        end(gone, hangs)
+        eventually(lambda: len(zookeeper_server.children("stop:catalogue")) == 1, "its session ended")
+        assert locks.write_lock("catalogue").acquire(timeout=0) is None
+        assert not grant.lost
+    assert locks.write_lock("catalogue").acquire() is not None
+    other.close()
+    assert not hangs or learns_of_its_loss(gone)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["killed", "stopped"])
+def test_the_permits_of_a_process_that_is_gone_come_back_with_the_end_of_its_session(
+    process: Callable[[], Process], locks: distlock.Locks, hangs: bool
+) -> None:
+    gone = process()
+    assert gone.do("permits", "gateway", 3, 2, 10.0)
+    end(gone, hangs)
+    assert locks.semaphore("gateway", limit=3, permits=3).acquire() is not None
+    assert not hangs or learns_of_its_loss(gone)
+
+
+def end(process: Process, hangs: bool) -> None:
+    if hangs:
+        process.stop()
+    else:
+        process.kill()
+
+
+def learns_of_its_loss(process: Process) -> bool:
+    process.go_on()
+    return bool(process.do("state")["lost"])
 
 
 def test_a_stopped_waiter_whose_session_ended_is_no_ghost(
@@ -127,8 +167,7 @@ def test_a_closed_client_leaves_no_thread_no_descriptor_no_session_and_no_node(
         return zookeeper_server.tell("dump").count("0x")
 
     gc.collect()
-    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    before, prefix = sessions(), some_key()
+    open_before, before, prefix = opened(), sessions(), some_key()
     for number in range(5):
         one = contender(zookeeper_server.url)
         for ttl in (10.0, 20.0):
@@ -136,8 +175,7 @@ def test_a_closed_client_leaves_no_thread_no_descriptor_no_session_and_no_node(
             one.request(mine)
         one.close()
     gc.collect()
-    assert threading.active_count() == threads
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert opened() - open_before == set()
     assert sessions() <= before
     encoded = prefix.replace(":", "%3A")
     eventually(lambda: not any(encoded in name for name in zookeeper_server.locks()), "its nodes are gone")

@@ -57,12 +57,10 @@ def test_what_is_asked_in_another_session_comes_after_it(
     wire = one.line(60.0).session.wire
     submit, answered = wire.submit, list[bool]()
 
-    def looking(request: object) -> object:
-        answered.append(key not in one.line(50.0).unanswered._posted or ready())
-        return submit(request)
-
-    def ready() -> bool:
-        return bool(one.line(50.0).unanswered._posted[key].result.ready())
+    def looking(requests: object) -> object:
+        posted = one.line(50.0).unanswered._posted.get(key, ())
+        answered.append(all(before.answer.ready() for before in posted))
+        return submit(requests)
 
     wire.submit = looking
     for _ in range(5):

@@ -23,7 +23,8 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from distlock.web.decorator import UNSAFE_METHODS, Told
+from distlock.web.decorator import Told
+from distlock.web.methods import UNSAFE_METHODS
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view
 

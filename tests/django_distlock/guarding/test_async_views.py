@@ -17,6 +17,7 @@ from django.test import Client
 from django.views import View
 
 from distlock.current_grants import current_grant
+from distlock.errors import ConfigurationError, LockTimeout
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view
@@ -248,3 +249,40 @@ def test_the_work_of_a_block_goes_on_under_its_lock_when_the_client_has_gone(ser
     leaving("/product/1", begun, go)
     assert held == [True]
     assert not locks.lock("product_1").locked()
+
+
+def test_a_guard_in_a_thread_finds_the_lock_taken_where_a_sites_test_holds_it() -> None:
+    @distributed_lock("product_<id>", timeout=0.05)
+    def sell(id: int) -> None:
+        pytest.fail("ran")
+
+    @distributed_lock("product_<id>", timeout=0, on_contended="skip")
+    def skip(id: int) -> None:
+        pytest.fail("ran")
+
+    async def main() -> None:
+        async with locks.lock("product_1"):
+            with pytest.raises(LockTimeout):
+                await sync_to_async(sell)(1)
+            assert await sync_to_async(skip)(1) is None
+
+    asyncio.run(main())
+
+
+def test_a_function_in_a_thread_that_takes_the_views_own_lock_gets_an_error_at_once(serve: Serve) -> None:
+    @distributed_lock("product_<id>")
+    def sell(id: int) -> None:
+        pytest.fail("ran")
+
+    def block() -> None:
+        locks.lock("product_1").__enter__()
+
+    @lock
+    async def view(request: HttpRequest, id: int) -> HttpResponse:
+        for work in (lambda: sell(1), block):
+            with pytest.raises(ConfigurationError, match="awaits this very thread"):
+                await sync_to_async(work)()
+        return HttpResponse()
+
+    serve(view)
+    assert asyncio.run(asgi("POST", "/product/1")) == 200

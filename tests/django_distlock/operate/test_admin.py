@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
@@ -95,9 +96,66 @@ def test_a_lock_is_broken_after_a_question_and_the_log_says_by_whom(
     assert grant.lost
     (entry,) = log_entries()
     assert (entry.user.username, entry.object_repr) == ("ann", "product_1 (default)")
-    assert entry.change_message.startswith("Broken. It was held by")
+    assert entry.change_message.startswith("Broke the lock. It was held by")
     assert entry.get_admin_url() == ONE
     assert "was broken by ann in the admin" in caplog.text
+
+
+def test_a_lock_is_asked_for_with_the_permission_to_break_it(
+    log_in: LogIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, ask = log_in("view_lock"), f"{LIST}default_3Aproduct_5F1/ask/"
+    grant = take("product_1")
+    assert "Ask for it back" not in page_of(client, ONE)
+    assert client.post(ask).status_code == 403
+    assert not grant.release_requested
+    user = User.objects.get(username="ann")
+    user.user_permissions.add(Permission.objects.get(codename="break_lock"))
+    assert "Ask for it back" in page_of(client, ONE)
+    assert client.get(ask).status_code == 405
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(user)
+    assert strict.post(ask).status_code == 403, "it has no token"
+    assert not grant.release_requested
+    said = client.post(ask, follow=True).content.decode()
+    assert "The holder of the lock product_1 was asked to give it back" in said
+    assert grant.release_requested
+    assert not grant.lost
+    assert [entry.change_message.partition(".")[0] for entry in log_entries()] == ["Asked for the lock"]
+    assert "was asked by ann in the admin" in caplog.text
+    grant.release()
+    assert "Nobody holds the lock product_1." in client.post(ask, follow=True).content.decode()
+
+
+def test_readers_permits_and_a_latch_are_shown(log_in: LogIn) -> None:
+    client = log_in("view_lock", "break_lock")
+    latch = locks["default"].latch("import_7", 3)
+    latch.make()
+    latch.count_down()
+    permits = locks.semaphore("gateway", limit=10, permits=3).acquire()
+    assert permits is not None
+    with locks.read_lock("catalogue"):
+        until_listed("gateway")
+        page = page_of(client, LIST)
+        assert "3 of 10 out, longest: " in page
+        assert "1 read, longest: " in page
+        (semaphore,) = links(page, f'{LIST}default_3Agateway[^"]*')
+        assert semaphore.endswith("?kind=semaphore")
+        shown = page_of(client, semaphore)
+        assert "<dt>Permits out</dt><dd>3 of 10</dd>" in shown
+        one = f"{LIST}default_3Acatalogue/change/"
+        assert "<dt>Read by</dt><dd>1 caller</dd>" in page_of(client, one)
+    one = f"{LIST}default_3Aimport_5F7/change/?kind=latch"
+    assert "<dt>Left</dt><dd>2 of 3</dd>" in page_of(client, one)
+    assert client.get(one.replace("latch", "barrier")).status_code == 404
+    (question,) = links(shown, rf"{LIST}default_3Agateway/break/[^\"]*")
+    assert "more are inside than there are permits" in page_of(client, question)
+    hold = question.partition("hold=")[2].partition("&")[0]
+    said = client.post(question, {"hold": hold}, follow=True).content.decode()
+    assert "The semaphore gateway was broken." in said
+    (entry,) = log_entries()
+    assert entry.change_message.startswith("Broke the semaphore. It was held by")
+    assert permits.lost
 
 
 def test_what_has_passed_on_since_it_was_seen_is_not_broken(log_in: LogIn) -> None:
@@ -139,7 +197,8 @@ def test_a_page_has_two_hundred_locks_at_most_and_says_so(log_in: LogIn) -> None
     client = log_in("view_lock")
     names = [f"product_{number}" for number in range(201)]
     with locks.lock(*names):
-        until_listed(names[-1])
+        # The last one in the order in which they are taken: the others have lasted longer.
+        until_listed(max(names))
         page = page_of(client, LIST)
         assert "200 of 201 locks" in page
         assert page.count('<th scope="row"><a') == 200
@@ -152,6 +211,11 @@ def test_a_lock_service_that_shows_nothing_says_what_to_do(log_in: LogIn) -> Non
         assert "it locks the whole file" in page_of(client, url)
     assert client.get(f"{LIST}?alias=other").status_code == 404
     assert client.get(f"{LIST}other_3Aproduct_5F1/change/").status_code == 404
+
+
+def test_settings_that_can_not_work_say_so_on_the_page(log_in: LogIn, settings: Any) -> None:
+    settings.DISTLOCK = {**settings.DISTLOCK, "other": "redis://localhost:6379/0"}
+    assert "DISTLOCK['other'] is a str, not a dict" in html.unescape(page_of(log_in("view_lock"), LIST))
 
 
 def test_the_page_has_no_table_of_its_own(site: None) -> None:

@@ -50,6 +50,12 @@ def in_code(request: HttpRequest) -> HttpResponse:
     return HttpResponse(f"<head>{PHONE}</head><body>sold</body>")
 
 
+def of_several(request: HttpRequest) -> HttpResponse:
+    with locks.semaphore("gateway", limit=10), locks.read_lock("catalogue"):
+        list(Group.objects.all())
+    return HttpResponse("<body>paid</body>")
+
+
 def lost(request: HttpRequest) -> HttpResponse:
     grant = locks.lock("cart_2").acquire()
     assert grant is not None
@@ -97,6 +103,7 @@ def client(site: None, settings: Any) -> Iterator[Client]:
             path("products/<int:id>/reduce", guarded),
             path("in-code", in_code),
             path("lost", lost),
+            path("of-several", of_several),
             path("in-async", in_async),
             path("watched-twice", watched_twice),
             path("in-a-thread", in_a_thread),
@@ -130,6 +137,16 @@ def rows_of(content: str) -> list[list[str]]:
         for row in rows
         if "<td>" in row
     ]
+
+
+def test_permits_and_reads_are_named_so(client: Client) -> None:
+    permit, read, statement = panel(client, "/of-several")
+    assert permit[0] == "gateway (permit)"
+    assert permit[2].endswith("ms")
+    assert permit[3] == "", "permits have no fence"
+    assert read[0] == "catalogue (read)"
+    assert read[3]
+    assert statement[1] == "gateway, catalogue"
 
 
 def of(rows: list[list[str]], text: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from flask import Flask
 from flask.views import MethodView
 
@@ -116,6 +117,28 @@ def test_two_async_requests_exclude_one_another(app: Flask) -> None:
     kept_out.set()
     thread.join()
     assert first == [200]
+
+
+@pytest.mark.parametrize("bridge", [lambda work: sync_to_async(work)(), asyncio.to_thread])
+def test_a_function_in_a_thread_that_takes_the_views_own_lock_gets_an_error_at_once(
+    app: Flask, locks: DistLock, bridge: Any
+) -> None:
+    @distributed_lock("product_<id>")
+    def sell(id: int) -> None:
+        pytest.fail("ran")
+
+    def block() -> None:
+        locks.lock("product_1").__enter__()
+
+    @app.post("/<int:id>")
+    @distributed_lock("product_<id>")
+    async def buy(id: int) -> str:
+        for work in (lambda: sell(1), block):
+            with pytest.raises(ConfigurationError, match="this very"):
+                await bridge(work)
+        return "told"
+
+    assert app.test_client().post("/1").text == "told"
 
 
 class TestPlainFunctions:

@@ -135,6 +135,61 @@ def test_no_page_of_another_site_breaks_a_lock(
     grant.check()
 
 
+def test_a_lock_is_asked_for_as_it_is_broken(
+    open_page: Callable[..., FlaskClient], locks: DistLock, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = open_page(user=lambda: "ann\nand a line of hers")
+    assert "Nobody holds it." in page_of(client, "/locks/lock?alias=default&name=product_1")
+    free = client.post("/locks/ask", data={"alias": "default", "name": "product_1"}, headers=FROM_THE_PAGE)
+    assert "nobody holds it" in page_of(client, free.location)
+    grant = take(locks, client, "product_1")
+    assert "Ask for it back" in page_of(client, "/locks/lock?alias=default&name=product_1")
+    assert client.get("/locks/ask", query_string=seen(grant)).status_code == 405
+    elsewhere = {"Sec-Fetch-Site": "cross-site"}
+    assert client.post("/locks/ask", data=seen(grant), headers=elsewhere).status_code == 403
+    may_not = open_page(may_break=lambda: False)
+    assert may_not.post("/locks/ask", data=seen(grant), headers=FROM_THE_PAGE).status_code == 403
+    assert not grant.release_requested
+    answer = client.post("/locks/ask", data=seen(grant), headers=FROM_THE_PAGE)
+    assert "Its holder was asked to give it back." in page_of(client, answer.location)
+    assert grant.release_requested
+    assert not grant.lost
+    assert "was asked by ann?and a line of hers" in caplog.text
+
+
+def test_readers_permits_and_a_latch_are_shown(
+    open_page: Callable[..., FlaskClient], locks: DistLock
+) -> None:
+    client = open_page()
+    with client.application.app_context():
+        latch = locks["default"].latch("import_7", 3)
+        latch.make()
+        permits = locks.semaphore("gateway", limit=10, permits=3).acquire()
+        reads = locks.read_lock("catalogue").acquire()
+    assert permits is not None
+    assert reads is not None
+    until_listed(locks, client, "gateway")
+    listed = page_of(client, "/locks/")
+    assert "3 of 10 out, longest: " in listed
+    assert "1 read, longest: " in listed
+    url = "/locks/lock?alias=default&name={}&kind={}"
+    page = page_of(client, url.format("gateway", "semaphore"))
+    assert "<dt>Permits out</dt><dd>3 of 10</dd>" in page
+    assert "<dt>Read by</dt><dd>1 caller</dd>" in page_of(client, url.format("catalogue", "lock"))
+    assert "<dt>Left</dt><dd>3 of 3</dd>" in page_of(client, url.format("import_7", "latch"))
+    assert "There is no such latch" in page_of(client, url.format("import_8", "latch"))
+    assert client.get(url.format("gateway", "barrier")).status_code == 404
+    (question,) = links(page, r"/locks/break[^\"]*")
+    asked = page_of(client, question)
+    assert "more are inside than there are permits" in asked
+    hidden = dict(re.findall(r'name="(\w+)" value="([^"]*)"', asked))
+    assert "The lock was broken." in page_of(
+        client, client.post("/locks/break", data=hidden, headers=FROM_THE_PAGE).location
+    )
+    assert permits.lost
+    assert not reads.lost
+
+
 @pytest.mark.parametrize("headers", [FROM_THE_PAGE, {"Origin": "http://localhost"}])
 def test_a_lock_is_broken_after_a_question_and_the_log_says_by_whom(
     open_page: Callable[..., FlaskClient],

@@ -87,6 +87,27 @@ def test_a_hook_enters_the_kept_lock_again(shop: Shop, sell: Call, again: str) -
     assert shop.log == ["commit+", "inside+", "after-"]
 
 
+def test_what_is_kept_to_read_is_no_lock_to_write_and_no_permit(shop: Shop, sell: Call) -> None:
+    modes: list[str] = []
+
+    def hook() -> None:
+        with shop.locks.read_lock("product_1") as grant:
+            modes.append(grant.mode)
+        with shop.locks.semaphore("product_1", limit=1) as grant:
+            modes.append(grant.mode)
+        with pytest.raises(ConfigurationError, match="'product_1' can't be taken to write"):
+            shop.locks.lock("product_1", timeout=0).acquire()
+        with pytest.raises(ConfigurationError, match="'product_1' can't be taken to write"):
+            distributed_lock("product_1", timeout=0)(sell)()
+        shop.db.session.commit()
+
+    after(shop, hook)
+    view = distributed_lock("product_1", mode="shared", methods=["POST"])(sell)
+    shop.app.add_url_rule("/", "view", view, methods=["POST"])
+    assert shop.post().text == "sold"
+    assert modes == ["read", "permit"]
+
+
 def test_what_is_entered_again_may_begin_the_next_transaction(shop: Shop, sell: Call) -> None:
     def hook() -> None:
         with shop.locks.lock("product_1", timeout=0):

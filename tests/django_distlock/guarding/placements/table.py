@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from distlock.web.decorator import UNSAFE_METHODS, Told
+from distlock.web.decorator import Told
+from distlock.web.methods import UNSAFE_METHODS
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.watching import Events

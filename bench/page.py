@@ -1,0 +1,152 @@
+"""The figures of docs/explanation/performance.md, from what runs have kept: none is typed by hand.
+
+They stand between two comments, ``<!-- bench ... -->`` and ``<!-- bench end -->``. The first one says what:
+
+    about                                  what was measured on
+    targets                                each target, and what came of it in each run
+    contended 0: rate/redis-py p99 jain    of the first table of a row these measures; the first has its
+                                           spread, and what stands behind a slash is compared to, with _ for
+                                           each space
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.crew import BenchError
+from bench.kept import Kept
+from bench.measures import MEASURES, Figures
+from bench.report import WHY
+from bench.table import Result, Table
+
+PAGE = Path(__file__).resolve().parents[1] / WHY
+BLOCK = re.compile(
+    r"(?P<begin><!-- bench (?P<what>(?!end)[^\n]*?) -->)\n.*?(?P<end><!-- bench end -->)", re.DOTALL
+)
+WANTED = re.compile(r"(?P<row>[\w-]+) (?P<number>\d+): (?P<measures>.+)")
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+
+
+def filled(page: str, runs: Sequence[Kept]) -> str:
+    """*page* with the figures of *runs*. Raises `BenchError` where one is wanted that they don't have."""
+
+    def fill(block: re.Match[str]) -> str:
+        figures = "\n".join(lines(block["what"], runs))
+        return f"{block['begin']}\n\n{figures}\n\n{block['end']}"
+
+    return BLOCK.sub(fill, page)
+
+
+def lines(what: str, runs: Sequence[Kept]) -> Iterator[str]:
+    if what == "about":
+        return about(runs)
+    if what == "targets":
+        return targets(runs)
+    if not (wanted := WANTED.fullmatch(what)):
+        raise BenchError(f"The page has a comment <!-- bench {what} -->. See: python -m pydoc bench.page")
+    pooled = pool([table_of(run, wanted["row"], int(wanted["number"])) for run in runs])
+    return figures(pooled, wanted["measures"].split())
+
+
+def about(runs: Sequence[Kept]) -> Iterator[str]:
+    """What is the same in all runs is told once. How long each of the rows took is of no use to a reader."""
+    for name in runs[0].about:
+        if name == "took":
+            continue
+        yield f"* {name}: {'; '.join(dict.fromkeys(run.about.get(name, '') for run in runs))}"
+
+
+def targets(runs: Sequence[Kept]) -> Iterator[str]:
+    """All runs have to be of the same rows, with the same peers."""
+    found = [[(table, one) for table in run.tables for one in table.results()] for run in runs]
+    if len({tuple(str(one.target) for _, one in each) for each in found}) != 1:
+        raise BenchError("The runs have not the same targets.")
+    met = [f"{sum(one.met for _, one in each)} of {len(each)}" for each in found]
+    yield f"Targets that were met: {', then '.join(met)}."
+    yield ""
+    yield f"| where | target | {' | '.join(f'{name} run' for name in ORDINALS[: len(runs)])} | |"
+    yield f"|---|---|{'--:|' * len(runs)}---|"
+    for same in zip(*found, strict=True):
+        table, results = same[0][0], [one for _, one in same]
+        cells = [f"{one.shown_median} ({one.shown_range})" for one in results]
+        where = f"`{table.row}`: {table.title}"
+        yield f"| {where} | {results[0].target} | {' | '.join(cells)} | {judged(results)} |"
+
+
+def judged(results: Sequence[Result]) -> str:
+    """What came of a target in all runs."""
+    missed = [result for result in results if not result.met]
+    if not missed:
+        return "met"
+    words = "missed" if len(missed) == len(results) else f"missed in {len(missed)} of {len(results)}"
+    return f"**[{words}](#{missed[0].target.why})**" if missed[0].target.why else f"**{words}**"
+
+
+def table_of(run: Kept, row: str, number: int) -> Table:
+    tables = [table for table in run.tables if table.row == row]
+    if len(tables) <= number:
+        raise BenchError(
+            f"The page shows table {number} of {row}, which was not measured. Run: scripts/bench"
+        )
+    if violations := tables[number].violations:
+        raise BenchError(f"{row} is void, and stands on no page. {violations[0]}")
+    return tables[number]
+
+
+def pool(tables: Sequence[Table]) -> Table:
+    """One with the rounds of all, for what was measured in each of them."""
+    rounds: dict[str, list[Figures]] = {
+        name: [figures for table in tables for figures in table.rounds[name]]
+        for name in tables[0].rounds
+        if all(name in table.rounds for table in tables)
+    }
+    return Table(tables[0].row, tables[0].title, rounds, tables[0].measures)
+
+
+def figures(table: Table, measures: Sequence[str]) -> Iterator[str]:
+    yield f"| | {' | '.join(map(heading, measures))} |"
+    yield f"|---|{'--:|' * len(measures)}"
+    for contestant in table.rounds:
+        cells = [cell(table, contestant, each, number == 0) for number, each in enumerate(measures)]
+        yield f"| {contestant} | {' | '.join(cells)} |"
+
+
+def parts(measure: str) -> tuple[str, str]:
+    """What is measured, and the peer that it is compared to; "" where it is to none."""
+    name, _, peer = measure.partition("/")
+    return name, peer.replace("_", " ")
+
+
+def heading(measure: str) -> str:
+    name, peer = parts(measure)
+    if name not in MEASURES:
+        raise BenchError(f"{name} is none of {', '.join(MEASURES)}.")
+    return f"{MEASURES[name].heading.split(', ')[0]}, times {peer}'s" if peer else MEASURES[name].heading
+
+
+def cell(table: Table, contestant: str, measure: str, spread: bool) -> str:
+    """The median of the rounds, with smallest and largest where *spread*; empty where there is none."""
+    name, peer = parts(measure)
+    if not peer:
+        found = table.spread(contestant, name)
+        shown = [MEASURES[name].shown(one) for one in found] if found else []
+    elif contestant == peer:
+        shown, spread = ["1"], False
+    elif peer in table.rounds and len(table.rounds[peer]) == len(table.rounds[contestant]):
+        pairs = zip(table.rounds[contestant], table.rounds[peer], strict=True)
+        ratios = [mine[name] / theirs[name] for mine, theirs in pairs]
+        shown = [f"{one:,.2g}" if one < 10 else f"{one:,.0f}" for one in of(ratios)]
+    else:
+        shown = []
+    return f"{shown[0]} ({shown[1]} to {shown[2]})" if spread and shown else shown[0] if shown else ""
+
+
+def of(ratios: Sequence[float]) -> tuple[float, float, float]:
+    return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def write(runs: Sequence[Kept]) -> None:
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), runs), encoding="utf-8")

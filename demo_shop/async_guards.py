@@ -1,0 +1,101 @@
+"""`demo_shop.guards` around async views: what may wait there waits in the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from demo_shop.guards import DISTRIBUTED, Decorator, View
+from demo_shop.sale import Refusal
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
+
+#: Those that have an async lock.
+OFFERED = ("none", "process", DISTRIBUTED)
+#: Of one event loop, and so of one process.
+_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+
+def guarded(
+    shop: Configuration,
+    distributed: Decorator,
+    names: Callable[..., Iterable[str]],
+    refuse: Callable[[Refusal], Any],
+) -> Decorator:
+    """The guard that *shop* names, around an async view: see `demo_shop.guards.guarded`."""
+    if shop.guard not in OFFERED:
+        raise SystemExit(f"SHOP_GUARD is {shop.guard!r}. Async views have: {', '.join(OFFERED)}.")
+
+    def decorate(view: View) -> View:
+        if shop.guard == DISTRIBUTED:
+            return timed(view, distributed, refuse)
+        if shop.guard == "process":
+            return timed(view, functools.partial(locked, names=names), refuse)
+        return timed(view, lambda inner: inner, refuse)
+
+    return decorate
+
+
+def locked(view: View, names: Callable[..., Iterable[str]]) -> View:
+    """*view* inside the event loop's locks of all its names."""
+
+    @functools.wraps(view)
+    async def inside(*args: Any, **kwargs: Any) -> Any:
+        async with AsyncExitStack() as held:
+            # In one order: two carts that take their locks in different orders would wait for each other.
+            for name in sorted(set(names(*args, **kwargs))):
+                await held.enter_async_context(_locks[name])
+            return await view(*args, **kwargs)
+
+    return inside
+
+
+@dataclass(slots=True)
+class Clock:
+    """Of one purchase: when its view began, and ended."""
+
+    entered: float
+    left: float
+
+
+_clock: ContextVar[Clock] = ContextVar("clock")
+
+
+def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
+    """*view* inside *guard*. ``Server-Timing`` tells how long a buyer waited, and the view worked."""
+
+    @functools.wraps(view)
+    async def work(*args: Any, **kwargs: Any) -> Any:
+        clock = _clock.get()
+        clock.entered = perf_counter()
+        try:
+            return await view(*args, **kwargs)
+        except Refusal as refusal:
+            return refuse(refusal)
+        finally:
+            clock.left = perf_counter()
+
+    inside = guard(work)
+
+    @functools.wraps(inside)
+    async def answer(*args: Any, **kwargs: Any) -> Any:
+        asked = perf_counter()
+        clock = Clock(asked, asked)
+        _clock.set(clock)
+        try:
+            response = await inside(*args, **kwargs)
+        except Refusal as refusal:
+            response = refuse(refusal)
+        wait, worked = clock.entered - asked, clock.left - clock.entered
+        response.headers["Server-Timing"] = f"wait;dur={wait * 1000:.2f}, work;dur={worked * 1000:.2f}"
+        return response
+
+    return answer

@@ -1,0 +1,72 @@
+"""Reports that read while purchases write, and a payment gateway that takes five at a time, in Django.
+
+Each guarded view stands beside the same one without its guard.
+"""
+
+from __future__ import annotations
+
+import time
+
+from django.conf import settings
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.views.decorators.http import require_POST, require_safe
+
+from demo_shop import gateway
+from demo_shop.configuration import Configuration
+from demo_shop.django_shop.models import Product, Purchase
+from demo_shop.django_shop.rush import order, sold_out
+from demo_shop.orders import PRODUCT_ID
+from django_distlock import distributed_lock
+
+SHOP: Configuration = settings.SHOP
+
+
+@require_POST
+@distributed_lock("catalogue")
+def purchase(request: HttpRequest, id: int) -> HttpResponse:
+    product = get_object_or_404(Product, pk=id)
+    if product.stock < 1:
+        return sold_out()
+    with transaction.atomic():
+        product.stock -= 1
+        product.save(update_fields=["stock"])
+        return order(id, unit=product.stock + 1)
+
+
+@require_safe
+def report(request: HttpRequest) -> HttpResponse:
+    return add_up()
+
+
+@require_safe
+@distributed_lock("catalogue", mode="shared")
+def shared_report(request: HttpRequest) -> HttpResponse:
+    return add_up()
+
+
+def add_up() -> HttpResponse:
+    """The stock of one product after the other, then the orders: a purchase in between is seen by half."""
+    began, stock = time.time(), 0
+    for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
+        stock += Product.objects.get(pk=number).stock
+        time.sleep(SHOP.pause)
+    sold = Purchase.objects.count()
+    return JsonResponse({"stock": stock, "sold": sold, "began": began, "ended": time.time()})
+
+
+@require_POST
+def pay(request: HttpRequest) -> HttpResponse:
+    return charge()
+
+
+@require_POST
+@distributed_lock("gateway", limit=gateway.LIMIT)
+def limited_pay(request: HttpRequest) -> HttpResponse:
+    return charge()
+
+
+def charge() -> HttpResponse:
+    paid = gateway.charge(SHOP)
+    return JsonResponse({"paid": paid}, status=200 if paid else 502)

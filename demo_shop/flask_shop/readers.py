@@ -1,0 +1,69 @@
+"""Reports that read while purchases write, and a payment gateway that takes five at a time, in Flask.
+
+Each guarded view stands beside the same one without its guard.
+"""
+
+from __future__ import annotations
+
+import time
+
+from flask import Blueprint, Response, jsonify, make_response
+from sqlalchemy import func, select
+
+from demo_shop import gateway
+from demo_shop.flask_shop.database import SHOP, db
+from demo_shop.flask_shop.rush import order, sold_out
+from demo_shop.orders import PRODUCT_ID
+from demo_shop.tables import Product, Purchase
+from flask_distlock import distributed_lock
+
+readers = Blueprint("readers", __name__, url_prefix="/readers")
+
+
+@readers.post("/purchase/<int:id>")
+@distributed_lock("catalogue")
+def purchase(id: int) -> Response:
+    product = db.get_or_404(Product, id)
+    if product.stock < 1:
+        return sold_out()
+    product.stock -= 1
+    receipt = order(id, unit=product.stock + 1)
+    db.session.commit()
+    return receipt
+
+
+@readers.get("/report")
+def report() -> Response:
+    return add_up()
+
+
+@readers.get("/report/shared")
+@distributed_lock("catalogue", mode="shared")
+def shared_report() -> Response:
+    return add_up()
+
+
+def add_up() -> Response:
+    """The stock of one product after the other, then the orders: a purchase in between is seen by half."""
+    began, stock = time.time(), 0
+    for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
+        stock += db.session.scalar(select(Product.stock).where(Product.id == number)) or 0
+        time.sleep(SHOP.pause)
+    sold = db.session.scalar(select(func.count(Purchase.id)))
+    return jsonify(stock=stock, sold=sold, began=began, ended=time.time())
+
+
+@readers.post("/pay")
+def pay() -> Response:
+    return charge()
+
+
+@readers.post("/pay/limited")
+@distributed_lock("gateway", limit=gateway.LIMIT)
+def limited_pay() -> Response:
+    return charge()
+
+
+def charge() -> Response:
+    paid = gateway.charge(SHOP)
+    return make_response(jsonify(paid=paid), 200 if paid else 502)

@@ -1,0 +1,95 @@
+"""What one contender has in the lines: which entry each of its asks is, and the number of each hold.
+
+The file of a hold gets another name when its number is lifted, and when it becomes a reader's. Other threads
+may look for it or release it meanwhile: what they don't find by its name they look for in the line.
+"""
+
+from __future__ import annotations
+
+from distlock.backends.base import Ask
+from distlock.backends.file.entry import Entry, Spot, proof_of
+from distlock.backends.file.line import Line
+
+
+class Holds:
+    """Of one contender. Threads share it."""
+
+    def __init__(self, line: Line, contender: int) -> None:
+        self._line = line
+        self._contender = contender
+        #: Our entries by token, and those of them that we know to have what they want.
+        self.entries: dict[str, Entry] = {}
+        self.held: dict[str, Entry] = {}
+        #: The first number of each hold.
+        self._numbers: dict[str, int] = {}
+
+    def find(self, ask: Ask, line: list[Entry]) -> Entry | None:
+        """Our entry for *ask* in *line*. A forked child knows its parent's tokens, and may not use them."""
+        proof = proof_of(ask.token)
+        ours = (entry for entry in line if entry.contender == self._contender and entry.proof == proof)
+        return next(ours, None)
+
+    def own(self, ask: Ask, spot: Spot) -> Entry | None:
+        """The hold of *ask*; None if it has none."""
+        mine = self.held.get(ask.token) or self.find(ask, self._line.entries(spot))
+        return mine if mine is not None and mine.held else None
+
+    def holds(self, ask: Ask, patience: float) -> bool:
+        """Whether the hold is *ask.token*'s, even if another thread asks."""
+        mine = self.held.get(ask.token)
+        if mine is not None and self._line.there(mine):
+            return True
+        # Its file may have got another name just now.
+        line = self._line.exact_entries(self._line.spot(ask.key), patience)
+        proof = proof_of(ask.token)
+        if any(entry.proof == proof and entry.held for entry in self._line.living(line)):
+            return True
+        self.drop(ask.token)
+        return False
+
+    def is_broken(self) -> bool:
+        """Whether somebody has taken one of our holds out of its line."""
+        return not all(map(self._line.there, list(self.held.values())))
+
+    def hold(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> int:
+        """It is our turn. Returns the hold's first number: its ticket, where that is not below the floor."""
+        if ask.token not in self._numbers:
+            if mine.ticket <= (floor := self._line.floor(spot)):
+                mine = self._line.lift(spot, mine, ask.span, floor, patience) or mine
+            self._numbers[ask.token] = mine.ticket if mine.ticket > floor else mine.number
+        self.entries[ask.token] = self.held[ask.token] = mine
+        return self._numbers[ask.token]
+
+    def raise_floor(self, ask: Ask, spot: Spot, number: int, patience: float) -> int | None:
+        """Lift the hold of *ask*, and all later ones, above *number*. Returns its first number.
+
+        None if we have no such hold.
+        """
+        mine, lifted = self.held.get(ask.token), self._numbers.get(ask.token)
+        if mine is None or lifted is None or lifted > number:
+            return lifted
+        raised = self._line.lift(spot, mine, ask.span, number, patience)
+        return self._renamed(ask.token, raised) if raised is not None else None
+
+    def downgrade(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> bool:
+        """Turn our hold into a reader's. False if it is gone."""
+        reading = self._line.downgrade(spot, mine, ask.span, patience)
+        if reading is None:
+            return False
+        self._renamed(ask.token, reading)
+        return True
+
+    def drop(self, token: str) -> None:
+        """We have nothing of *token* any more."""
+        self.entries.pop(token, None)
+        self.held.pop(token, None)
+        self._numbers.pop(token, None)
+
+    def _renamed(self, token: str, mine: Entry) -> int:
+        """Our hold of *token* is *mine* now. Returns its first number."""
+        self.entries[token] = self.held[token] = mine
+        self._numbers[token] = mine.number
+        if not self._line.there(mine):
+            # Another thread has released it meanwhile, or somebody has broken it.
+            self.drop(token)
+        return mine.number

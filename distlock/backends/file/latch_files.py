@@ -1,0 +1,147 @@
+"""Latches as files, in the folder ``latches``: one for each, which a count replaces.
+
+Its first line is until when it lives, by the clock of the host, and the contenders that are told when it
+opens. The second is the latch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from distlock.backends.file import hints, whole
+from distlock.backends.file.entry import Spot, proof_of, spot_of
+from distlock.backends.file.record_locks import SHARDS, RecordLocks
+from distlock.backends.file.tree import Tree
+from distlock.backends.latch_record import LatchRecord
+from distlock.backends.latches import LatchState
+from distlock.errors import BackendUnavailable
+
+LATCHES = "latches"
+#: At so many others is looked where one is made: those that are over are deleted.
+_SWEPT = 20
+
+
+@dataclass
+class _Kept:
+    record: LatchRecord
+    ends: float
+    watched_by: list[int] = field(default_factory=list)
+
+    def written(self) -> bytes:
+        return json.dumps([self.ends, self.watched_by]).encode() + b"\n" + self.record.written()
+
+
+class LatchFiles:
+    """Of one lock directory. Threads share it."""
+
+    def __init__(self, tree: Tree, locks: RecordLocks, now: Callable[[], float] = time.time) -> None:
+        self._tree = tree
+        self._locks = locks
+        self._now = now
+
+    def make(self, key: str, total: int, ttl: float, maker: str, patience: float) -> LatchState:
+        self._sweep()
+        spot = spot_of(key)
+        with self._locks.writing(spot.shard, patience):
+            kept = self._read(_name(spot))
+            if kept is None:
+                kept = _Kept(LatchRecord(maker, total, total, ttl), self._now() + ttl)
+                self._write(spot, kept)
+            return self._state(kept)
+
+    def count(self, key: str, by: int, part: str, patience: float) -> LatchState | None:
+        spot, told = spot_of(key), list[int]()
+        with self._locks.writing(spot.shard, patience):
+            kept = self._read(_name(spot))
+            if kept is None:
+                return None
+            if kept.record.count(by, part):
+                kept.ends = self._now() + kept.record.ttl
+                if not kept.record.left:
+                    told, kept.watched_by = kept.watched_by, []
+                self._write(spot, kept)
+            state = self._state(kept)
+        self._tell(key, told)
+        return state
+
+    def delete(self, key: str, patience: float) -> bool:
+        spot = spot_of(key)
+        with self._locks.writing(spot.shard, patience):
+            kept = self._read(_name(spot))
+            if kept is None:
+                return False
+            os.unlink(f"{LATCHES}/{_name(spot)}", dir_fd=self._tree.root)
+        self._tell(key, kept.watched_by)
+        return True
+
+    def look(self, key: str) -> LatchState | None:
+        kept = self._read(_name(spot_of(key)))
+        return None if kept is None else self._state(kept)
+
+    def watch(self, key: str, contender: int, patience: float) -> LatchState | None:
+        """As `look`; and *contender* is told when it opens."""
+        spot = spot_of(key)
+        kept = self._read(_name(spot))
+        if kept is not None and kept.record.left and contender not in kept.watched_by:
+            with self._locks.writing(spot.shard, patience):
+                kept = self._read(_name(spot))
+                if kept is not None and kept.record.left:
+                    others = [one for one in kept.watched_by if self._locks.alive(one)]
+                    kept.watched_by = [*others, contender]
+                    self._write(spot, kept)
+        return None if kept is None else self._state(kept)
+
+    def _tell(self, key: str, contenders: Iterable[int]) -> None:
+        for contender in contenders:
+            # It is done, whatever goes wrong with the hint.
+            with suppress(OSError):
+                hints.send(self._tree, contender, proof_of(key))
+
+    def _state(self, kept: _Kept) -> LatchState:
+        return kept.record.state(kept.ends - self._now())
+
+    def _read(self, name: str) -> _Kept | None:
+        found = whole.read(self._tree, LATCHES, name)
+        if found is None:
+            return None
+        about, _, text = found[0].partition(b"\n")
+        try:
+            ends, watched_by = json.loads(about)
+            kept = _Kept(LatchRecord.read(text), float(ends), [int(one) for one in watched_by])
+        except (ValueError, TypeError) as error:
+            raise BackendUnavailable(
+                f"The file {LATCHES}/{name} of the lock directory is no latch that distlock wrote ({error}). "
+                "If nothing waits for it, delete it."
+            ) from error
+        return kept if self._now() < kept.ends else None
+
+    def _write(self, spot: Spot, kept: _Kept) -> None:
+        whole.write(self._tree, LATCHES, _name(spot), kept.written())
+
+    def _sweep(self) -> None:
+        """Delete some that are over. Their processes may have ended long ago."""
+        names: list[str] = []
+        with suppress(FileNotFoundError):
+            names = self._tree.names(LATCHES, self._tree.root)
+        for name in random.sample(names, min(len(names), _SWEPT)):
+            # What can't be read, or is being written, is left to another day.
+            with suppress(OSError, ValueError, BackendUnavailable):
+                if self._is_over(name):
+                    shard = int(name.removesuffix(whole.NEW).rpartition("~")[2][:2], 16) % SHARDS
+                    with self._locks.writing(shard, 0.0):
+                        if self._is_over(name):
+                            os.unlink(f"{LATCHES}/{name}", dir_fd=self._tree.root)
+
+    def _is_over(self, name: str) -> bool:
+        # What its only writer does not write is left of one that was killed.
+        return name.endswith(whole.NEW) or self._read(name) is None
+
+
+def _name(spot: Spot) -> str:
+    return spot.prefix.removesuffix("~")

@@ -1,0 +1,116 @@
+"""The side of one client of the service that its URL names.
+
+``memory://name``: clients with the same name share the service.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+
+from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.memory.latches import KeptLatches, MemoryLatches
+from distlock.backends.memory.service import WINDOW, MemoryService
+
+_services: weakref.WeakValueDictionary[str, MemoryService] = weakref.WeakValueDictionary()
+_services_mutex = threading.RLock()
+
+
+class MemoryBackend(MemoryLatches):
+    """One process's side of the service that its URL names."""
+
+    capabilities = Capabilities(
+        lease=True, fence=True, inspect=True, notify=True, read=True, permits=True, latch=True
+    )
+    window = WINDOW
+
+    def __init__(self, url: str, service: MemoryService | None = None) -> None:
+        if service is None:
+            with _services_mutex:
+                service = _services.setdefault(url, MemoryService())
+        self.service = service
+        self.process = secrets.token_hex(8)
+        self._sink: Sink | None = None
+
+    @property
+    def _kept(self) -> KeptLatches:
+        return self.service.latches
+
+    def open(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def hint(self, key: str) -> None:
+        if self._sink is not None:
+            self._sink.hint(key)
+
+    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+        if self._sink is not None:
+            self._sink.handed(key, token, number, sent)
+
+    def lost(self, key: str, token: str) -> None:
+        if self._sink is not None:
+            self._sink.lost(key, token)
+
+    def release_requested(self, key: str, token: str) -> None:
+        if self._sink is not None:
+            self._sink.release_requested(key, token)
+
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+        return self.service.request(ask, self)
+
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+        return self.service.cancel(ask)
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+        return [self.service.renew(ask) for ask in asks]
+
+    def acknowledge(self, handed: Sequence[tuple[Ask, int]], deadline: float = math.inf) -> list[bool]:
+        return [self.service.acknowledge(ask, number) for ask, number in handed]
+
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+        return self.service.release(ask)
+
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        return self.service.raise_floor(ask, number)
+
+    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
+        return self.service.downgrade(ask)
+
+    def locked(self, key: str) -> bool:
+        return self.service.locked(key)
+
+    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+        return self.service.inspect(key)
+
+    def request_release(self, key: str, deadline: float = math.inf) -> bool:
+        return self.service.request_release(key)
+
+    def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
+        return self.service.break_hold(key, number)
+
+    def announce(
+        self,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: float = math.inf,
+    ) -> bool:
+        return self.service.announce(self.process, host, pid, rows, gone, life)
+
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+        return iter(self.service.announced(before))
+
+    def close(self) -> None:
+        self.service.leave(self)
+        self.process = secrets.token_hex(8)
+
+    def after_fork(self) -> None:
+        # The child has a copy of the parent's memory, and so of its locks: it starts with none of them.
+        self.service = MemoryService()
+        self.process = secrets.token_hex(8)

@@ -1,0 +1,177 @@
+"""The conformance kit: calls that an event loop begins, without a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from distlock import clock
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Busy, Held, Queued
+from distlock.backends.latches import Latches
+from distlock.backends.optional import REPEAT, Awaits, Begun, HandsOver, Posts
+from distlock.backends.shared import Reads
+from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
+
+
+def begin(one: Contender, call: Any, *arguments: Any) -> Begun | None:
+    assert isinstance(one.backend, Awaits)
+    return one.backend.begin(call, *arguments, clock.now() + LONG)
+
+
+async def answer(one: Contender, call: Any, *arguments: Any) -> Any:
+    """As the engine has it: what the loop can't, a thread does."""
+    begun = begin(one, call, *arguments)
+    told = REPEAT if begun is None else await begun
+    return await asyncio.to_thread(call, *arguments) if told is REPEAT else told
+
+
+class AwaitingConformance(ProtocolFixtures):
+    """For backends that are `distlock.backends.base.Awaits`."""
+
+    def warm(self, one: Contender, key: str) -> None:
+        """What the first calls find out is known."""
+        first = ask(f"{key}_first")
+        one.held(first)
+        assert one.backend.release(first)
+
+    async def asked(self, one: Contender, mine: Ask) -> Any:
+        return await answer(one, one.backend.request, mine)
+
+    def test_a_loop_has_the_same_answers(self, one: Contender, two: Contender, key: str) -> None:
+        self.warm(one, key)
+        first, second = ask(key), ask(key)
+
+        async def main() -> None:
+            held = await self.asked(one, first)
+            assert held == one.backend.request(first)
+            assert isinstance(await self.asked(one, ask(key, wait=False)), Busy)
+            await asyncio.to_thread(two.queued, second)
+            assert await answer(two, two.backend.cancel, second) is False
+            assert await answer(one, one.backend.cancel, first) is True
+
+        asyncio.run(main())
+        assert one.backend.release(first)
+        assert not one.backend.locked(key)
+
+    def test_a_loop_has_the_same_answers_for_what_several_hold(
+        self, one: Contender, two: Contender, key: str
+    ) -> None:
+        can = one.backend.capabilities
+        kinds: list[dict[str, Any]] = [
+            *([{"mode": READ}] if can.read else []),
+            *([{"mode": PERMIT, "limit": 2}] if can.permits else []),
+        ]
+        self.warm(one, key)
+
+        async def main(key: str, kind: dict[str, Any], none: dict[str, Any]) -> None:
+            first, second, third = ask(key, **kind), ask(key, **kind), ask(key, **{**kind, **none})
+            held = await self.asked(one, first)
+            assert isinstance(held, Held)
+            again = one.backend.request(first)
+            assert isinstance(again, Held)
+            assert (again.number, again.followed) == (held.number, held.followed)
+            assert isinstance(await self.asked(two, second), Held)
+            assert isinstance(await self.asked(two, third), Queued)
+            assert await answer(two, two.backend.cancel, third) is False
+            assert await answer(one, one.backend.cancel, first) is True
+
+        for number, kind in enumerate(kinds):
+            # What has no room beside them.
+            none = {"mode": EXCLUSIVE} if kind["mode"] == READ else {"permits": 2}
+            asyncio.run(main(f"{key}_{number}", kind, none))
+
+    def test_a_loop_downgrades_and_acknowledges_as_a_thread_does(self, one: Contender, key: str) -> None:
+        self.warm(one, key)
+        mine = ask(key)
+        backend = one.backend
+
+        async def main() -> None:
+            held = await self.asked(one, mine)
+            if isinstance(backend, HandsOver):
+                for number in (held.number, held.number + 1):
+                    thread = await asyncio.to_thread(backend.acknowledge, [(mine, number)])
+                    assert await answer(one, backend.acknowledge, [(mine, number)]) == thread
+            if isinstance(backend, Reads):
+                assert await answer(one, backend.downgrade, mine) is True
+                assert await answer(one, backend.downgrade, ask(key)) is False
+
+        asyncio.run(main())
+
+    def test_a_loop_counts_latches_as_a_thread_does(self, one: Contender, key: str) -> None:
+        backend = one.backend
+        if not isinstance(backend, Latches):
+            return
+        key = key.replace(":", "/latch:", 1)
+        # The first call finds out whether the server knows how.
+        assert backend.look_at_latches([key]) == [None]
+
+        async def main() -> None:
+            made = await answer(one, backend.make_latch, key, 2, LONG, "maker")
+            assert (made.maker, made.left) == ("maker", 2)
+            for part, left in (("a", 1), ("a", 1), ("b", 0)):
+                assert (await answer(one, backend.count_latch_down, key, 1, part)).left == left
+                assert [state and state.left for state in backend.look_at_latches([key])] == [left]
+            [seen] = await answer(one, backend.look_at_latches, [key], False)
+            assert seen.left == 0
+            assert await answer(one, backend.delete_latch, key) is True
+            assert await answer(one, backend.look_at_latches, [key], False) == [None]
+            assert await answer(one, backend.count_latch_down, key, 1, "c") is None
+            assert await answer(one, backend.delete_latch, key) is False
+
+        asyncio.run(main())
+
+    def test_the_usual_needs_no_thread(self, one: Contender, key: str) -> None:
+        self.warm(one, key)
+
+        async def main() -> None:
+            begun = begin(one, one.backend.request, ask(key))
+            assert begun is not None, "nothing was sent"
+            assert isinstance(await begun, Held)
+
+        asyncio.run(main())
+
+    def test_many_calls_at_once_have_an_answer_each(self, one: Contender, key: str) -> None:
+        self.warm(one, key)
+        asks = [ask(f"{key}_{number}") for number in range(100)]
+
+        async def main() -> None:
+            answers = await asyncio.gather(*[self.asked(one, mine) for mine in asks])
+            assert answers == [one.backend.request(mine) for mine in asks]
+
+        asyncio.run(main())
+
+    def test_what_was_begun_is_over_before_its_task_is_cancelled(self, one: Contender, key: str) -> None:
+        self.warm(one, key)
+        mine = ask(key)
+
+        async def main() -> None:
+            begun = begin(one, one.backend.request, mine)
+            assert begun is not None
+
+            async def wait() -> None:
+                await begun
+
+            task = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            assert begun.done()
+            assert not begun.cancelled()
+
+        asyncio.run(main())
+        assert one.backend.release(mine), "it was carried out"
+
+    def test_what_is_asked_after_a_posted_release_finds_the_key_free(self, one: Contender, key: str) -> None:
+        self.warm(one, key)
+
+        async def main() -> None:
+            assert isinstance(one.backend, Posts)
+            for _ in range(20):
+                mine = ask(key, wait=False)
+                assert isinstance(await self.asked(one, mine), Held)
+                await answer(one, one.backend.post, mine, told.append)
+
+        told: list[bool | None] = []
+        asyncio.run(main())
+        assert told == []

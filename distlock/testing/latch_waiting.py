@@ -1,0 +1,280 @@
+"""The conformance kit for latches: what a user may rely on through `distlock.connect`, within one process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import distlock
+from distlock import clock, latch_waits
+from distlock.backends.latches import Latches, LatchState
+from distlock.errors import BackendUnavailable
+from distlock.testing.faults import Faulty
+from distlock.testing.fixtures import BRIEF, PATIENCE, ConformanceFixtures, Connect, engine_of, wait_until
+
+
+def waiters(locks: distlock.Locks) -> int:
+    return sum(len(watched.waiters) for watched in locks.namespace.latches._watched.values())
+
+
+def wait_for_waiters(locks: distlock.Locks, count: int) -> None:
+    """They wait, and each of them was looked for."""
+
+    def asleep() -> bool:
+        those = [
+            one for each in list(locks.namespace.latches._watched.values()) for one in list(each.waiters)
+        ]
+        return len(those) == count and all(one.seen for one in those)
+
+    wait_until(asleep, f"{count} waiters")
+
+
+class LatchConformance(ConformanceFixtures):
+    @pytest.fixture
+    def no_poll(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nobody wakes up but by a hint."""
+        monkeypatch.setattr(latch_waits, "POLL", 10 * PATIENCE)
+
+    # -- making and counting ---------------------------------------------------------------------
+
+    def test_who_made_it_is_told(self, locks: distlock.Locks, other: distlock.Locks, name: str) -> None:
+        assert locks.latch(name, 2).make()
+        assert not other.latch(name, 2).make()
+        assert other.latch(name).count() == 2
+        assert locks.latch(name).count_down() == 1
+        assert not locks.latch(name, 2).make()
+        assert locks.latch(name).count() == 1
+
+    def test_another_count_is_an_error(self, locks: distlock.Locks, other: distlock.Locks, name: str) -> None:
+        locks.latch(name, 2).make()
+        for call in (other.latch(name, 3).make, other.latch(name, 3).count_down, other.latch(name, 3).count):
+            with pytest.raises(distlock.ConfigurationError, match=f"{name}' was made with a count of 2"):
+                call()
+
+    def test_one_that_is_not_there_is_never_open(self, locks: distlock.Locks, name: str) -> None:
+        latch = locks.latch(name)
+        for call in (latch.wait, lambda: latch.wait(0), latch.count_down, latch.count):
+            with pytest.raises(distlock.LatchNotFound, match=name):
+                call()
+
+    def test_a_lock_of_the_same_name_is_something_else(self, locks: distlock.Locks, name: str) -> None:
+        locks.latch(name, 1).make()
+        with locks.lock(name):
+            assert locks.latch(name).count_down() == 0
+        assert not locks.lock(name).locked()
+        assert locks.latch(name).wait(0)
+
+    def test_a_count_whose_reply_was_lost_counts_once(self, locks: distlock.Locks, name: str) -> None:
+        faulty = Faulty(engine_of(locks).backend)
+        locks.latch(name, 10).make()
+        faulty.lose_replies["count_latch_down"] = 2
+        assert locks.latch(name).count_down() == 9
+
+    def test_who_made_it_is_told_although_the_reply_was_lost(self, locks: distlock.Locks, name: str) -> None:
+        Faulty(engine_of(locks).backend).lose_replies["make_latch"] = 2
+        assert locks.latch(name, 10).make()
+
+    def test_a_part_may_be_counted_again_by_anybody(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        locks.latch(name, 2).make()
+        assert locks.latch(name).count_down(part="orders") == 1
+        assert other.latch(name).count_down(part="orders") == 1
+        assert other.latch(name).count_down(part="products") == 0
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def test_who_waits_is_woken_by_the_last_count(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor, no_poll: None
+    ) -> None:
+        locks.latch(name, 2).make()
+        waiting = [pool.submit(locks.latch(name).wait, PATIENCE) for _ in range(3)]
+        wait_for_waiters(locks, 3)
+        other.latch(name).count_down()
+        assert not any(each.done() for each in waiting)
+        other.latch(name).count_down()
+        assert [each.result(PATIENCE) for each in waiting] == [True] * 3
+        assert waiters(locks) == 0
+
+    def test_who_comes_late_passes(self, locks: distlock.Locks, other: distlock.Locks, name: str) -> None:
+        locks.latch(name, 1).make()
+        locks.latch(name).count_down()
+        for late in (locks, other):
+            assert late.latch(name).wait()
+            assert late.latch(name).wait(0)
+
+    def test_a_wait_in_vain_ends_on_time(
+        self, locks: distlock.Locks, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Nobody sleeps on because an answer was once awaited.
+        monkeypatch.setattr(latch_waits, "LAST_WORDS", 2 * PATIENCE)
+        locks.latch(name, 1).make()
+        began = clock.now()
+        assert not locks.latch(name).wait(BRIEF)
+        assert BRIEF <= clock.now() - began < PATIENCE
+        backend: Any = engine_of(locks).backend
+        look, pause = backend.look_at_latches, threading.Event()
+        # Its answer comes when the time is over.
+        monkeypatch.setattr(backend, "look_at_latches", lambda *those: (pause.wait(0.1), look(*those))[1])
+        assert not locks.latch(name).wait(0.001)
+        assert clock.now() - began < PATIENCE
+        assert not locks.latch(name).wait(0)
+        assert waiters(locks) == 0
+
+    def test_who_waits_for_one_that_ends_is_told(
+        self, locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        locks.latch(name, 1, ttl=1.0).make()
+        waiting = [pool.submit(locks.latch(name).wait, seconds) for seconds in (PATIENCE, -1)]
+        for each in waiting:
+            with pytest.raises(distlock.LatchNotFound, match=name):
+                each.result(PATIENCE)
+
+    def test_who_waits_for_one_that_is_deleted_is_told(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor, no_poll: None
+    ) -> None:
+        locks.latch(name, 1).make()
+        waiting = pool.submit(locks.latch(name).wait, PATIENCE)
+        wait_for_waiters(locks, 1)
+        assert other.latch(name).delete()
+        with pytest.raises(distlock.LatchNotFound, match=name):
+            waiting.result(PATIENCE)
+        for each in (locks, other):
+            assert not each.latch(name).delete()
+        assert locks.latch(name, 2).make(), "the next round may have its name"
+
+    def test_to_delete_one_may_be_repeated(self, locks: distlock.Locks, name: str) -> None:
+        locks.latch(name, 1).make()
+        Faulty(engine_of(locks).backend).lose_replies["delete_latch"] = 2
+        locks.latch(name).delete()
+        with pytest.raises(distlock.LatchNotFound):
+            locks.latch(name).count()
+
+    def test_who_waits_is_woken_after_a_reconnect(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor, no_poll: None
+    ) -> None:
+        locks.latch(name, 1).make()
+        waiting = pool.submit(locks.latch(name).wait, PATIENCE)
+        wait_for_waiters(locks, 1)
+        sink, waits = engine_of(locks).sink, engine_of(locks).sink.waits
+        # The connection breaks, and so nothing is heard.
+        sink.waits = None
+        other.latch(name).count_down()
+        pause = threading.Event()
+        pause.wait(BRIEF)
+        assert not waiting.done()
+        sink.waits = waits
+        sink.doubt()
+        assert waiting.result(PATIENCE)
+
+    def test_who_waits_outlasts_a_service_that_is_away_for_a_moment(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        faulty = Faulty(engine_of(locks).backend)
+        locks.latch(name, 1).make()
+        waiting = pool.submit(locks.latch(name).wait, PATIENCE)
+        wait_for_waiters(locks, 1)
+        faulty.lose_replies["look_at_latches"] = 3
+        engine_of(locks).sink.doubt()
+        wait_until(lambda: not faulty.lose_replies["look_at_latches"], "it was away")
+        assert not waiting.done()
+        other.latch(name).count_down()
+        assert waiting.result(PATIENCE)
+
+    def test_where_nobody_can_tell_a_wait_is_no_mere_time_out(
+        self, locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        faulty = Faulty(engine_of(locks).backend)
+        locks.latch(name, 1).make()
+        waiting = pool.submit(locks.latch(name).wait, 4 * BRIEF)
+        wait_for_waiters(locks, 1)
+        faulty.lose_replies["look_at_latches"] = 1000
+        engine_of(locks).sink.doubt()
+        with pytest.raises(BackendUnavailable):
+            waiting.result(PATIENCE)
+        with pytest.raises(BackendUnavailable):
+            locks.latch(name).wait(BRIEF)
+
+    # -- many ------------------------------------------------------------------------------------
+
+    def test_many_waiters_cost_one_thread_and_few_looks(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = [f"{name}_{number}" for number in range(20)]
+        for each in names:
+            other.latch(each, 1).make()
+        looks = watch_looks(locks, monkeypatch)
+
+        async def main() -> None:
+            assert not await locks.latch(names[0]).await_(0)
+            before = set(threading.enumerate())
+            tasks = [asyncio.create_task(locks.latch(each).await_()) for each in names for _ in range(50)]
+            while waiters(locks) < len(tasks):
+                await asyncio.sleep(0)
+            assert len(set(threading.enumerate()) - before) <= 3
+            await asyncio.gather(*(other.latch(each).acount_down() for each in names))
+            assert await asyncio.gather(*tasks) == [True] * len(tasks)
+
+        asyncio.run(main())
+        # The first look, one for each that was made meanwhile, and one for each hint at most.
+        assert len(looks) < 100
+
+    def test_a_cancelled_task_leaves_nothing_behind(self, locks: distlock.Locks, name: str) -> None:
+        async def main() -> None:
+            await locks.latch(name, 1).amake()
+            task = asyncio.create_task(locks.latch(name).await_())
+            while not waiters(locks):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert waiters(locks) == 0
+            assert await locks.latch(name).acount() == 1
+
+        asyncio.run(main())
+
+    def test_a_closed_client_waits_for_nothing_and_leaves_no_thread(
+        self, connect: Connect, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        locks = connect()
+        locks.latch(name, 1).make()
+        waiting = pool.submit(locks.latch(name).wait, PATIENCE)
+        wait_for_waiters(locks, 1)
+        locks.close()
+        with pytest.raises(BackendUnavailable, match="closed"):
+            waiting.result(PATIENCE)
+        assert "distlock-latches" not in {thread.name for thread in threading.enumerate()}
+        # It is no end.
+        assert not locks.latch(name).wait(0)
+
+    def test_nobody_waits_and_no_thread_is_left(
+        self, locks: distlock.Locks, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(latch_waits, "LINGER", 0.05)
+        locks.latch(name, 1).make()
+        assert not locks.latch(name).wait(BRIEF)
+        wait_until(
+            lambda: "distlock-latches" not in {thread.name for thread in threading.enumerate()},
+            "the thread has ended",
+        )
+        locks.latch(name).count_down()
+        assert locks.latch(name).wait(PATIENCE)
+
+
+def watch_looks(locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """The looks at latches from now on."""
+    backend: Any = engine_of(locks).backend
+    assert isinstance(backend, Latches)
+    look, looks = backend.look_at_latches, []
+
+    def watched(keys: Sequence[str], *more: Any, **words: Any) -> Sequence[LatchState | None]:
+        looks.append(keys)
+        return look(keys, *more, **words)
+
+    monkeypatch.setattr(backend, "look_at_latches", watched)
+    return looks

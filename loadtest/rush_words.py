@@ -1,0 +1,113 @@
+"""The rush in figures and sentences: how fast each way sold, and what that means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from demo_shop.rush import WAYS, code
+from loadtest import words
+from loadtest.run import Run
+from loadtest.rush import COMMIT_PAUSE, CONTROL
+from loadtest.scenario import Outcome
+from loadtest.terminal import aligned, fold
+from loadtest.verdict import SOLD, Conclusion
+
+BATCHED, CONDITIONAL = "batched", "conditional"
+HEADINGS = ("", "sold", "of", "left", "is", "sales/s", "half within", "p99", "")
+MARKS = {Conclusion.SHOWN: "", Conclusion.WRONG: "WRONG", Conclusion.INCONCLUSIVE: "INCONCLUSIVE"}
+COMMIT = f"{COMMIT_PAUSE * 1000:g} ms"
+#: Sales a second with a COMMIT each, if nothing else took any time.
+MOST = f"{1 / COMMIT_PAUSE:.0f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a sale was, for those who bought something."""
+
+    #: A second, from the opening until the last one was answered.
+    sales: float
+    #: Milliseconds until the answer: half of them waited no longer than *half*, 99 % than *late*.
+    half: float
+    late: float
+
+
+def pace(run: Run) -> Pace:
+    sold = [row for row in run.rows if row["status"] == SOLD]
+    seconds = max((row["at"] + row["ms"] / 1000 for row in sold), default=0.0)
+    times = [row["ms"] for row in sold]
+    rate = len(sold) / seconds if seconds else 0.0
+    return Pace(rate, words.percentile(times, 50), words.percentile(times, 99))
+
+
+def title(run: Run) -> str:
+    return WAYS[run.scenario.slug].title
+
+
+def why(run: Run) -> str:
+    return WAYS[run.scenario.slug].why
+
+
+def source(run: Run) -> str:
+    """The view, in the framework of the first instance."""
+    return code(run.scenario.instances[0], run.scenario.slug)
+
+
+def order(run: Run) -> str:
+    """What all views call at their end."""
+    return code(run.scenario.instances[0], "order")
+
+
+def compared(runs: Sequence[Run]) -> list[Run]:
+    """All but the control: what sells units twice sells none of them fast."""
+    return [run for run in runs if run.scenario.slug != CONTROL]
+
+
+def fastest(runs: Sequence[Run]) -> float:
+    """What fills the picture."""
+    return max((pace(run).sales for run in compared(runs)), default=0.0) or 1.0
+
+
+def in_all(runs: Sequence[Run]) -> str:
+    conclusions = [run.conclusion for run in runs]
+    if Conclusion.WRONG in conclusions:
+        return "WRONG: a shop that was guarded sold units twice."
+    if Conclusion.INCONCLUSIVE in conclusions:
+        return "INCONCLUSIVE: at least one sale did not go as expected, so its figures say nothing."
+    by_slug = {run.scenario.slug: run for run in runs}
+    said = "Each way sold every unit once"
+    if not {BATCHED, CONDITIONAL} <= by_slug.keys():
+        return f"{said}."
+    ratio = pace(by_slug[BATCHED]).sales / pace(by_slug[CONDITIONAL]).sales
+    return (
+        f"{said}. With a COMMIT of {COMMIT} the batches sold {ratio:.1f} times as many a second as the "
+        "database's own conditional UPDATE."
+    )
+
+
+def of_control(run: Run) -> str:
+    """What the same shop does without a guard."""
+    if run.verdict.outcome is not Outcome.OVERSOLD:
+        return "Without any guard the same shop did not oversell, so the figures of the others say nothing."
+    seen = run.figures
+    return (
+        f"Without any guard the same shop confirmed {seen.sold} orders for {seen.initial} units: "
+        "that is what the others keep from happening, and it is no pace to compare with."
+    )
+
+
+def row(run: Run) -> tuple[str, ...]:
+    """One of the table, under `HEADINGS`."""
+    seen, measured = run.figures, pace(run)
+    times = (f"{measured.sales:.0f}", f"{measured.half:.0f} ms", f"{measured.late:.0f} ms")
+    shown = times if run.scenario.slug != CONTROL else ("",) * len(times)
+    counts = (str(seen.sold), str(seen.initial), str(seen.final))
+    return (title(run), *counts, str(run.verdict.outcome), *shown, MARKS[run.conclusion])
+
+
+def summary(runs: Sequence[Run]) -> str:
+    """For the terminal."""
+    doubts = [f"  {title(run)}: {reason}" for run in runs for reason in words.why_not(run)]
+    folded = [fold(line, indent=4) for line in doubts]
+    table = aligned([HEADINGS, *map(row, runs)], "<>>><>>><")
+    return "\n".join([table, "", fold(in_all(runs)), *folded])

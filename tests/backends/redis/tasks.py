@@ -1,0 +1,104 @@
+"""What tests of event loops share: clients with idle connections, and what tasks and threads do there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import distlock
+from distlock.backends.redis import RedisBackend
+from distlock.backends.redis.pool import Pool
+from distlock.backends.redis.scripts import hold_key, holder
+from distlock.engine import task_calls
+from distlock.engine.call import Call
+from distlock.grant import Grant
+from distlock.testing.fixtures import engine_of
+from tests.core.test_interrupts import check
+from tests.redis_server import PATIENCE, RedisServer, eventually
+
+Connect = Callable[..., distlock.Locks]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    made: list[distlock.Locks] = []
+
+    def connect(url: str, **settings: Any) -> distlock.Locks:
+        locks = distlock.connect(url, **{"prefix": "test", "ttl": 60, "timeout": PATIENCE, **settings})
+        made.append(locks)
+        # The first calls of a process connect, and find out whether the server has the scripts.
+        with locks.lock("warm_up"):
+            pass
+        # So that nobody but tasks uses connections.
+        eventually(lambda: not engine_of(locks).keeper.answers.awaited, "its answers are read")
+        return locks
+
+    yield connect
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What threads were asked to do for tasks."""
+    hops: list[str] = []
+    begin = task_calls._begin
+
+    def noted(call: Call) -> Any:
+        hops.append(call.function.__name__)
+        return begin(call)
+
+    monkeypatch.setattr(task_calls, "_begin", noted)
+    return hops
+
+
+def pool_of(locks: distlock.Locks) -> Pool:
+    backend = engine_of(locks).backend
+    assert isinstance(backend, RedisBackend)
+    return backend._pool
+
+
+def settled(locks: distlock.Locks) -> None:
+    """Nothing is left of what tasks did: no hold, no waiter, no connection that is not in its place."""
+    check(engine_of(locks))
+    pool = pool_of(locks)
+    eventually(lambda: len(pool._idle) == len(pool._all), "all connections are idle")
+    eventually(lambda: not any(one.owed for one in list(pool._idle)), "all answers are read")
+
+
+async def taken(locks: distlock.Locks, name: str) -> Grant:
+    grant = await locks.lock(name).aacquire()
+    assert grant is not None
+    return grant
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """`eventually`, while the event loop runs."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.001)
+    assert condition(), what
+
+
+def held_by(server: RedisServer, name: str) -> str | None:
+    """The token that holds *name* on the server."""
+    held = holder(server.client.get(hold_key(f"test:{name}")))
+    return held and held[1]
+
+
+def queued(server: RedisServer, name: str) -> int:
+    return server.client.llen(f"{hold_key(f'test:{name}')}:queue")
+
+
+def is_calling(locks: distlock.Locks) -> bool:
+    """Whether a connection is in use."""
+    return len(pool_of(locks)._idle) < len(pool_of(locks)._all)
+
+
+def pipeline_of(locks: distlock.Locks) -> Any:
+    backend = engine_of(locks).backend
+    assert isinstance(backend, RedisBackend)
+    return backend._awaiting.pipelines.here()

@@ -1,0 +1,135 @@
+"""Curator's own mutex, live, in the line of our locks: it keeps out readers and writers, and they it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from distlock.backends.zookeeper.nodes import FOLDER, lock_path
+from tests.backends.zookeeper.contender import Contender, MakeContender, ask, reader, some_key
+from tests.zookeeper_server import CHROOT, JAVA, ZooKeeperServer
+
+#: Debian's libcurator-recipes-java brings them. Without a compiler `java` does not run a source.
+JARS = [
+    Path("/usr/share/java", f"{name}.jar")
+    for name in (
+        "curator-recipes",
+        "curator-framework",
+        "curator-client",
+        "zookeeper",
+        "guava",
+        "slf4j-api",
+        "slf4j-nop",
+    )
+]
+SOURCE = Path(__file__).with_name("Mutex.java")
+#: Milliseconds in which it finds out that it has to wait.
+A_MOMENT = 300
+A_WHILE = 60_000
+
+
+class Mutex:
+    def __init__(self, server: ZooKeeperServer, key: str) -> None:
+        path = lock_path(f"{CHROOT}/{FOLDER}", key)
+        command = [*JAVA, "-cp", ":".join(map(str, JARS)), str(SOURCE), f"127.0.0.1:{server.port}", path]
+        self._java = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.answer() == "ready"
+
+    def acquire(self, milliseconds: int) -> bool:
+        return self.do(f"acquire {milliseconds}") == "yes"
+
+    def release(self) -> None:
+        assert self.do("release") == "released"
+
+    def do(self, line: str) -> str:
+        self.tell(line)
+        return self.answer()
+
+    def tell(self, line: str) -> None:
+        assert self._java.stdin
+        print(line, file=self._java.stdin, flush=True)
+
+    def answer(self) -> str:
+        assert self._java.stdout
+        return self._java.stdout.readline().strip()
+
+    def close(self) -> None:
+        self._java.kill()
+        self._java.communicate()
+
+
+@pytest.fixture
+def key() -> str:
+    return some_key()
+
+
+@pytest.fixture
+def mutex(zookeeper_server: ZooKeeperServer, key: str) -> Iterator[Mutex]:
+    there = which("javac") and all(jar.exists() for jar in JARS)
+    assert there, "there is no Curator here: scripts/test installs it"
+    mutex = Mutex(zookeeper_server, key)
+    yield mutex
+    mutex.close()
+
+
+def test_it_waits_for_writers_and_for_readers_and_they_wait_for_it(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, mutex: Mutex, key: str
+) -> None:
+    one, two = contender(zookeeper_server.url), contender(zookeeper_server.url)
+    one.hold(writer := ask(key))
+    assert not mutex.acquire(A_MOMENT)
+    assert one.downgrade(writer)
+    two.hold(reads := reader(key))
+    assert not mutex.acquire(A_MOMENT), "both read"
+    assert one.release(writer)
+    assert not mutex.acquire(A_MOMENT), "one reads"
+    mutex.tell(f"acquire {A_WHILE}")
+    assert two.release(reads)
+    assert mutex.answer() == "yes"
+    one.queue(reads := reader(key))
+    two.queue(writer := ask(key))
+    mutex.release()
+    assert one.sink.wait_for_hint(key)
+    assert one.hold(reads).followed
+    two.queue(writer)
+    assert one.release(reads)
+    two.until_held(writer)
+
+
+def test_among_writers_and_readers_of_both_kinds_no_write_is_lost_and_none_is_read_by_half(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, mutex: Mutex, key: str, tmp_path: Path
+) -> None:
+    files = [tmp_path / "first", tmp_path / "second"]
+    for file in files:
+        file.write_text("0")
+    torn: list[list[str]] = []
+
+    def write(one: Contender) -> None:
+        for _ in range(40):
+            one.until_held(mine := ask(key))
+            number = int(files[0].read_text()) + 1
+            for file in files:
+                file.write_text(str(number))
+            assert one.release(mine)
+
+    def read(one: Contender) -> None:
+        for _ in range(40):
+            one.until_held(mine := reader(key))
+            texts = [file.read_text() for file in files]
+            if texts[0] != texts[1]:
+                torn.append(texts)
+            assert one.release(mine)
+
+    mutex.tell(f"write 100 {files[0]} {files[1]}")
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(job, contender(zookeeper_server.url)) for job in (write, read, read, read)]
+        for job in jobs:
+            job.result()
+    assert mutex.answer() == "written"
+    assert [file.read_text() for file in files] == ["140", "140"]
+    assert torn == []

@@ -1,0 +1,142 @@
+"""A lock that is taken for its waiter before that is awake, where nothing can keep it from waking."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import distlock
+from distlock.backends.zookeeper import taking
+from distlock.testing.fixtures import engine_of, wait_for_waiters
+from tests.backends.zookeeper.contender import LONG, Contender, MakeContender, ask, some_key
+from tests.redis_server import eventually
+from tests.zookeeper_server import ZooKeeperServer
+
+#: Longer than any of it takes on a busy machine, seconds.
+CEILING = 60.0
+
+
+def sent_by(one: Contender, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of its requests, from now on."""
+    wire, kinds = one.line(LONG).session.wire, list[str]()
+    submit = wire.submit
+
+    def noting(requests: Any, *told: Any) -> Any:
+        kinds.extend(type(request).__name__ for request in requests if getattr(request, "path", "") != "/")
+        return submit(requests, *told)
+
+    monkeypatch.setattr(wire, "submit", noting)
+    return kinds
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_next_one_has_it_before_it_asks_unless_that_is_long_ago(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(taking, "_FRESH", -1.0 if late else CEILING)
+    key = some_key()
+    one, two, three = (contender(zookeeper_server.url, ack_window=0.02) for _ in range(3))
+    first, second, third = ask(key), replace(ask(key), prompt=True), ask(key)
+    one.hold(first)
+    two.queue(second)
+    three.queue(third)
+    sent = sent_by(two, monkeypatch)
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    path = two.line().nodes[second.token].path
+    assert zookeeper_server.admin.exists(path).version == 1
+    # It is not sent away.
+    for _ in range(5):
+        assert three.queue(third).poll > 0.5
+    taken = list(sent)
+    assert taken == ["SetData"]
+    two.hold(second)
+    assert sent == taken * (2 if late else 1)
+    assert two.release(second)
+    three.until_held(third)
+
+
+def test_who_finds_others_before_it_goes_on_waiting(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two, three = (contender(zookeeper_server.url) for _ in range(3))
+    first, second, third = ask(key), ask(key), replace(ask(key), prompt=True)
+    one.hold(first)
+    two.queue(second)
+    three.queue(third)
+    # The one before it gives up.
+    assert two.cancel(second) is False
+    assert three.sink.wait_for_hint(key)
+    three.queue(third)
+    assert one.renew([first]) == [True]
+    assert one.release(first)
+    three.until_held(third)
+
+
+def test_who_is_given_it_and_gives_up_in_the_same_moment_has_it(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(zookeeper_server.url), contender(zookeeper_server.url)
+    first, second = ask(key), replace(ask(key), prompt=True)
+    one.hold(first)
+    two.queue(second)
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    assert two.cancel(second) is True
+    assert two.release(second)
+
+
+def test_a_thread_is_prompt_and_a_task_is_not_for_its_loop_may_stand_still(
+    zookeeper_server: ZooKeeperServer,
+) -> None:
+    one, two, three = (
+        distlock.connect(zookeeper_server.url, prefix="prompt", timeout=CEILING, ack_window=0.1)
+        for _ in range(3)
+    )
+    standing, go_on = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        standing.set()
+        go_on.wait(CEILING)
+
+    async def wait() -> None:
+        task = asyncio.ensure_future(acquire())
+        await asyncio.to_thread(in_line, 2)
+        assert [room.ask.prompt for room in engine_of(two).rooms.by_key.values() if room.ask] == [False]
+        asyncio.get_running_loop().call_soon(stand_still)
+        await task
+
+    async def acquire() -> None:
+        async with two.lock("hot"):
+            pass
+
+    def in_line(many: int) -> None:
+        eventually(lambda: len(zookeeper_server.children("prompt:hot")) == many, "it stands in line")
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            held = one.lock("hot").acquire()
+            assert held is not None
+            task = pool.submit(asyncio.run, wait())
+            assert standing.wait(CEILING)
+            thread = pool.submit(three.lock("hot").acquire)
+            wait_for_waiters(three, 1)
+            in_line(3)
+            assert [room.ask.prompt for room in engine_of(three).rooms.by_key.values() if room.ask] == [True]
+            held.release()
+            # It passes the one that hangs.
+            passed = thread.result(CEILING / 2)
+            assert passed is not None
+            go_on.set()
+            passed.release()
+            task.result(CEILING)
+    finally:
+        go_on.set()
+        for client in (one, two, three):
+            client.close()

@@ -1,0 +1,111 @@
+"""A run says how long it takes, and keeps what it has measured, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from bench import kept
+from bench.bench import QUICK, WHOLE, Bench
+from bench.crew import BenchError
+from bench.progress import Progress
+from bench.rows import LASTS, QUICK_ROWS, ROWS
+from bench.table import Table, Target
+
+#: The name that the processes of a run find in their environment.
+TAG = "DISTLOCK_BENCH_TEST"
+PATIENCE = 120.0
+#: The first row is over in a moment, the second never.
+LONG = ["engine", "open", "--rounds", "400", "--seconds", "0.05", "--pairs", "1", "--beside", "redis-py"]
+
+
+def of_run(tag: str) -> Iterator[str]:
+    """The commands of all processes that a run has left."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{TAG}={tag}".encode() in (process / "environ").read_bytes():
+                state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z":
+                    yield (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_leaves_its_figures_and_no_process(
+    how: signal.Signals, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    tag = f"{os.getpid()}-{how.name}"
+    command = [sys.executable, "-m", "bench", *LONG, "--quick", "--to", str(tmp_path)]
+    with (tmp_path / "said").open("wb") as said:
+        run = subprocess.Popen(
+            command, env=os.environ | {TAG: tag}, stdout=said, stderr=said, start_new_session=True
+        )
+    request.addfinalizer(run.kill)
+    deadline = time.monotonic() + PATIENCE
+    # What is written last.
+    while not (tmp_path / kept.PAGE).exists():
+        assert run.poll() is None, (tmp_path / "said").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run.send_signal(how)
+    assert run.wait(PATIENCE) == 128 + how
+    while left := list(of_run(tag)):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    found = json.loads((tmp_path / kept.JSON).read_text())
+    assert not found["whole"]
+    assert [table["row"] for table in found["tables"]] == ["engine"]
+    assert "NOT WHOLE" in (tmp_path / kept.PAGE).read_text()
+    assert "Stopped in row 2 of 2. What was measured: " in (tmp_path / "said").read_text()
+    with pytest.raises(BenchError, match="was stopped"):
+        kept.read(tmp_path)
+
+
+def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
+    rounds = {"distlock": [{"rate": 30.0}], "peer": [{"rate": 10.0}]}
+    target = Target("rate", 4.0, peer="peer", least=True, why="slow")
+    table = Table("row", "A title", rounds, ["rate"], [target], ["a note"], ["void"], ["lost"])
+    kept.write(tmp_path, [table], {"machine": "this"}, whole=True)
+    assert kept.read(tmp_path) == kept.Kept({"machine": "this"}, [table])
+    kept.clear(tmp_path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BenchError, match="Run: scripts/bench"):
+        kept.read(tmp_path)
+
+
+def bench_of(rounds: int, seconds: float, quick: bool = False) -> Bench:
+    return cast(Bench, SimpleNamespace(rounds=rounds, seconds=seconds, quick=quick))
+
+
+def test_all_of_it_takes_less_than_25_minutes_and_a_quick_run_less_than_three() -> None:
+    assert set(LASTS) == set(ROWS)
+    assert sum(each.whole for each in LASTS.values()) < 25 * 60
+    assert sum(LASTS[row].quick for row in QUICK_ROWS) < 3 * 60
+
+
+def test_a_run_says_how_long_it_takes_and_learns_how_slow_the_machine_is() -> None:
+    rows = ["between", "contended"]
+    first, second = (LASTS[row].whole for row in rows)
+    assert (
+        Progress(rows, bench_of(WHOLE.rounds, WHOLE.seconds))
+        .before()
+        .startswith(f"2 rows, about {(first + second) / 60:.0f} min")
+    )
+    progress = Progress(rows, bench_of(2 * WHOLE.rounds, 2 * WHOLE.seconds))
+    progress.took(0, 8 * first)
+    # Four times as much was asked for, and the machine is twice as slow.
+    assert progress.at(1) == (
+        f"[2/2] contended: about {8 * second / 60:.0f} min. Left in all: about {8 * second / 60:.0f} min."
+    )
+    quick = Progress(["engine"], bench_of(QUICK.rounds, QUICK.seconds, quick=True))
+    assert quick.before().startswith(f"1 rows, about {LASTS['engine'].quick:.0f} s")

@@ -1,0 +1,120 @@
+"""The Django shop as ASGI, over HTTP: what it sells, what it fences, and what a long line costs it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import sqlite3
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import distlock
+from demo_shop.configuration import Configuration
+from distlock.fence.row import TABLE
+from loadtest.scenario import ASGI
+from loadtest.stack import Stack
+from tests.demo_shop.test_once import ask
+from tests.redis_server import eventually
+
+BUYERS, THREADS = 1000, 50
+#: Seconds, for what takes three on a machine that does nothing else.
+PATIENCE = 120
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack((ASGI,), Configuration(guard="distributed", fence=True, stock=3, products=3)) as running:
+        yield running
+
+
+@pytest.fixture
+def port(stack: Stack) -> int:
+    stack.restock()
+    return stack.instance_ports[0]
+
+
+def test_a_purchase_is_sold_by_the_instance_that_it_names(stack: Stack, port: int) -> None:
+    sold = ask(port, "/products/1/reduce", None)
+    assert (sold.status, sold.headers["X-Instance"]) == (200, "django-asgi-1")
+    assert sold.headers["Server-Timing"].startswith("wait;dur=")
+    (order,) = stack.ledger().orders
+    assert (order.number, order.instance) == (sold.json()["order"], "django-asgi-1")
+
+
+def test_what_is_sold_out_or_not_there_is_refused(port: int) -> None:
+    statuses = [ask(port, "/products/1/reduce", None).status for _ in range(4)]
+    assert statuses == [200, 200, 200, 409]
+    assert ask(port, "/products/7/reduce", None).status == 404
+
+
+def test_a_cart_is_sold_as_a_whole_or_not_at_all(stack: Stack, port: int) -> None:
+    cart = {"lines": [{"sku": 1}, {"sku": 2, "quantity": 2}]}
+    assert [ask(port, "/checkout", None, json.dumps(cart)).status for _ in range(2)] == [200, 409]
+    assert stack.ledger().left == {1: 2, 2: 1, 3: 3}
+
+
+def test_a_purchase_with_a_key_is_made_once(stack: Stack, port: int) -> None:
+    key = str(uuid.uuid4())
+    first, again = (ask(port, "/products/1/reduce", key) for _ in range(2))
+    assert (first.status, first.text) == (200, again.text)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert stack.ledger().sold == 1
+
+
+@pytest.mark.parametrize("key", [None, "a key"])
+def test_a_purchase_passes_the_fence_in_its_thread(stack: Stack, port: int, key: str | None) -> None:
+    def passed() -> str:
+        with closing(sqlite3.connect(stack.database.removeprefix("sqlite:///"))) as database:
+            found = database.execute(f"SELECT * FROM {TABLE} WHERE name LIKE '%product_3'").fetchall()
+        return str(found)
+
+    before = passed()
+    assert ask(port, "/products/3/reduce", key and str(uuid.uuid4())).status == 200
+    assert passed() != before
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    """A socket for each buyer, here and in the instance, which inherits this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = 2 * BUYERS + 500
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(enough, hard)) if hard > 0 else enough, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_thousand_buyers_in_line_are_no_threads() -> None:
+    shop = Configuration(guard="distributed", stock=3, pause=0)
+    application = {ASGI: "tests.demo_shop.patient:application"}
+    with many_files(), Stack((ASGI,), shop, asgi_applications=application) as stack, ExitStack() as opened:
+        port, process = stack.instance_ports[0], stack.instances[0].process.pid
+        with distlock.connect(stack.shop.lock, prefix="shop").lock("product_1"):
+            buyers = [opened.enter_context(connected(port)) for _ in range(BUYERS)]
+            eventually(lambda: waiting(port) == BUYERS, "all of them wait", PATIENCE, pause=0.1)
+            threads = len(list(Path(f"/proc/{process}/task").iterdir()))
+        statuses = Counter(buyer.makefile("rb").read().split()[1] for buyer in buyers)
+        assert threads < THREADS
+        assert statuses == {b"200": 3, b"409": BUYERS - 3}
+        assert stack.ledger().sold == 3
+
+
+@contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    """A buyer, who has asked and has no answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as buyer:
+        buyer.sendall(b"POST /products/1/reduce HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        yield buyer
+
+
+def waiting(port: int) -> int:
+    with urlopen(f"http://127.0.0.1:{port}/waiting", timeout=PATIENCE) as answer:
+        return int(answer.read())

@@ -1,0 +1,138 @@
+"""Downgrades of one grant that come at the same time, or again: each one does what is left to do."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from distlock.backends.base import Ask
+from distlock.backends.memory import MemoryBackend
+from distlock.engine.call import Call
+from distlock.engine.steps import run
+from distlock.errors import BackendUnavailable, NotHeld
+from distlock.grant import Grant
+from distlock.modes import EXCLUSIVE, READ
+from tests.engine.scene import Caller, Scene
+
+
+def granted(caller: Caller) -> Grant:
+    caller.go()
+    assert caller.grant is not None
+    return caller.grant
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene(processes=2)
+
+
+def downgrades(grant: Grant) -> Iterator[None]:
+    """One call of `downgrade`, which stops before and after the lock service does what it is asked."""
+    steps: Generator[Any, Any, None] = grant._downgrade()
+    try:
+        call = next(steps)
+        yield
+        assert isinstance(call, Call)
+        answer = call.function(*call.arguments)
+        yield
+        steps.send(answer)
+    except (StopIteration, NotHeld):
+        return
+
+
+def releases(grant: Grant) -> Iterator[None]:
+    yield
+    run(grant._release())
+
+
+STEPS = 3
+ORDERS = sorted(set(itertools.permutations("A" * STEPS + "B" * STEPS)))
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="".join)
+def test_a_grant_that_is_downgraded_twice_at_once_keeps_writers_out(
+    scene: Scene, order: tuple[str, ...]
+) -> None:
+    grant = granted(scene.come())
+    calls = {"A": downgrades(grant), "B": downgrades(grant)}
+    for who in order:
+        next(calls[who], None)
+    scene.keep()
+    writer = scene.come(process=1)
+    writer.go()
+    assert not writer.done
+    assert grant.mode == READ
+    grant.check()
+    run(grant._release())
+    granted(writer).check()
+
+
+@pytest.mark.parametrize("order", sorted(set(itertools.permutations("AAABBBRR"))), ids="".join)
+def test_a_release_beside_two_downgrades_leaves_nothing(scene: Scene, order: tuple[str, ...]) -> None:
+    grant = granted(scene.come())
+    next_one = scene.come()
+    calls = {"A": downgrades(grant), "B": downgrades(grant), "R": releases(grant)}
+    for who in order:
+        next(calls[who], None)
+    scene.keep()
+    granted(next_one).check()
+    scene.keep()
+    other = scene.come(process=1)
+    other.go()
+    assert not other.done
+    next_one.leave()
+    granted(other).check()
+
+
+def test_a_second_downgrade_changes_nothing(scene: Scene) -> None:
+    grant = granted(scene.come())
+    run(grant._downgrade())
+    run(grant._downgrade())
+    grant.check()
+    run(grant._release())
+    with pytest.raises(NotHeld, match="released"):
+        run(grant._downgrade())
+
+
+# -- several names -------------------------------------------------------------------------------
+
+
+def test_a_repetition_downgrades_the_names_that_are_left(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = granted(scene.come("x", "y"))
+    honest = MemoryBackend.downgrade
+
+    def downgrade(self: MemoryBackend, ask: Ask, deadline: float = math.inf) -> bool:
+        if ask.key == ":y":
+            raise BackendUnavailable("It does not answer.")
+        return honest(self, ask, deadline)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryBackend, "downgrade", downgrade)
+        with pytest.raises(BackendUnavailable):
+            run(grant._downgrade())
+    assert grant.mode == EXCLUSIVE
+    run(grant._downgrade())
+    assert grant.mode == READ
+    for name in ("x", "y"):
+        granted(scene.come(name, mode=READ, process=1)).check()
+
+
+def test_so_it_does_after_a_downgrade_that_was_cancelled(scene: Scene) -> None:
+    grant = granted(scene.come("x", "y"))
+    steps: Generator[Any, Any, None] = grant._downgrade()
+    call = next(steps)
+    call = steps.send(call.function(*call.arguments))
+    call.function(*call.arguments)
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt())
+    assert grant.mode == EXCLUSIVE
+    run(grant._downgrade())
+    assert grant.mode == READ
+    for name in ("x", "y"):
+        granted(scene.come(name, mode=READ, process=1)).check()

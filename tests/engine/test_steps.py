@@ -1,0 +1,122 @@
+"""What drives an algorithm: where its tasks sleep, and who makes its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from distlock import clock
+from distlock.engine.steps import TaskGate
+
+#: Seconds that a passing run never needs.
+CEILING = 30.0
+
+
+class Counting(asyncio.SelectorEventLoop):
+    """It counts how often another thread, or a handler, has woken it."""
+
+    woken = 0
+
+    def call_soon_threadsafe(self, *arguments: Any, **more: Any) -> asyncio.Handle:
+        self.woken += 1
+        return super().call_soon_threadsafe(*arguments, **more)
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=Counting) as runner:
+        yield runner
+
+
+def woken(runner: asyncio.Runner) -> int:
+    loop = runner.get_loop()
+    assert isinstance(loop, Counting)
+    return loop.woken
+
+
+async def passes(gate: TaskGate, wake: Callable[[], object]) -> None:
+    """The gate's sleeper comes through when *wake* is called."""
+    sleeper = asyncio.create_task(gate.wait(math.inf))
+    await asyncio.sleep(0)
+    wake()
+    await asyncio.wait_for(sleeper, CEILING)
+
+
+def test_a_task_wakes_another_of_its_loop_without_a_system_call(runner: asyncio.Runner) -> None:
+    async def main() -> None:
+        gate = TaskGate()
+        for _ in range(10):
+            await passes(gate, gate.wake)
+
+    runner.run(main())
+    assert woken(runner) == 0
+
+
+def test_a_thread_wakes_a_task(runner: asyncio.Runner) -> None:
+    async def main() -> None:
+        gate = TaskGate()
+        await passes(gate, threading.Thread(target=gate.wake).start)
+
+    runner.run(main())
+    assert woken(runner) == 1
+
+
+def test_a_handler_of_signals_wakes_a_task_while_its_loop_waits_for_nothing_else(
+    runner: asyncio.Runner,
+) -> None:
+    async def main() -> None:
+        gate = TaskGate()
+        before = signal.signal(signal.SIGALRM, lambda *_: gate.wake())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            began = clock.now()
+            await gate.wait(CEILING)
+            assert clock.now() - began < CEILING / 2
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    runner.run(main())
+
+
+def test_a_wake_before_the_sleep_is_not_lost_and_several_count_as_one(runner: asyncio.Runner) -> None:
+    async def main() -> None:
+        gate = TaskGate()
+        gate.wake()
+        gate.wake()
+        await asyncio.wait_for(gate.wait(math.inf), CEILING)
+        began = clock.now()
+        await gate.wait(0.05)
+        assert clock.now() - began >= 0.04
+
+    runner.run(main())
+
+
+def test_a_sleep_that_is_cancelled_leaves_the_gate_as_it_was(runner: asyncio.Runner) -> None:
+    async def main() -> None:
+        gate = TaskGate()
+        sleeper = asyncio.create_task(gate.wait(math.inf))
+        await asyncio.sleep(0)
+        sleeper.cancel()
+        gate.wake()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeper
+        await asyncio.wait_for(gate.wait(math.inf), CEILING)
+
+    runner.run(main())
+
+
+def test_a_gate_whose_loop_is_closed_lets_nobody_through() -> None:
+    with asyncio.Runner() as runner:
+        gate = runner.run(make())
+    assert not gate.alive()
+    gate.wake()
+
+
+async def make() -> TaskGate:
+    return TaskGate()

@@ -1,0 +1,67 @@
+"""Requests for a lock as people write them: each has one bug, and the kit must find every one."""
+
+from __future__ import annotations
+
+from distlock.backends.base import Ask
+from distlock.backends.memory.service import MemoryService
+from tests.testing.planted_in_service import planted
+
+
+@planted
+class RequestsAreForgotten(MemoryService):
+    def request_release(self, key: str) -> bool:
+        return self.locked(key)
+
+
+@planted
+class SomebodyIsAlwaysAsked(MemoryService):
+    def request_release(self, key: str) -> bool:
+        super().request_release(key)
+        return True
+
+
+@planted
+class RequestsAreForTheName(MemoryService):
+    """A flag beside the lock, that nobody takes away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted: set[str] = set()
+
+    def request_release(self, key: str) -> bool:
+        self.wanted.add(key)
+        return super().request_release(key)
+
+    def renew(self, ask: Ask) -> bool:
+        owner = self._current(ask.key).owner(ask.token)
+        if owner is not None and ask.key in self.wanted:
+            owner.release_requested = True
+        return super().renew(ask)
+
+
+@planted
+class RequestsTakeTheLock(MemoryService):
+    def request_release(self, key: str) -> bool:
+        asked = super().request_release(key)
+        for owner in list(self._current(key).owners):
+            self.release(owner.entry.ask)
+        return asked
+
+
+@planted
+class ThoseThatWaitAreAsked(MemoryService):
+    def request_release(self, key: str) -> bool:
+        for entry in self._current(key).queue:
+            entry.backend.release_requested(key, entry.ask.token)
+        return super().request_release(key)
+
+
+@planted
+class OneReaderIsAsked(MemoryService):
+    def request_release(self, key: str) -> bool:
+        record = self._current(key)
+        others = record.owners[1:]
+        record.owners = record.owners[:1]
+        asked = super().request_release(key)
+        record.owners += others
+        return asked
