@@ -8,6 +8,7 @@ import shlex
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +19,43 @@ import distlock
 from distlock.cli import exits
 from distlock.cli.main import COMMANDS
 from distlock.cli.main import distlock as command
-from tests.cli.conftest import PATIENCE, until
+from distlock.cli.output import seconds
+from tests.cli.conftest import PATIENCE, Run, until
 from tests.redis_server import RedisServer
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/commands.md").read_text("utf-8")
 
 
-def blocks(page: str) -> dict[str, str]:
+def blocks(page: str) -> list[tuple[str, str]]:
     """What is typed, and what is written then."""
-    return dict(re.findall(r"```console\n\$ (.*)\n((?:.*\n)*?)```", page))
+    return re.findall(r"```console\n\$ (.*)\n((?:.*\n)*?)```", page)
 
 
-SHOWN = blocks(PAGE)
+#: Where there are readers, a semaphore and a latch; and where there is one stuck lock.
+FAMILY, STUCK = (
+    [one for one in blocks(PAGE) if ("gateway" in one[1] or "import_7" in one[0]) is of]
+    for of in (True, False)
+)
 
 #: As the page has it: line 12 of a file of the site's.
 VIEWS = "\n" * 11 + "def reduce_stock(locks, inside):\n with locks.lock('product_1'):\n  inside()\n"
+#: The same of what has readers, a semaphore and a latch.
+SITE = {
+    "publish.py": "\n" * 7 + "def publish(locks): return locks.latch('import_7')",
+    "views.py": "\n" * 39
+    + "def report(locks): return locks.read_lock('catalogue')"
+    + "\n" * 37
+    + "def pay(locks, permits): return locks.semaphore('gateway', limit=10, permits=permits)",
+}
 
 
 def alike(text: str) -> str:
     """*text* without what differs each time."""
     text = text.replace(socket.gethostname(), "HOST")
     text = re.sub(r"\bweb\d\b", "HOST", text)
-    text = re.sub(r"\d+(?:[.:]\d+)*(?: min)?", "N", text)
+    text = re.sub(r"\d+(?:\.\d+)? (?:s|min)\b", "LASTED", text)
+    # How many of how many stays.
+    text = re.sub(r"\d+ of \d+|(\d+(?:[.:]\d+)*)", lambda found: "N" if found[1] else found[0], text)
     return re.sub(r" +", " ", text)
 
 
@@ -82,14 +98,70 @@ def stuck(own_server: RedisServer) -> Iterator[None]:
 def test_the_output_on_the_page_is_what_is_written(
     own_server: RedisServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert [line.split()[1] for line in SHOWN] == ["list", "show", "ask", "break", "doctor", "run"]
-    for line, output in SHOWN.items():
+    assert [line.split()[1] for line, _ in STUCK] == ["list", "show", "ask", "break", "doctor", "run"]
+    for line, output in STUCK:
         environment = {"DISTLOCK_URL": own_server.url, "DISTLOCK_PREFIX": ""}
         result = CliRunner().invoke(command, shlex.split(line)[1:], env=environment, prog_name="distlock")
         assert result.exit_code == 0
         # What runs under a lock writes by itself.
         written = result.stdout + (capfd.readouterr().out if " run " in line else "")
         assert alike(written) == alike(output), line
+
+
+@pytest.fixture
+def family(redis_server: RedisServer, prefix: str) -> Iterator[None]:
+    """Two processes: one reads and has permits, the other has a permit and waits for a latch."""
+    first, second = (
+        distlock.connect(redis_server.url, prefix=prefix, timeout=PATIENCE, max_hold=600) for _ in range(2)
+    )
+    code: dict[str, Any] = {}
+    for file, lines in SITE.items():
+        exec(compile(lines, file, "exec"), code)
+    assert first.latch("import_7", 2).make()
+    first.latch("import_7").count_down()
+    publishing = threading.Thread(target=code["publish"](second).wait, args=(PATIENCE,))
+    with ExitStack() as held:
+        held.callback(second.close)
+        held.callback(first.close)
+        publishing.start()
+        held.callback(publishing.join, PATIENCE)
+        held.callback(first.latch("import_7").count_down)
+        for _ in range(4):
+            held.enter_context(code["report"](first))
+        held.enter_context(code["pay"](first, 3))
+        held.enter_context(code["pay"](second, 1))
+        until(lambda: len(list(first.list())) == 4)
+        yield
+
+
+@pytest.mark.usefixtures("family")
+def test_readers_a_semaphore_and_a_latch_are_told_as_on_the_page(run: Run) -> None:
+    assert [shlex.split(line)[1:] for line, _ in FAMILY] == [
+        ["list"],
+        ["show", "--kind", "semaphore", "gateway"],
+        ["show", "--kind", "latch", "import_7"],
+    ]
+    for line, output in FAMILY:
+        # The lock service says in which order those stand that have permits.
+        told = sorted if "semaphore" in line else list
+        written = run(*shlex.split(line)[1:]).output
+        assert told(alike(written).splitlines()) == told(alike(output).splitlines()), line
+    assert run("show", "catalogue").output.splitlines()[1] == "4 callers read it."
+    objects = [json.loads(line) for line in run("list", "--json").output.splitlines()]
+    assert [(one["kind"], one["mode"], one["holding"], one["left"]) for one in objects] == [
+        ("lock", "read", 4, None),
+        ("semaphore", "permit", 3, None),
+        ("semaphore", "permit", 1, None),
+        ("latch", "exclusive", 0, 1),
+    ]
+
+
+def test_what_lasts_on_the_page_is_written_as_a_command_would() -> None:
+    told = [
+        int(number) for _, output in blocks(PAGE) for number in re.findall(r"(?<![\d.])(\d+) s\b", output)
+    ]
+    assert len(told) > 10
+    assert [seconds(number) for number in told] == [f"{number} s" for number in told]
 
 
 @pytest.mark.usefixtures("stuck")
@@ -121,7 +193,7 @@ def test_the_fields_of_json_are_those_of_the_page(own_server: RedisServer) -> No
 @pytest.mark.usefixtures("stuck")
 def test_a_stuck_lock_is_freed_by_the_line_that_the_page_names(own_server: RedisServer) -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/stuck.md").read_text("utf-8")
-    [(line, output)] = blocks(page).items()
+    [(line, output)] = blocks(page)
     words = shlex.split(line.removeprefix("python manage.py "))[1:]
     environment = {"DISTLOCK_URL": own_server.url, "DISTLOCK_PREFIX": ""}
     result = CliRunner().invoke(command, words, env=environment, prog_name="distlock", input="y\n")

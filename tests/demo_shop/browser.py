@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import shutil
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +67,27 @@ class Page:
         said: str = self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
         return said
 
+    def hasten(self) -> None:
+        """What the pages opened from now on do every few seconds they do ten times as often."""
+        self.tell("Page.enable")
+        script = "setTimeout = (later => (what, after) => later(what, after / 10))(setTimeout)"
+        self.tell("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     def click(self, selector: str) -> None:
         """Press and release the mouse in the middle of it, as a hand does."""
+        self.press(selector)()
+
+    def press(self, selector: str) -> Callable[[], object]:
+        """Press the mouse in the middle of it. Gives what releases it there."""
         script = f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})"
         self.evaluate(script)
         where = self.evaluate(
             f"(box => ({{x: box.x + box.width / 2, y: box.y + box.height / 2}}))"
             f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
         )
-        for what in ("mousePressed", "mouseReleased"):
-            self.tell("Input.dispatchMouseEvent", type=what, button="left", clickCount=1, **where)
+        mouse = functools.partial(self.tell, "Input.dispatchMouseEvent", button="left", clickCount=1, **where)
+        mouse(type="mousePressed")
+        return functools.partial(mouse, type="mouseReleased")
 
     def press_enter(self) -> None:
         key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}

@@ -231,6 +231,7 @@ def test_in_a_browser_the_page_follows_the_locks(log_in: LogIn, served: str, bro
     client = log_in("view_lock", "break_lock")
     cookie = client.cookies["sessionid"].value
     browser.tell("Network.setCookie", name="sessionid", value=cookie, url=served)
+    browser.hasten()
     browser.open(f"{served}{LIST}")
     assert browser.evaluate("!document.querySelector('#distlock-refresh').closest('[hidden]')")
     grant = take("product_1")
@@ -238,7 +239,11 @@ def test_in_a_browser_the_page_follows_the_locks(log_in: LogIn, served: str, bro
     assert faults_everywhere(browser) == []
     browser.open(f"{served}{ONE}")
     assert faults_everywhere(browser) == []
-    browser.click(".distlock-break")
+    browser.click("button.distlock-ask")
+    said = "The holder of the lock product_1 was asked to give it back, and may go on"
+    browser.wait_for(f"document.body?.innerText.includes({said!r})")
+    assert grant.release_requested
+    browser.click("a.distlock-break")
     browser.wait_for("document.querySelector('button.distlock-break') !== null")
     assert faults_everywhere(browser) == []
     browser.click("button.distlock-break")

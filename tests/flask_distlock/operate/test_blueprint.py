@@ -6,7 +6,8 @@ import html
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from distlock.errors import ConfigurationError
 from flask_distlock import DistLock
 from flask_distlock.operate import locks_blueprint
 from tests.demo_shop.accessibility import faults_everywhere
-from tests.demo_shop.browser import Browser
+from tests.demo_shop.browser import Page
 
 FROM_THE_PAGE = {"Sec-Fetch-Site": "same-origin"}
 PATIENCE = 30.0
@@ -250,8 +251,31 @@ def test_names_are_text_wherever_they_are_shown(
     assert grant.lost
 
 
+@pytest.fixture
+def serve() -> Iterator[Callable[[FlaskClient], str]]:
+    """`serve(client)`: the address of the pages of its app, for a browser."""
+    with ExitStack() as ends:
+
+        def serve(client: FlaskClient) -> str:
+            server = make_server("127.0.0.1", 0, client.application, threaded=True)
+            ends.callback(server.server_close)
+            serving = threading.Thread(target=server.serve_forever)
+            serving.start()
+            ends.callback(serving.join, PATIENCE)
+            ends.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}/locks"
+
+        yield serve
+
+
+LIVE = "document.querySelector('#distlock-live')?.innerText"
+
+
 def test_in_a_browser_the_page_follows_the_locks(
-    open_page: Callable[..., FlaskClient], locks: DistLock, chromium: Browser
+    open_page: Callable[..., FlaskClient],
+    serve: Callable[[FlaskClient], str],
+    locks: DistLock,
+    browser: Page,
 ) -> None:
     away, asked = threading.Event(), threading.Semaphore(0)
 
@@ -262,38 +286,63 @@ def test_in_a_browser_the_page_follows_the_locks(
         return Response("<h1>Bad gateway</h1>", 502)
 
     client = open_page(allowed=allowed)
-    server = make_server("127.0.0.1", 0, client.application, threaded=True)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    url = f"http://127.0.0.1:{server.server_port}/locks"
-    try:
-        with chromium.tab() as page:
-            page.open(f"{url}/")
-            grant = take(locks, client, "product_1")
-            page.wait_for("document.querySelector('.distlock-table th a')?.innerText === 'product_1'")
-            assert faults_everywhere(page) == []
-            page.open(f"{url}/lock?alias=default&name=product_1")
-            assert faults_everywhere(page) == []
-            page.click("a.distlock-break")
-            page.wait_for("document.querySelector('button.distlock-break') !== null")
-            assert faults_everywhere(page) == []
-            page.click("button.distlock-break")
-            page.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Nobody holds it')")
-            assert grant.lost
-            # A reload shows the lock, and breaks nothing.
-            later = take(locks, client, "product_1")
-            page.tell("Page.reload")
-            page.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Held by')")
-            later.check()
-            page.wait_for("document.readyState === 'complete'")
-            # A proxy without a server behind it is asked again, and its page is not shown.
-            away.set()
-            assert all(asked.acquire(timeout=PATIENCE) for _ in range(2))
-            away.clear()
-            with client.application.app_context():
-                later.release()
-            page.wait_for("document.querySelector('#distlock-live')?.innerText.includes('Nobody holds it')")
-    finally:
-        server.shutdown()
-        serving.join(PATIENCE)
-        server.server_close()
+    url = serve(client)
+    browser.hasten()
+    browser.open(f"{url}/")
+    grant = take(locks, client, "product_1")
+    browser.wait_for("document.querySelector('.distlock-table th a')?.innerText === 'product_1'")
+    assert faults_everywhere(browser) == []
+    browser.open(f"{url}/lock?alias=default&name=product_1")
+    assert faults_everywhere(browser) == []
+    browser.click("a.distlock-break")
+    browser.wait_for("document.querySelector('button.distlock-break') !== null")
+    assert faults_everywhere(browser) == []
+    browser.click("button.distlock-break")
+    browser.wait_for(f"{LIVE}.includes('Nobody holds it')")
+    assert grant.lost
+    # A reload shows the lock, and breaks nothing.
+    later = take(locks, client, "product_1")
+    browser.tell("Page.reload")
+    browser.wait_for(f"{LIVE}.includes('Held by')")
+    later.check()
+    browser.wait_for("document.readyState === 'complete'")
+    # A proxy without a server behind it is asked again, and its page is not shown.
+    away.set()
+    assert all(asked.acquire(timeout=PATIENCE) for _ in range(2))
+    away.clear()
+    with client.application.app_context():
+        later.release()
+    browser.wait_for(f"{LIVE}.includes('Nobody holds it')")
+
+
+def test_a_click_that_meets_a_refresh_asks_for_the_lock_back(
+    open_page: Callable[..., FlaskClient],
+    serve: Callable[[FlaskClient], str],
+    locks: DistLock,
+    browser: Page,
+) -> None:
+    slow, looks, answer = threading.Event(), threading.Event(), threading.Event()
+
+    def allowed() -> bool:
+        if slow.is_set():
+            looks.set()
+            assert answer.wait(PATIENCE)
+        return True
+
+    client = open_page(allowed=allowed)
+    grant = take(locks, client, "product_1")
+    browser.hasten()
+    browser.open(f"{serve(client)}/lock?alias=default&name=product_1")
+    browser.evaluate(
+        "DOMParser.prototype.parseFromString = (parse => function (...page) {"
+        " window.answered = true; return parse.apply(this, page); })(DOMParser.prototype.parseFromString)"
+    )
+    slow.set()
+    assert looks.wait(PATIENCE)
+    release = browser.press("button.distlock-ask")
+    answer.set()
+    browser.wait_for("window.answered")
+    release()
+    browser.wait_for("document.body?.innerText.includes('Its holder was asked to give it back.')")
+    assert grant.release_requested
+    assert not grant.lost
