@@ -53,7 +53,13 @@ def locked(view: View, names: Callable[..., Iterable[str]]) -> View:
             # In one order: two carts that take their locks in different orders would wait for each other.
             for name in sorted(set(names(*args, **kwargs))):
                 await held.enter_async_context(_locks[name])
-            return await view(*args, **kwargs)
+            # A buyer who goes away cancels this, and what writes in a thread goes on: the lock waits for it.
+            work = asyncio.ensure_future(view(*args, **kwargs))
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.wait([work])
+                raise
 
     return inside
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
 from demo_shop.async_guards import guarded
 from demo_shop.configuration import Configuration
@@ -49,6 +51,40 @@ def test_carts_that_name_the_same_products_in_another_order_do_not_wait_for_each
 
 def test_two_products_are_sold_at_once() -> None:
     assert asyncio.run(most_inside("process", [5], [6])) == 2
+
+
+def test_the_process_lock_is_kept_until_what_a_buyer_who_went_away_began_has_ended() -> None:
+    inside: list[str] = []
+    begun, end = threading.Event(), threading.Event()
+
+    def write() -> None:
+        inside.append("writes")
+        begun.set()
+        assert end.wait(30)
+        inside.append("has written")
+
+    @guard("process")
+    async def view(ids: list[int]) -> Any:
+        await sync_to_async(write, thread_sensitive=False)()
+        return SimpleNamespace(headers={})
+
+    async def main() -> None:
+        gone = asyncio.create_task(view(ids=[7]))
+        try:
+            assert await asyncio.to_thread(begun.wait, 30)
+            gone.cancel()
+            other = asyncio.create_task(view(ids=[7]))
+            # Both do what they can do now.
+            for _ in range(10):
+                await asyncio.sleep(0)
+        finally:
+            end.set()
+        await asyncio.wait_for(other, 30)
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+
+    asyncio.run(main())
+    assert inside == ["writes", "has written"] * 2
 
 
 @pytest.mark.parametrize("slug", ["none", "process", "distributed"])

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
+from distlock.testing import conformance
 from distlock.testing.fixtures import wait_until
 from tests.docs.blocks import DOCS, ROOT
 
@@ -49,6 +50,17 @@ def test_each_test_that_is_named_is_there() -> None:
         "tests/gone.py::test_it",
         "tests/docs/test_family.py::test_gone",
     ]
+
+
+@pytest.mark.parametrize("service", ["redis", "zookeeper"])
+def test_each_test_of_the_kit_that_is_named_is_run_on(service: str) -> None:
+    """A test that no class inherits runs nowhere."""
+    suite = (ROOT / f"tests/backends/{service}/test_conformance.py").read_text("utf-8")
+    inherited = [getattr(conformance, name) for name in set(re.findall(r"conformance\.(\w+)", suite))]
+    run = {name for one in inherited for name in dir(one)}
+    of_kit = {name for path, name in named(PAGE) if path.startswith("distlock/testing/")}
+    assert len(of_kit) > 20
+    assert of_kit - run == set()
 
 
 def test_each_row_has_its_test_or_says_that_it_can_not_be() -> None:
