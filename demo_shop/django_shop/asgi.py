@@ -21,7 +21,7 @@ class OneThreadHandler(ASGIHandler):
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            raise ValueError(f"The shop answers HTTP and not {scope['type']}.")
+            raise ValueError("only HTTP is answered here")
         await self.handle(scope, receive, send)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import resource
 import socket
@@ -21,6 +22,7 @@ from distlock.fence.row import TABLE
 from loadtest.scenario import ASGI
 from loadtest.stack import Stack
 from tests.demo_shop.test_once import ask
+from tests.docs.blocks import ROOT, blocks
 from tests.redis_server import eventually
 
 BUYERS, THREADS = 1000, 50
@@ -78,6 +80,23 @@ def test_a_purchase_passes_the_fence_in_its_thread(stack: Stack, port: int, key:
     before = passed()
     assert ask(port, "/products/3/reduce", key and str(uuid.uuid4())).status == 200
     assert passed() != before
+
+
+def code_of(text: str) -> list[str]:
+    """Its class and what comes after it, without docstrings and types."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AsyncFunctionDef):
+            setattr(node, "annotation" if isinstance(node, ast.arg) else "returns", None)
+        if isinstance(node, ast.ClassDef) and ast.get_docstring(node):
+            del node.body[0]
+    (start,) = (number for number, one in enumerate(tree.body) if isinstance(one, ast.ClassDef))
+    return [ast.unparse(one) for one in tree.body[start:]]
+
+
+def test_the_handler_of_the_page_is_the_one_that_is_tested_here() -> None:
+    (page,) = (block.text for block in blocks() if block.text.startswith("# asgi.py"))
+    assert code_of(page) == code_of((ROOT / "demo_shop/django_shop/asgi.py").read_text("utf-8"))
 
 
 @contextmanager
