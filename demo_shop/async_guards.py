@@ -7,12 +7,9 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from contextvars import ContextVar
-from dataclasses import dataclass
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from demo_shop.guards import DISTRIBUTED, Decorator, View
+from demo_shop.guards import DISTRIBUTED, Clock, Decorator, View, at_work
 from demo_shop.sale import Refusal
 
 if TYPE_CHECKING:
@@ -64,44 +61,27 @@ def locked(view: View, names: Callable[..., Iterable[str]]) -> View:
     return inside
 
 
-@dataclass(slots=True)
-class Clock:
-    """Of one purchase: when its view began, and ended."""
-
-    entered: float
-    left: float
-
-
-_clock: ContextVar[Clock] = ContextVar("clock")
-
-
 def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
-    """*view* inside *guard*. ``Server-Timing`` tells how long a buyer waited, and the view worked."""
+    """*view* inside *guard*, with ``Server-Timing``."""
 
     @functools.wraps(view)
     async def work(*args: Any, **kwargs: Any) -> Any:
-        clock = _clock.get()
-        clock.entered = perf_counter()
-        try:
-            return await view(*args, **kwargs)
-        except Refusal as refusal:
-            return refuse(refusal)
-        finally:
-            clock.left = perf_counter()
+        with at_work():
+            try:
+                return await view(*args, **kwargs)
+            except Refusal as refusal:
+                return refuse(refusal)
 
     inside = guard(work)
 
     @functools.wraps(inside)
     async def answer(*args: Any, **kwargs: Any) -> Any:
-        asked = perf_counter()
-        clock = Clock(asked, asked)
-        _clock.set(clock)
+        clock = Clock.start()
         try:
             response = await inside(*args, **kwargs)
         except Refusal as refusal:
             response = refuse(refusal)
-        wait, worked = clock.entered - asked, clock.left - clock.entered
-        response.headers["Server-Timing"] = f"wait;dur={wait * 1000:.2f}, work;dur={worked * 1000:.2f}"
+        response.headers["Server-Timing"] = str(clock)
         return response
 
     return answer

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -161,31 +161,62 @@ def locked(
     return inside
 
 
+@dataclass(slots=True)
+class Clock:
+    """Of one purchase: when it was asked for, and when its view began and ended."""
+
+    asked: float
+    entered: float
+    left: float
+
+    @staticmethod
+    def start() -> Clock:
+        now = perf_counter()
+        _clock.set(clock := Clock(now, now, now))
+        return clock
+
+    def __str__(self) -> str:
+        """For ``Server-Timing``: how long a buyer waited, and the view worked."""
+        wait, work = self.entered - self.asked, self.left - self.entered
+        return f"wait;dur={wait * 1000:.2f}, work;dur={work * 1000:.2f}"
+
+
+#: Of the purchase that this thread or task carries out.
+_clock: ContextVar[Clock] = ContextVar("clock")
+
+
+@contextmanager
+def at_work() -> Iterator[None]:
+    """The purchase's view runs in the block."""
+    clock = _clock.get()
+    clock.entered = perf_counter()
+    try:
+        yield
+    finally:
+        clock.left = perf_counter()
+
+
 def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
-    """*view* inside *guard*. ``Server-Timing`` tells how long a buyer waited, and the view worked."""
-    clock = threading.local()
+    """*view* inside *guard*, with ``Server-Timing``."""
 
     @functools.wraps(view)
     def work(*args: Any, **kwargs: Any) -> Any:
-        clock.entered = perf_counter()
-        try:
-            return view(*args, **kwargs)
-        except Refusal as refusal:
-            return refuse(refusal)
-        finally:
-            clock.left = perf_counter()
+        with at_work():
+            try:
+                return view(*args, **kwargs)
+            except Refusal as refusal:
+                return refuse(refusal)
 
     inside = guard(work)
 
     @functools.wraps(inside)
     def answer(*args: Any, **kwargs: Any) -> Any:
-        asked = clock.entered = clock.left = perf_counter()
+        clock = Clock.start()
         try:
             response = inside(*args, **kwargs)
         except Refusal as refusal:
             response = refuse(refusal)
-        wait, worked = clock.entered - asked, clock.left - clock.entered
-        response.headers["Server-Timing"] = f"wait;dur={wait * 1000:.2f}, work;dur={worked * 1000:.2f}"
+        response.headers["Server-Timing"] = str(clock)
         return response
 
     return answer

@@ -8,31 +8,21 @@ from __future__ import annotations
 import time
 
 from django.conf import settings
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_POST, require_safe
 
 from demo_shop import gateway
 from demo_shop.configuration import Configuration
 from demo_shop.django_shop.models import Product, Purchase
-from demo_shop.django_shop.rush import order, sold_out
+from demo_shop.django_shop.rush import unlocked
 from demo_shop.orders import PRODUCT_ID
 from django_distlock import distributed_lock
 
 SHOP: Configuration = settings.SHOP
 
 
-@require_POST
-@distributed_lock("catalogue")
-def purchase(request: HttpRequest, id: int) -> HttpResponse:
-    product = get_object_or_404(Product, pk=id)
-    if product.stock < 1:
-        return sold_out()
-    with transaction.atomic():
-        product.stock -= 1
-        product.save(update_fields=["stock"])
-        return order(id, unit=product.stock + 1)
+#: The unlocked one, under the lock of all products.
+purchase = distributed_lock("catalogue")(unlocked)
 
 
 @require_safe

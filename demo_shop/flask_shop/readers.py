@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from demo_shop import gateway
 from demo_shop.flask_shop.database import SHOP, db
-from demo_shop.flask_shop.rush import order, sold_out
+from demo_shop.flask_shop.rush import unlocked
 from demo_shop.orders import PRODUCT_ID
 from demo_shop.tables import Product, Purchase
 from flask_distlock import distributed_lock
@@ -20,16 +20,8 @@ from flask_distlock import distributed_lock
 readers = Blueprint("readers", __name__, url_prefix="/readers")
 
 
-@readers.post("/purchase/<int:id>")
-@distributed_lock("catalogue")
-def purchase(id: int) -> Response:
-    product = db.get_or_404(Product, id)
-    if product.stock < 1:
-        return sold_out()
-    product.stock -= 1
-    receipt = order(id, unit=product.stock + 1)
-    db.session.commit()
-    return receipt
+#: The unlocked one, under the lock of all products.
+purchase = readers.post("/purchase/<int:id>")(distributed_lock("catalogue")(unlocked))
 
 
 @readers.get("/report")
