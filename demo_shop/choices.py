@@ -63,6 +63,11 @@ WITH_FENCE = Choice(
     late="The purchase's transaction begins with the fence's row in the database. The next holder waited "
     "there, until the late purchase had found its lock gone and was rolled back.",
 )
+#: What stands in an async view in the place of a choice's line, by slug.
+ASYNC_LINES = {
+    PROCESS.slug: 'async with process_lock("product_1"):  # an asyncio.Lock',
+    FENCED: '@distributed_lock("product_<id>")  # and atomic(grant) where it sells',
+}
 
 
 def choices(shop: Configuration) -> dict[str, Choice]:

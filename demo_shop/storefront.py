@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Protocol
 
 from demo_shop.choices import choices, chosen
@@ -65,9 +67,13 @@ def describe(
     }
 
 
-def page(shop: Configuration) -> dict[str, object]:
-    """What the page has besides: whether it sends buyers, and what can be chosen to keep them apart."""
-    return {"sales": shop.sales, "choices": list(choices(shop).values()), "chosen": chosen(shop)}
+def page(shop: Configuration, lines: Mapping[str, str] = MappingProxyType({})) -> dict[str, object]:
+    """What the page has besides: whether it sends buyers, and what can be chosen to keep them apart.
+
+    *lines*: those of the choices, by slug, that are others in this instance.
+    """
+    offered = [replace(one, line=lines.get(slug, one.line)) for slug, one in choices(shop).items()]
+    return {"sales": shop.sales, "choices": offered, "chosen": chosen(shop)}
 
 
 def bought(shop: Configuration, receipt: Receipt) -> dict[str, object]:

@@ -213,10 +213,8 @@ def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
         return rush.scenarios(framework)
     if options.story == READERS:
         return readers.scenarios(framework)
-    if options.is_async:
-        return async_story()
-    scenarios = story(framework, options.guard)
-    return (unlocked(framework), *scenarios) if options.up else scenarios
+    scenarios = async_story() if options.is_async else story(framework, options.guard)
+    return (unlocked(framework, options.is_async), *scenarios) if options.up else scenarios
 
 
 def opened_first(options: argparse.Namespace) -> str:
@@ -232,8 +230,8 @@ def object_to_async(options: argparse.Namespace) -> str:
         return (
             "--async is for Django: in Flask an async view has a thread as any other. Leave out --framework"
         )
-    if options.up or options.matrix or options.story != INSTANCES:
-        return "--async tells the story of the instances: leave out up, --matrix and --story"
+    if options.matrix or options.story != INSTANCES:
+        return "--async tells the story of the instances: leave out --matrix and --story"
     if options.backend == IN_THE_DATABASE:
         return "--async awaits its lock, and a row of the database can't be awaited: take another --backend"
     if options.visit not in (None, BUY, CART):

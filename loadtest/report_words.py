@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from demo_shop.choices import ASYNC_LINES
 from demo_shop.guards import DISTRIBUTED, GUARDS
 from loadtest import words
 from loadtest.run import Run
@@ -17,8 +18,6 @@ LACKING = {
     "plain": "with a lock that ends before COMMIT",
     DISTRIBUTED: "without the fence",
 }
-#: Where it stands in an async view.
-ASYNC_LINES = {"process": 'async with process_lock("product_1"):  # an asyncio.Lock'}
 FENCE = 'DISTLOCK["default"]["FENCE"] = True'
 
 

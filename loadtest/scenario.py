@@ -88,6 +88,7 @@ MIXED = "a Django and a Flask instance"
 PAIRS = {"django": ("django", "django"), "flask": ("flask", "flask"), "mixed": ("django", "flask")}
 #: Django with async views. Flask has no such thing: its async views have a thread each, as the others.
 ASGI = "django-asgi"
+TWO_ASYNC = "two async instances"
 
 
 def async_story() -> tuple[Scenario, ...]:
@@ -96,7 +97,7 @@ def async_story() -> tuple[Scenario, ...]:
     mixed = (ASGI, "flask")
     return (
         *process_is_enough("one async instance", one),
-        *pair("two", "two async instances", two, "process", DISTRIBUTED),
+        *pair("two", TWO_ASYNC, two, "process", DISTRIBUTED),
         *pair("mixed", "an async Django instance and a Flask one", mixed, "process", DISTRIBUTED),
     )
 
@@ -115,10 +116,14 @@ def story(framework: str, guard: str = DISTRIBUTED) -> tuple[Scenario, ...]:
     return told + pair("mixed", MIXED, PAIRS["mixed"], "process", guard)
 
 
-def unlocked(framework: str) -> Scenario:
+def unlocked(framework: str, is_async: bool = False) -> Scenario:
     """Two instances and no lock: for a shop that is opened, to see it go wrong."""
-    slug, where = ("mixed", MIXED) if framework == "mixed" else ("two", "two instances")
-    return Scenario(f"{slug}-unlocked", where, PAIRS[framework], "none", Outcome.OVERSOLD)
+    slug, where, instances = "two", "two instances", PAIRS[framework]
+    if is_async:
+        where, instances = TWO_ASYNC, (ASGI, ASGI)
+    elif framework == "mixed":
+        slug, where = "mixed", MIXED
+    return Scenario(f"{slug}-unlocked", where, instances, "none", Outcome.OVERSOLD)
 
 
 STORY = story("django")

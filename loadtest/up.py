@@ -35,7 +35,8 @@ CONTINUED = " \\\n                 "
 
 def invitation(scenario: Scenario, visit: Visit, instances: Sequence[str], url: str, crowd: Crowd) -> str:
     pair = "mixed" if scenario.slug.startswith("mixed") else "two"
-    locked = f"\nWith the distributed lock: scripts/demo up {pair}-{DISTRIBUTED}"
+    up = "--async up" if scenario.is_async else "up"
+    locked = f"\nWith the distributed lock: scripts/demo {up} {pair}-{DISTRIBUTED}"
     return INVITATION.format(
         slug=scenario.slug,
         title=scenario.title,

@@ -68,9 +68,11 @@ def show_product(request: HttpRequest, id: int) -> HttpResponse:
 
 
 @require_safe
-def storefront(request: HttpRequest) -> HttpResponse:
+def storefront(request: HttpRequest, **lines: str) -> HttpResponse:
+    """*lines*: of the choices that have others in this instance."""
     product = Product.objects.get(pk=PRODUCT_ID)
-    return render(request, "storefront.html", {"product": describe(product), "page": words.page(SHOP)})
+    shown = {"product": describe(product), "page": words.page(SHOP, lines)}
+    return render(request, "storefront.html", shown)
 
 
 def describe(product: Product) -> dict[str, object]:

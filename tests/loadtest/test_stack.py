@@ -83,6 +83,7 @@ def test_a_person_at_a_desktop_finds_the_page_open(tmp_path: Path) -> None:
     [
         ([], "two-unlocked"),
         (["--framework", "mixed"], "mixed-unlocked"),
+        (["--async"], "two-unlocked"),
         (["--guard", "conditional"], "two-conditional"),
         (["--story", "transactions"], "commit-plain"),
         (["one-process"], "one-process"),
@@ -94,6 +95,7 @@ def test_a_shop_that_nobody_names_is_the_one_that_goes_wrong(asked: list[str], o
     (scenario,) = (one for one in told(options) if one.slug == opened)
     if opened.endswith("unlocked"):
         assert (len(scenario.instances), scenario.guard) == (2, "none")
+        assert scenario.is_async == ("--async" in asked)
 
 
 def test_only_the_directories_of_dead_runs_are_swept(tmp_path: Path) -> None:
