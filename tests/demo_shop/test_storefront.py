@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import distlock
 from demo_shop.configuration import Configuration
 from loadtest.stack import Stack
 from tests.demo_shop.browser import Page, open_browser
+
+ASLEEP = "document.querySelector('#buy button').disabled"
+AWAKE = f"!{ASLEEP} && !document.querySelector('#buy button').ariaDisabled"
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +47,19 @@ def test_who_clicks_until_nothing_is_left_finds_the_button_asleep(page: Page, st
     for left in (2, 1, 0):
         page.click("#buy button")
         page.wait_for_text("[data-show=stock]", str(left))
-        page.wait_for(f"document.querySelector('#buy button').disabled === {str(left == 0).lower()}")
+        page.wait_for(AWAKE if left else ASLEEP)
     page.click("#buy button")
     assert stack.ledger().left[1] == 0
     assert stack.ledger().sold == 3
+
+
+def test_a_button_says_that_it_takes_no_click_while_a_purchase_is_under_way(page: Page, stack: Stack) -> None:
+    with distlock.connect(stack.shop.lock, prefix="shop").lock("product_1"):
+        page.click("#buy button")
+        page.wait_for("document.querySelector('#buy button').ariaDisabled === 'true'")
+        page.click("#buy button")
+    page.wait_for(AWAKE)
+    assert stack.ledger().sold == 1
 
 
 def test_a_sale_to_somebody_else_shows_by_itself(page: Page, stack: Stack) -> None:
