@@ -15,6 +15,7 @@ from distlock.current_grants import current_grants, inherited
 from distlock.engine.room import upgrade_refusal
 from distlock.entries import Entry
 from distlock.errors import ConfigurationError, LockTimeout
+from distlock.grant import Grant
 from distlock.modes import READ
 from distlock.operate.looking import known_holder
 from distlock.operate.typed import URL
@@ -154,6 +155,15 @@ def read_again(namespace: Namespace, names: Sequence[str]) -> Namespace | None:
         if one.is_open and namespace.is_same(one.namespace):
             return one.namespace
     return None
+
+
+def own_grant(namespace: Namespace, names: Sequence[str]) -> Grant | None:
+    """The grant under which the running code has all of *names* already, of a guard or of a block."""
+    guards = [one.grant for one in current_grants() if one.running and namespace.is_same(one.namespace)]
+    owner = current_owner()
+    own = [one for one in _around.get() if one.owner == owner and namespace.is_same(one.namespace)]
+    grants = guards + [one.grant for one in own if one.grant is not None and one.is_open]
+    return next((grant for grant in grants if set(names) <= set(grant.names)), None)
 
 
 def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stopped_loop: bool) -> LockTimeout:

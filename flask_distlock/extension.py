@@ -14,6 +14,7 @@ from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.grant import Fence, Grant, OnReleaseRequested
 from distlock.lock import Lock
 from distlock.locks import Locks
+from distlock.modes import READ
 from distlock.rlock import RLock
 from distlock.web.batch_words import one_database
 from distlock.web.default_alias import DefaultAlias
@@ -30,7 +31,7 @@ from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from flask_distlock.binds import bind_of
 from flask_distlock.clients.blocks import BLOCK, SessionAcquirer
 from flask_distlock.clients.caches import redis_of
-from flask_distlock.clients.rows import looking, row_client
+from flask_distlock.clients.rows import looking, refuse_unshared, row_client
 from flask_distlock.commands import command_of, commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
@@ -218,6 +219,8 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
             logger.warning("%s: %s", guarded.where, shared)
         # Made, and not connected: an extra that is missing is a mistake like the others.
         terms = state.clients.terms(guarded)
+        if terms.lock.mode == READ and state.clients.settings(guarded.told.alias).row_is_lock:
+            refuse_unshared(terms.fenced_in, str(guarded.told))
         if guarded.told.batch is not None and terms.fenced_in is None:
             raise one_database(guarded.where, [])
     return views

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from distlock.engine.steps import Steps
 from distlock.errors import NotHeld
-from distlock.fence.row import Overtaken, Stamp, stamps_of
+from distlock.fence.row import Overtaken, ReadStamp, Stamp, stamps_of
 from distlock.grant import Fence, Grant
+from distlock.modes import READ, Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,10 @@ class IssuedStamp(Stamp):
             if self.fence.era > stored.era
             else stored._replace(number=stored.number + 1)
         )
+        return self.told(fence, stored)
+
+    def told(self, fence: Fence, stored: Fence) -> Fence:
+        """*fence*, unless the row, which has *stored*, has told the grant another one before."""
         mine = self.issued.setdefault(self.name, fence)
         if fence != mine:
             # A ROLLBACK in the middle of the block has let the row go, and somebody was there since.
@@ -44,6 +49,14 @@ class IssuedStamp(Stamp):
             f"The lock {self.name!r} was still held by somebody else's transaction after {seconds:.3g} "
             "seconds. Try again later, or raise the time-out."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedReadStamp(IssuedStamp, ReadStamp):
+    """What the row tells a reader: the number of the writer before it. Nothing is written."""
+
+    def next(self, stored: Fence, seal: str) -> Fence:
+        return self.told(max(self.fence, stored), stored)
 
 
 class RowGrant(Grant):
@@ -59,9 +72,10 @@ class RowGrant(Grant):
         self._domain = domain
         self._issued: dict[str, Fence] = {}
         seal, least = secrets.token_hex(16), Fence(era, 0)
+        stamp = IssuedReadStamp if local.mode == READ else IssuedStamp
         #: In the order in which everybody locks rows.
         self.stamps: list[Stamp] = [
-            IssuedStamp(domain, name, least, seal, self._issued) for name in sorted(local.names)
+            stamp(domain, name, least, seal, self._issued) for name in sorted(local.names)
         ]
 
     def __repr__(self) -> str:
@@ -86,6 +100,10 @@ class RowGrant(Grant):
     @property
     def seals(self) -> Mapping[str, str]:
         return {stamp.name: stamp.seal for stamp in self.stamps}
+
+    @property
+    def mode(self) -> Mode:
+        return self._local.mode
 
     @property
     def released(self) -> bool:

@@ -11,11 +11,21 @@ from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
 from distlock.fence.issuing import RowGrant
 from distlock.fence.reading import look_again, note_absent
 from distlock.fence.row import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
-from distlock.fence.sharing import sharing_for
-from distlock.fence.statements import PAUSE, SEEN, SNAPSHOTS, UPDATE, Connection, Statements, statements_for
+from distlock.fence.sharing import refuse_lines, sharing_for
+from distlock.fence.statements import (
+    FLOOR,
+    PAUSE,
+    SEEN,
+    SNAPSHOTS,
+    UPDATE,
+    Connection,
+    Statements,
+    statements_for,
+)
 from distlock.fence.trouble import limit, no_table, trouble
 from distlock.grant import Fence, Grant
 from distlock.joint_grant import JointGrant
+from distlock.modes import READ
 
 Begin = Callable[[], AbstractContextManager[object]]
 
@@ -129,6 +139,8 @@ def pass_fence(
     *missing*: keys of rows that may have to be made. On every error the transaction has to be rolled back.
     Raises what `begin_fenced` raises, and `Again`.
     """
+    if grant.held_by_transaction and grant.mode == READ:
+        refuse_lines(connection.kind)
     # All are locked before anything is read without a lock: on MariaDB and MySQL the first such SELECT under
     # REPEATABLE READ decides what the transaction sees, and so does the floor's.
     found = [(stamp, _locked(connection, statements, stamp, left, missing)) for stamp in stamps_of(grant)]
@@ -139,6 +151,10 @@ def pass_fence(
     floors: dict[str, Fence] = {}
     for stamp, known in found:
         if known is None:
+            if grant.held_by_transaction:
+                # What was pruned as of this snapshot: what comes after it is looked for before COMMIT.
+                floor = connection.execute(FLOOR, floor_of(stamp.domain)[:1])
+                stamp.next(Fence(*floor[0]) if floor else Fence(0, 0), "")
             continue
         stored, seal, passed_at = known
         row = (connection.database, stamp.row)

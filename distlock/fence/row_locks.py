@@ -1,8 +1,9 @@
 """The holder of a fence row, and those that wait for it, as far as the database tells.
 
 PostgreSQL does: a row names the transaction that has locked it, and each transaction that runs is listed with
-its connection. A waiter has a lock on the row's place, or waits for that. The others tell less, each in a way
-of its own.
+its connection. A waiter has a lock on the row's place, or waits for that or in the row's line. Readers have
+their part of the line, and what the row names may be a group of them. The others tell less, each in a way of
+its own.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from urllib.parse import unquote
 
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.errors import ConfigurationError
+from distlock.fence.line import NUMBER
 from distlock.fence.row import TABLE, key_of
 from distlock.fence.statements import Connection, Rows
+from distlock.modes import READ
 
 #: Where to look instead.
 _ELSEWHERE = {
@@ -54,6 +57,23 @@ JOIN pg_locks AS l ON l.locktype = 'tuple' AND l.relation = '{TABLE}'::regclass
 JOIN pg_stat_activity AS s ON s.pid = l.pid AND {_HERE}
     AND EXISTS (SELECT FROM pg_locks AS w WHERE w.pid = l.pid AND NOT w.granted)
 """
+# The line is an advisory lock, of which these are the halves of its number.
+_IN_LINE = f"""l.locktype = 'advisory' AND l.objsubid = 1
+    AND (l.classid::bigint << 32 | l.objid::bigint) = {NUMBER.format("f.id")}"""
+_LINE = f"""
+FROM {TABLE} AS f
+JOIN pg_locks AS l ON {_IN_LINE}
+JOIN pg_stat_activity AS s ON s.pid = l.pid AND {_HERE}
+"""
+_STANDS = f"{_LINE} AND NOT l.granted"
+# One that waits for the row still has its part of the line, too.
+_READER = f"""
+{_LINE} AND l.granted AND l.mode = 'ShareLock' AND NOT EXISTS (
+    SELECT FROM pg_locks AS q
+    WHERE q.pid = l.pid AND q.locktype = 'tuple' AND q.relation = '{TABLE}'::regclass
+    AND f.ctid = ('(' || q.page || ',' || q.tuple || ')')::tid
+)
+"""
 _WHO = "s.pid, s.application_name, COALESCE(host(s.client_addr), ''), s.client_port"
 # Of another user's connections the times are not told to everybody: then it is just now.
 _SINCE = "EXTRACT(EPOCH FROM COALESCE(s.xact_start, now()))::float8"
@@ -66,40 +86,65 @@ _IS_WAITED_FOR = f"""EXISTS (
     AND f.ctid = ('(' || q.page || ',' || q.tuple || ')')::tid
 )"""
 _SHOWN = f"f.number + 1, s.backend_xid::text, {_SINCE}, {_WHO}"
-_HELD = f"SELECT true, {_SHOWN} {_HOLDER} AND f.id = %s"
+_READ = f"SELECT f.number, s.backend_xid::text, {_SINCE}, {_WHO} {_READER} WHERE f.id = %s ORDER BY 3, 4"
+# What a row names that is shared is one of its readers, or the number of their group.
+_IS_SHARED = f"EXISTS (SELECT FROM pg_locks AS l WHERE {_IN_LINE} AND l.granted AND l.mode = 'ShareLock')"
+_HELD = f"SELECT {_IS_SHARED}, {_SHOWN} {_HOLDER} AND f.id = %s"
 _HELD_NESTED = f"SELECT {_IS_WAITED_FOR}, {_SHOWN} {_NESTED_HOLDER} AND f.id = %s ORDER BY 1 DESC, s.pid"
 _RUNNING = f"SELECT f.xmax::text FROM {TABLE} AS f WHERE {_RUNS} AND f.id = %s"  # noqa: S608
 _IS_LISTED = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND transactionid::text = %s"
-_WAITING = f"SELECT {_WAITS_SINCE}, {_WHO} {_WAITER} WHERE f.id = %s"
-_IN_ORDER = "ORDER BY l.granted DESC, s.query_start"
-_LISTED = f"""
-SELECT f.name, {_SINCE}, 0, {_WHO} {_HOLDER} AND f.domain = %s
+_WAITING = f"""
+SELECT l.granted, {_WAITS_SINCE}, {_WHO} {_WAITER} WHERE f.id = %s
 UNION ALL
-SELECT f.name, {_WAITS_SINCE}, 1, {_WHO} {_WAITER} WHERE f.domain = %s
+SELECT false, {_WAITS_SINCE}, {_WHO} {_STANDS} WHERE f.id = %s
+ORDER BY 1 DESC, 2
 """
+_LISTED = f"""
+SELECT f.id, f.name, {_SINCE}, 0, {_WHO} {_HOLDER} AND f.domain = %s
+UNION ALL
+SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_WAITER} WHERE f.domain = %s
+UNION ALL
+SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_STANDS} WHERE f.domain = %s
+"""
+_READ_LISTED = f"SELECT f.id, f.name, {_SINCE}, {_WHO} {_READER} WHERE f.domain = %s"
 _RUNNING_UNLISTED = f"""
 SELECT f.name, f.id FROM {TABLE} AS f WHERE {_RUNS} AND f.domain = %s
 AND NOT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'transactionid' AND l.transactionid = f.xmax)
 """  # noqa: S608
 _END = "SELECT pg_terminate_backend(s.pid)"
-_OF = "AND f.id = %s AND s.backend_xid::text = %s"
+_OF = "f.id = %s AND s.backend_xid::text = ANY(string_to_array(%s, ','))"
 
 
 def sight(connection: Connection, domain: str, name: str) -> Sight:
     """The transaction that has locked the row of *name*, and those that wait for it, the next one first.
 
-    Its number is the one that it writes. A row that was made by a transaction that still runs is not to be
+    Its number is the one that it writes; that of readers is the row's, and `Sight.transaction` has all of
+    theirs, with commas between. A row that was made by a transaction that still runs is not to be
     seen. Which of several transactions it is may not be known while nobody waits: then `Sight.transaction` is
     "". Raises `ConfigurationError` for a database that does not tell.
     """
     _refuse_others(connection)
     row = key_of(domain, name)
-    held = connection.execute(_HELD, [row]) or _held_nested(connection, row)
-    waiting = connection.execute(f"{_WAITING} {_IN_ORDER}", [row])
+    held = connection.execute(_HELD, [row])
+    readers = [] if held and not held[0][0] else connection.execute(_READ, [row])
+    held = held or ([] if readers else _held_nested(connection, row))
+    waiting = connection.execute(_WAITING, [row, row])
     queue = [
         Seen(_process(who), row=Row(name, waiting=1, waiting_since=since))
-        for since, *who in waiting[:MOST_SHOWN]
+        for _, since, *who in waiting[:MOST_SHOWN]
     ]
+    if readers:
+        first, *beside = [_reader(name, since, who) for _, _, since, *who in readers]
+        return Sight(
+            first,
+            int(readers[0][0]),
+            queue=queue,
+            waiting=len(waiting),
+            transaction=",".join(str(transaction) for _, transaction, *_ in readers),
+            mode=READ,
+            others=len(beside),
+            beside=beside[: MOST_SHOWN - 1],
+        )
     if not held:
         return Sight(queue=queue, waiting=len(waiting))
     number, transaction = held[0][1:3]
@@ -132,16 +177,23 @@ def _held_nested(connection: Connection, row: str) -> Rows:
 
 
 def end(connection: Connection, domain: str, name: str, transaction: str) -> bool:
-    """End the connection whose *transaction* has locked the row of *name*. False: it has ended before."""
+    """End the connection whose *transaction* has locked the row of *name*. False: it has ended before.
+
+    *transaction*: as `sight` gives it. Of readers all that are there still are ended.
+    """
     row = key_of(domain, name)
-    if connection.execute(f"{_END} {_HOLDER} {_OF}", [row, transaction]):
+    if "," not in transaction and connection.execute(f"{_END} {_HOLDER} AND {_OF}", [row, transaction]):
+        return True
+    if connection.execute(f"{_END} {_READER} WHERE {_OF}", [row, transaction]):
         return True
     found = _held_nested(connection, row)
     if len(found) != 1 or found[0][2] != transaction:
         # It may be one of several, or it has ended.
         return False
     nested = _nested(connection, row)
-    return bool(nested and connection.execute(f"{_END} {_NESTED_HOLDER} {_OF}", [nested, row, transaction]))
+    return bool(
+        nested and connection.execute(f"{_END} {_NESTED_HOLDER} AND {_OF}", [nested, row, transaction])
+    )
 
 
 def listed(connection: Connection, domain: str, before: str) -> Iterator[Seen]:
@@ -150,13 +202,26 @@ def listed(connection: Connection, domain: str, before: str) -> Iterator[Seen]:
     Long names are shown as they are written in the table: with a digest for their end.
     """
     _refuse_others(connection)
-    for written, since, waits, *who in connection.execute(_LISTED, [domain, domain]):
+    read = set()
+    for row_key, written, since, *who in connection.execute(_READ_LISTED, [domain]):
+        read.add(row_key)
         if (name := unquote(written)).startswith(before):
+            yield _reader(name, since, who)
+    for row_key, written, since, waits, *who in connection.execute(_LISTED, [domain] * 3):
+        # What such a row names is one of its readers, or the number of their group.
+        if (waits or row_key not in read) and (name := unquote(written)).startswith(before):
             row = Row(name, waiting=1, waiting_since=since) if waits else Row(name, held_since=since)
             yield Seen(_process(who), row=row)
     for written, row_key in connection.execute(_RUNNING_UNLISTED, [domain])[:MOST_SHOWN]:
+        if row_key in read:
+            continue
         if (name := unquote(written)).startswith(before) and (held := _held_nested(connection, row_key)):
             yield _holder(name, [who for _, _, _, *who in held])
+
+
+def _reader(name: str, since: float, who: list[Any]) -> Seen:
+    """A connection that shares the row of *name*, and for how long its transaction has run."""
+    return Seen(_process(who), row=Row(name, held_since=since, mode=READ, holding=1))
 
 
 def _holder(name: str, holders: list[list[Any]]) -> Seen:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from distlock.errors import ConfigurationError
+from distlock.fence.line import SHARE, SHARED, in_line, within
 from distlock.fence.row import TABLE
-from distlock.fence.statements import SELECT, VALUES, Connection, Rows, patiently, waiting, whole, within
+from distlock.fence.statements import SELECT, VALUES, Connection, Rows, patiently, waiting, whole
 
 
 class Sharing(Protocol):
@@ -35,11 +36,9 @@ class _PostgreSQL:
     locks_gaps = True
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
-        # The lock service keeps writers out: the row is free for readers, but for rare cases.
-        if rows := connection.execute(f"{SELECT} FOR SHARE SKIP LOCKED", [row]):
+        if rows := connection.execute(f"{SELECT} AND {SHARED} FOR SHARE SKIP LOCKED", [row, row]):
             return rows
-        with within(connection, seconds):
-            return connection.execute(f"{SELECT} FOR SHARE", [row])
+        return in_line(connection, SHARE, f"{SELECT} FOR SHARE", row, seconds)
 
     def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
         # A snapshot does not show what was made after it. To make it again is refused then; and nobody is to
@@ -109,6 +108,16 @@ _KINDS: dict[str, Sharing] = {
     "mysql": _MySQL(),
     "sqlite": _SQLite(),
 }
+
+
+def refuse_lines(kind: str) -> None:
+    """Raise `ConfigurationError` where no row of *kind* can be a lock that readers share."""
+    if kind == "sqlite":
+        raise ConfigurationError(
+            "Rows of SQLite can't be locks that readers share: it locks its whole database, and for one "
+            "writer. What a transaction reads there is of one moment, and keeps no writer out. Leave the "
+            "lock out for what only reads, take it as a whole, or name a lock service, such as file://."
+        )
 
 
 def sharing_for(kind: str) -> Sharing:

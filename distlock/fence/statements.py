@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError
+from distlock.fence.line import TAKE, in_line, milliseconds, within
 from distlock.fence.row import TABLE
 from distlock.fence.trouble import trouble
 
@@ -63,7 +64,7 @@ SNAPSHOTS = {"mysql", "mariadb"}
 
 # Nothing but the names of the table and its columns is put in.
 SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE id = %s"  # noqa: S608
-_FLOOR = f"SELECT era, number FROM {TABLE} WHERE id = %s"  # noqa: S608
+FLOOR = f"SELECT era, number FROM {TABLE} WHERE id = %s"  # noqa: S608
 _TOUCH = f"UPDATE {TABLE} SET seal = seal WHERE id = %s"  # noqa: S608
 VALUES = f"(id, domain, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
 
@@ -86,8 +87,7 @@ class _PostgreSQL(_SkipsLocked):
         # The lock service lets one in at a time: the row is free, but for rare cases.
         if rows := self.lock_free(connection, row):
             return rows
-        with within(connection, seconds):
-            return connection.execute(f"{SELECT} FOR UPDATE", [row])
+        return in_line(connection, TAKE, f"{SELECT} FOR UPDATE", row, seconds)
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
         # What somebody has inserted and not committed is waited for.
@@ -107,17 +107,7 @@ class _PostgreSQL(_SkipsLocked):
                 )
                 connection.execute("ROLLBACK TO SAVEPOINT distlock_floor")
                 connection.execute("RELEASE SAVEPOINT distlock_floor")
-        return connection.execute(_FLOOR, values[:1])
-
-
-@contextmanager
-def within(connection: Connection, seconds: float) -> Iterator[None]:
-    """The block's statements wait *seconds* at most. Where one fails, PostgreSQL takes no more of them."""
-    set_timeout = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
-    [(before, _)] = connection.execute(set_timeout, [f"{_milliseconds(seconds)}ms"])
-    yield
-    # How long the user's own statements wait is the user's to say.
-    connection.execute(set_timeout, [before])
+        return connection.execute(FLOOR, values[:1])
 
 
 @contextmanager
@@ -150,7 +140,7 @@ class _MariaDB(_SkipsLocked):
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
         # A plain read: where there is none, a locking one would lock the gap in which others insert.
-        return connection.execute(_FLOOR, values[:1])
+        return connection.execute(FLOOR, values[:1])
 
 
 @contextmanager
@@ -183,7 +173,7 @@ def patiently(connection: Connection, statement: str, values: Sequence[object], 
             # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
             # process would hardly ever meet the moment in which another one, with a queue, is out.
             pause = min(PAUSE, deadline - now())
-            connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
+            connection.execute(f"PRAGMA busy_timeout = {milliseconds(pause)}")
             try:
                 return connection.execute(statement, values)
             except Exception as error:
@@ -209,7 +199,7 @@ class _SQLite:
         patiently(connection, self._insert, values, seconds)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
-        return connection.execute(_FLOOR, values[:1])
+        return connection.execute(FLOOR, values[:1])
 
 
 _KINDS: dict[str, Statements] = {
@@ -229,10 +219,5 @@ def statements_for(kind: str) -> Statements:
         raise ConfigurationError(f"A fence needs one of {known}; the database is {kind!r}.") from None
 
 
-def _milliseconds(seconds: float) -> int:
-    # A day is as good as no limit, and no database takes infinity.
-    return max(1, math.ceil(min(seconds, 86_400.0) * 1000))
-
-
 def whole(seconds: float) -> int:
-    return math.ceil(_milliseconds(seconds) / 1000)
+    return math.ceil(milliseconds(seconds) / 1000)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Never
 
+from distlock import blocks
 from distlock.acquirer import Acquirer, AtEnd
 from distlock.backends.base import Ask, Capabilities, Held, Sink
 from distlock.clock import now
@@ -23,7 +24,9 @@ from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant, OnReleaseRequested
 from distlock.lock import Lock
 from distlock.locks import Locks
+from distlock.modes import READ
 from distlock.owner import Owner, current_owner
+from distlock.read_lock import ReadLock
 from distlock.terms import Terms
 from distlock.web.row_namespace import Look, RowNamespace
 from distlock.web.settings.aliases import AliasSettings
@@ -35,9 +38,12 @@ _WITH = "A row is locked as long as a transaction: write 'with locks.lock(…):'
 
 
 class _ThisProcess:
-    """For the engine: nobody but this process wants anything."""
+    """For the engine: nobody but this process wants anything, and all that it wants goes to the database.
 
-    capabilities = Capabilities()
+    A writer does so while readers are out. Those that come after it wait here, as behind any writer.
+    """
+
+    capabilities = Capabilities(read=True)
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -45,7 +51,8 @@ class _ThisProcess:
     def open(self, sink: Sink) -> None: ...
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held:
-        return Held(next(self._numbers))
+        # Nobody may join a reader's: each asks the database, where others may wait.
+        return Held(next(self._numbers), followed=ask.mode == READ)
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         return False
@@ -110,9 +117,13 @@ class RowLock(Lock):
             grant = super().__enter__()
             stack.push(super().__exit__)
             stack.enter_context(self._begin(grant, lambda: deadline - now()))
-            with self.client.namespace.books:
-                self._open.append((current_owner(), stack.pop_all()))
+            self._opened_block(stack.pop_all())
         return grant
+
+    def _opened_block(self, stack: ExitStack) -> None:
+        """*stack* is closed where the block ends."""
+        with self.client.namespace.books:
+            self._open.append((current_owner(), stack))
 
     def __exit__(self, *exc_info: Any) -> None:
         owner = current_owner()
@@ -135,6 +146,17 @@ class RowLock(Lock):
 
     async def arelease(self) -> Never:
         raise ConfigurationError(_WITH)
+
+
+class RowReadLock(RowLock, ReadLock):
+    """A read lock whose ``with`` block is a transaction, or a part of that of its own block around it."""
+
+    def __enter__(self) -> Grant:
+        own = blocks.own_grant(self.client.namespace, self.names)
+        if own is None:
+            return super().__enter__()
+        self._opened_block(ExitStack())
+        return own
 
 
 class RowLocks(Locks):
@@ -169,6 +191,20 @@ class RowLocks(Locks):
         words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
         lock = super().lock(*names, on_release_requested=on_release_requested, **words, **unknown)
         return RowLock(lock, self._begin)
+
+    def read_lock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
+        **unknown: Never,
+    ) -> ReadLock:
+        """A read lock whose ``with`` block is a transaction; see `distlock.Locks.read_lock`."""
+        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
+        lock = super().read_lock(*names, on_release_requested=on_release_requested, **words, **unknown)
+        return RowReadLock(lock, self._begin)
 
     def rlock(
         self,

@@ -15,6 +15,8 @@ from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
+from distlock.fence.sharing import refuse_lines
+from distlock.modes import READ
 from distlock.web.batch_words import one_database
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.settings.aliases import AliasSettings, read
@@ -95,11 +97,25 @@ def _problems(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
             continue
         if told.fence is not None:
             yield from _problem(guarded.where, fence)
+        if told.mode == READ and by_alias[told.alias].row_is_lock:
+            yield from _not_shared(guarded, fence)
         if told.batch is not None:
             yield from _not_one_database(guarded, fence)
         if fence and iscoroutinefunction(guarded.function):
             row_is_lock = by_alias[told.alias].row_is_lock
             yield async_with_fence(guarded, row_is_lock=row_is_lock)
+
+
+def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
+    using = None
+    # A database that is not there is said above.
+    with suppress(ConfigurationError):
+        using = database_of(fence)
+    try:
+        if using is not None:
+            refuse_lines(connections[using].vendor)
+    except ConfigurationError as error:
+        yield f"{guarded.where}: {guarded.told}: {error}"
 
 
 def _not_one_database(guarded: Guarded, fence: bool | str) -> Iterator[str]:

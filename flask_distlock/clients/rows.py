@@ -11,6 +11,7 @@ from flask import current_app
 from distlock.acquirer import Acquirer
 from distlock.engine.steps import Gate, Steps
 from distlock.errors import ConfigurationError
+from distlock.fence.sharing import refuse_lines
 from distlock.fence.statements import Connection
 from distlock.grant import Grant
 from distlock.locks import Locks
@@ -42,14 +43,33 @@ class _Outside:
             return (yield from self._inner.acquire(names, gate, most, terms))
 
 
+def refuse_unshared(bind: str | None, wish: str) -> None:
+    """Raise `ConfigurationError` if the rows of *bind* can't be locks that readers share.
+
+    *wish*: what the user wrote, for the message.
+    """
+    engine = _engine_of(bind)
+    try:
+        # What names none is refused at the first call, in other words.
+        if engine is not None:
+            refuse_lines(engine.dialect.name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{wish}: {error}") from None
+
+
+def _engine_of(bind: str | None) -> Any:
+    db: Any = current_app.extensions.get("sqlalchemy")
+    return None if db is None or bind is None else engine_of(db.engines, bind)
+
+
 @contextmanager
 def looking(bind: str | None) -> Iterator[Connection]:
     """A connection to the database of *bind*, beside that of the session, to see its locked rows."""
     from flask_distlock.sql.fence_row import FenceConnection
 
-    db: Any = current_app.extensions.get("sqlalchemy")
-    engine = None if db is None or bind is None else engine_of(db.engines, bind)
+    engine = _engine_of(bind)
     if engine is None:
+        db: Any = current_app.extensions.get("sqlalchemy")
         raise ConfigurationError(
             f"The rows of the bind {bind!r} can't be looked at: the app has "
             f"{shown(db.engines) if db is not None else 'no db.session; write db.init_app(app)'}."

@@ -111,7 +111,9 @@ class Fences:
     def look_again(self, session: Session) -> None:
         """The open transaction of *session* is about to end. Raises `LockLost` if a reader was overtaken."""
         for fenced in self.of(session):
-            look_again_in(session, fenced.engine, fenced.grant, fenced.left)
+            # A row is let go by the first COMMIT, which has looked.
+            if not fenced.over:
+                look_again_in(session, fenced.engine, fenced.grant, fenced.left)
 
     def committed(self, session: Session) -> None:
         for fenced in self.of(session):

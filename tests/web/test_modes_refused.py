@@ -51,10 +51,13 @@ class Plain(MemoryBackend):
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
-    [({"mode": "shared"}, "no locks that readers share"), ({"limit": 2}, "it has no semaphores")],
+    ("backend", "words", "why"),
+    [
+        (f"{__name__}.Plain", {"mode": "shared"}, "no locks that readers share"),
+        (f"{__name__}.Plain", {"limit": 2}, "it has no semaphores"),
+        ("database", {"limit": 2}, "it has no semaphores"),
+    ],
 )
-@pytest.mark.parametrize("backend", [f"{__name__}.Plain", "database"])
 def test_a_backend_that_cant_do_it_is_refused(backend: str, words: dict[str, Any], why: str) -> None:
     setting = {"BACKEND": backend, **({} if backend == "database" else {"LOCATION": "memory://x"})}
     with pytest.raises(ConfigurationError, match=rf'^distributed_lock\("a", .*can\'t be had from.*{why}'):

@@ -17,7 +17,7 @@ from distlock.web.settings.locations import is_elsewhere
 #: The words for what is no lock service, and what that can do.
 WITHOUT_SERVICE = {
     "dummy": Capabilities(fence=True, read=True, permits=True),
-    "database": Capabilities(several_processes=True, fence=True),
+    "database": Capabilities(several_processes=True, fence=True, read=True),
 }
 
 

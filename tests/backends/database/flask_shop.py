@@ -21,6 +21,8 @@ inside, go_on = threading.Event(), threading.Event()
 db = SQLAlchemy()
 locks = DistLock()
 fence_table(db.metadata)
+#: How long a purchase thinks, seconds.
+pause = 0.002
 app = Flask(__name__)
 
 
@@ -28,7 +30,7 @@ def buy(id: int) -> Any:
     stock = db.session.scalar(text("SELECT stock FROM product WHERE id = :id"), {"id": id})
     if stock < 1:
         return "sold out", 409
-    time.sleep(0.002)
+    time.sleep(pause)
     db.session.execute(text("UPDATE product SET stock = :n WHERE id = :id"), {"n": stock - 1, "id": id})
     db.session.execute(text("INSERT INTO sale (product) VALUES (:id)"), {"id": id})
     db.session.commit()

@@ -54,6 +54,11 @@ class Instance:
             thread.join()
         return Counter(answers)
 
+    def slowly(self) -> str:
+        """Purchases of this process take so long that somebody can look at them."""
+        self.shop.pause = 0.015
+        return "slowly"
+
     def buy(self) -> int:
         return self.post("/buy/1")
 

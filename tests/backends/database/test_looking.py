@@ -14,6 +14,8 @@ import pytest
 from distlock.backends.inspectable import Sight
 from distlock.fence import row_locks
 from distlock.fence.row import key_of
+from distlock.fence.sharing import sharing_for
+from distlock.fence.statements import statements_for
 from tests.backends.database.conftest import STOCK, Instance, sell_out
 from tests.databases import Databases, on
 from tests.redis_server import eventually
@@ -92,6 +94,7 @@ def test_breaking_again_and_again_sells_nothing_twice(
     start: Callable[..., Instance], query: Callable[[str], Any]
 ) -> None:
     first, second, operator = start(), start(), start()
+    assert (first.do("slowly"), second.do("slowly")) == ("slowly", "slowly")
     operator.do("hammer")
     answers = sell_out(first, second)
     # Those that were broken have sold nothing, and the others sell the rest.
@@ -132,6 +135,12 @@ class Transaction:
         if savepoint:
             self.execute("RELEASE SAVEPOINT a")
 
+    def share(self, name: str) -> None:
+        sharing_for("postgresql").share(self, key_of("shop", name), 60)
+
+    def take(self, name: str) -> None:
+        statements_for("postgresql").lock(self, key_of("shop", name), 60)
+
     def sees(self, name: str) -> Sight:
         return row_locks.sight(self, "shop", name)
 
@@ -152,7 +161,8 @@ def begin(databases: Databases) -> Iterator[Begin]:
     tables = begin(autocommit=True)
     tables.execute("DROP TABLE IF EXISTS distlock_fence")
     tables.execute(
-        "CREATE TABLE distlock_fence (id char(64) PRIMARY KEY, domain text, name text, number bigint)"
+        "CREATE TABLE distlock_fence (id char(64) PRIMARY KEY, domain text, name text, number bigint, "
+        "era int DEFAULT 1, seal text DEFAULT '', passed_at bigint DEFAULT 1)"
     )
     for name in ("a", "b"):
         values = [key_of("shop", name), name]
@@ -206,6 +216,45 @@ def test_which_of_several_transactions_it_is_may_not_be_known_and_is_not_guessed
     waiting.join(30)
     assert look.holder("a").split()[0] == str(waiter.pid)
     assert look.holder("b").split()[0] == str(other.pid)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_readers_are_seen_with_those_that_wait_behind_them_and_can_be_broken(
+    begin: Begin, several: bool
+) -> None:
+    look, readers = begin(autocommit=True), [begin() for _ in range(1 + several)]
+    for reader in readers:
+        reader.share("a")
+    waiters = [begin(), begin()]
+    threads = [
+        threading.Thread(target=waiters[0].take, args=("a",)),
+        threading.Thread(target=waiters[1].share, args=("a",)),
+    ]
+    for count, thread in enumerate(threads, 1):
+        thread.start()
+        eventually(lambda count=count: look.sees("a").waiting == count, "it waits")
+    sight = look.sees("a")
+    assert (sight.mode, sight.number, sight.others) == ("read", 5, int(several))
+    shown = [sight.holder, *sight.beside]
+    assert [one and one.process.split()[0] for one in shown] == [str(one.pid) for one in readers]
+    assert [one.process.split()[0] for one in sight.queue] == [str(one.pid) for one in waiters]
+    listed = [(one.process.split()[0], one.row) for one in row_locks.listed(look, "shop", "")]
+    held = [pid for pid, row in listed if row is not None and row.mode == "read"]
+    waiting = [pid for pid, row in listed if row is not None and row.waiting]
+    assert (sorted(held), sorted(waiting)) == (
+        sorted(str(one.pid) for one in readers),
+        sorted(str(one.pid) for one in waiters),
+    )
+    assert row_locks.end(look, "shop", "a", sight.transaction)
+    threads[0].join(60)
+    sight = look.sees("a")
+    assert (sight.mode, sight.holder and sight.holder.process.split()[0]) == (
+        "exclusive",
+        str(waiters[0].pid),
+    )
+    waiters[0].connection.rollback()
+    threads[1].join(60)
+    assert look.holder("a").split()[0] == str(waiters[1].pid)
 
 
 def test_a_copy_of_the_database_has_locks_of_its_own(begin: Begin, databases: Databases) -> None:
