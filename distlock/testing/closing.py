@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from distlock.testing.places import nobody_waits_behind_who_closed
 from distlock.testing.protocol import Contender, ProtocolFixtures, ask
 
 
@@ -66,13 +67,7 @@ class CloseConformance(ProtocolFixtures):
     def test_nobody_waits_behind_a_closed_backend(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        first, third = ask(key), ask(key)
-        one.held(first)
-        two.queued(ask(key))
-        three.queued(third)
-        two.backend.close()
-        one.backend.release(first)
-        three.until_held(third)
+        nobody_waits_behind_who_closed(one, two, three, ask(key), ask(key), ask(key))
 
     def test_a_closed_backend_begins_anew_with_the_next_call(
         self, one: Contender, two: Contender, key: str

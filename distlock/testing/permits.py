@@ -6,6 +6,11 @@ What a backend owes them stands in `distlock.backends.shared`.
 from __future__ import annotations
 
 from distlock.backends.base import Busy
+from distlock.testing.places import (
+    a_late_cancel_keeps_the_hold,
+    nobody_waits_behind_who_closed,
+    polls_take_no_second_place,
+)
 from distlock.testing.protocol import Contender, ProtocolFixtures, ask, permit
 
 
@@ -139,24 +144,12 @@ class PermitConformance(ProtocolFixtures):
     def test_who_cancels_too_late_is_told_and_keeps_the_permit(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        first, second = permit(key, 1), permit(key, 1)
-        one.held(first)
-        two.queued(second)
-        one.backend.release(first)
-        assert two.backend.cancel(second) is True
-        three.queued(permit(key, 1))
-        two.held(second)
+        a_late_cancel_keeps_the_hold(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
 
     def test_nobody_waits_behind_a_closed_backend_for_a_permit(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        first, third = permit(key, 1), permit(key, 1)
-        one.held(first)
-        two.queued(permit(key, 1))
-        three.queued(third)
-        two.backend.close()
-        one.backend.release(first)
-        three.until_held(third)
+        nobody_waits_behind_who_closed(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
 
     # -- repetition ------------------------------------------------------------------------------
 
@@ -170,17 +163,7 @@ class PermitConformance(ProtocolFixtures):
     def test_asking_again_for_a_permit_while_queued_takes_no_second_place(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        first, second, third = permit(key, 1), permit(key, 1), permit(key, 1)
-        one.held(first)
-        for _ in range(3):
-            two.queued(second)
-        three.queued(third)
-        one.backend.release(first)
-        two.held(second)
-        two.backend.release(second)
-        three.held(third)
-        assert three.backend.release(third)
-        assert not three.backend.locked(key)
+        polls_take_no_second_place(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
 
     def test_a_second_release_frees_no_second_permit(
         self, one: Contender, two: Contender, three: Contender, key: str

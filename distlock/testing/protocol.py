@@ -21,6 +21,7 @@ from distlock.backends import create
 from distlock.backends.base import PERMIT, READ, Ask, Backend, Busy, Held, Queued
 from distlock.backends.optional import Awaits, HandsOver, Posts
 from distlock.backends.shared import Reads
+from distlock.testing.places import a_late_cancel_keeps_the_hold, polls_take_no_second_place
 from distlock.testing.sink import RecordingSink
 
 #: A lifetime that no test outlives, seconds.
@@ -221,17 +222,7 @@ class ProtocolConformance(ProtocolFixtures):
     def test_asking_again_while_queued_takes_no_second_place(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        first, second, third = ask(key), ask(key), ask(key)
-        one.held(first)
-        for _ in range(3):
-            two.queued(second)
-        three.queued(third)
-        one.backend.release(first)
-        two.held(second)
-        two.backend.release(second)
-        three.held(third)
-        assert three.backend.release(third)
-        assert not three.backend.locked(key)
+        polls_take_no_second_place(one, two, three, ask(key), ask(key), ask(key))
 
     def test_who_cancels_is_out_of_the_queue(self, one: Contender, two: Contender, key: str) -> None:
         first, second = ask(key), ask(key)
@@ -245,13 +236,7 @@ class ProtocolConformance(ProtocolFixtures):
     def test_who_cancels_too_late_is_told_and_keeps_the_hold(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        first, second = ask(key), ask(key)
-        one.held(first)
-        two.queued(second)
-        one.backend.release(first)
-        assert two.backend.cancel(second) is True
-        three.queued(ask(key))
-        two.held(second)
+        a_late_cancel_keeps_the_hold(one, two, three, ask(key), ask(key), ask(key))
 
     # -- repetition ------------------------------------------------------------------------------
 

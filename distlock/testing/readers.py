@@ -11,6 +11,11 @@ import pytest
 
 from distlock.backends.base import Busy
 from distlock.testing.downgrades import DowngradeConformance
+from distlock.testing.places import (
+    a_late_cancel_keeps_the_hold,
+    nobody_waits_behind_who_closed,
+    polls_take_no_second_place,
+)
 from distlock.testing.protocol import Contender, ask, read
 
 
@@ -162,13 +167,7 @@ class ReadConformance(DowngradeConformance):
     def test_a_reader_who_cancels_too_late_is_told_and_keeps_the_hold(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        writer, reader = ask(key), read(key)
-        one.held(writer)
-        two.queued(reader)
-        one.backend.release(writer)
-        assert two.backend.cancel(reader) is True
-        three.queued(ask(key))
-        two.held(reader)
+        a_late_cancel_keeps_the_hold(one, two, three, ask(key), read(key), ask(key))
 
     def test_a_writer_who_cancels_lets_in_the_readers_behind_it(
         self, one: Contender, two: Contender, three: Contender, key: str
@@ -184,13 +183,7 @@ class ReadConformance(DowngradeConformance):
     def test_nobody_waits_behind_a_reader_of_a_closed_backend(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        writer, next_one = ask(key), ask(key)
-        one.held(writer)
-        two.queued(read(key))
-        three.queued(next_one)
-        two.backend.close()
-        one.backend.release(writer)
-        three.until_held(next_one)
+        nobody_waits_behind_who_closed(one, two, three, ask(key), read(key), ask(key))
 
     # -- repetition ------------------------------------------------------------------------------
 
@@ -208,17 +201,7 @@ class ReadConformance(DowngradeConformance):
     def test_a_reader_that_asks_again_while_queued_takes_no_second_place(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        first, reader, second = ask(key), read(key), ask(key)
-        one.held(first)
-        for _ in range(3):
-            two.queued(reader)
-        three.queued(second)
-        one.backend.release(first)
-        two.held(reader)
-        two.backend.release(reader)
-        three.held(second)
-        assert three.backend.release(second)
-        assert not three.backend.locked(key)
+        polls_take_no_second_place(one, two, three, ask(key), read(key), ask(key))
 
     def test_a_second_release_frees_no_other_readers_hold(
         self, one: Contender, two: Contender, three: Contender, key: str
