@@ -80,9 +80,15 @@ class Script:
 
 _HANDING = ("waiters.lua", "shared.lua", "handover.lua")
 
+
+def _request(*files: str, held: int) -> Script:
+    """*held*: how many numbers stand behind the answer that it is held."""
+    return Script(*files, arguments=_ARGUMENTS + 2, numbers={1: held, 2: 2}, entries={2})
+
+
 #: By mode.
 REQUEST: Mapping[Mode, Script] = {
-    EXCLUSIVE: Script(
+    EXCLUSIVE: _request(
         "hold.lua",
         "answers.lua",
         "request.lua",
@@ -90,11 +96,9 @@ REQUEST: Mapping[Mode, Script] = {
         *_HANDING,
         "queue.lua",
         "behind.lua",
-        arguments=_ARGUMENTS + 2,
-        numbers={1: 1, 2: 2},
-        entries={2},
+        held=1,
     ),
-    READ: Script(
+    READ: _request(
         "hold.lua",
         "answers.lua",
         *_HANDING,
@@ -103,11 +107,9 @@ REQUEST: Mapping[Mode, Script] = {
         "read.lua",
         "lifetime.lua",
         "behind.lua",
-        arguments=_ARGUMENTS + 2,
-        numbers={1: 2, 2: 2},
-        entries={2},
+        held=2,
     ),
-    PERMIT: Script(
+    PERMIT: _request(
         "hold.lua",
         "answers.lua",
         "waiters.lua",
@@ -115,9 +117,7 @@ REQUEST: Mapping[Mode, Script] = {
         "queue.lua",
         "sharing.lua",
         "permit.lua",
-        arguments=_ARGUMENTS + 2,
-        numbers={1: 3, 2: 2},
-        entries={2},
+        held=3,
     ),
 }
 ACKNOWLEDGE = Script("hold.lua", "acknowledge.lua", arguments=_ARGUMENTS + 1)
