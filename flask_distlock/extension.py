@@ -74,8 +74,15 @@ class DistLock(DefaultAlias):
     def init_app(self, app: Flask) -> None:
         """Serve *app*. Connects to nothing.
 
-        Raises `ConfigurationError` if it is served already, or for settings that can't work.
+        Raises `ConfigurationError` if it is served already, for settings that can't work, and for what is no
+        app of Flask, as those of Quart.
         """
+        if not isinstance(app, Flask):
+            other = f"{type(app).__module__}.{type(app).__qualname__}"
+            raise ConfigurationError(
+                f"DistLock serves apps of Flask, and this is one of {other}. In an async framework write "
+                "'async with locks.lock(...)', with distlock.connect(...)."
+            )
         if KEY in app.extensions:
             raise ConfigurationError(
                 f"DistLock serves the app {app.name!r} already: call init_app once per app."

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from flask import Flask
@@ -145,3 +146,17 @@ def test_the_check_looks_at_a_lock_directory(
     directory.chmod(0o777)
     with pytest.raises(ConfigurationError, match=r"DISTLOCK.*may be written by everybody.*install -d"):
         locks.check(app)
+
+
+class OfAnotherFramework:
+    """As an app of Quart it has much of what Flask's have, and no ``wsgi_app``."""
+
+    def __init__(self) -> None:
+        self.name, self.config, self.extensions = "shop", dict[str, object](), dict[str, object]()
+
+
+def test_an_app_of_another_framework_is_refused_with_what_to_write_there() -> None:
+    app = OfAnotherFramework()
+    with pytest.raises(ConfigurationError, match=r"OfAnotherFramework\. .*async with locks\.lock"):
+        DistLock(cast(Flask, app))
+    assert app.extensions == {}
