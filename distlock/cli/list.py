@@ -17,10 +17,11 @@ from distlock.cli.output import echo_json, echo_listed, listed_json
 )
 @with_options
 def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
-    """List the locks held or waited for, in all processes; semaphores; and latches that are waited for.
+    """List what is held or waited for, in all processes.
 
-    With START, only names that begin with it. A lock appears once it has been held or waited for longer than
-    about three seconds; 'show' sees it at once. With --json each line is one object.
+    Locks, semaphores, and latches that are waited for. With START, only names that begin with it. A lock
+    appears once it has been held or waited for longer than about three seconds; 'show' sees it at once. With
+    --json each line is one object.
     """
     with where.locks() as locks:
         found = list(islice(locks.list(before), limit + 1))

@@ -9,6 +9,7 @@ from distlock.cli.ask import ask
 from distlock.cli.break_ import break_
 from distlock.cli.doctor import doctor
 from distlock.cli.list import list_
+from distlock.cli.options import Commands
 from distlock.cli.run import run
 from distlock.cli.show import show
 from distlock.cli.watch import watch
@@ -30,7 +31,7 @@ EPILOG = (
 )
 
 
-@click.group("distlock", help=HELP, epilog=EPILOG, context_settings=HELP_OPTIONS)
+@click.group("distlock", cls=Commands, help=HELP, epilog=EPILOG, context_settings=HELP_OPTIONS)
 @click.version_option(__version__, prog_name="distlock")
 def distlock() -> None: ...
 

@@ -25,6 +25,20 @@ def with_kind(*kinds: Kind) -> Callable[[Callable[..., None]], Callable[..., Non
     return click.option("--kind", type=click.Choice(kinds), default=kinds[0], help="What has that name.")
 
 
+class Commands(click.Group):
+    """Commands whose options stand after their name. One that stands before it is told where it belongs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            option = error.option_name
+            if option in {"--url", "--prefix", "--alias", "--json"}:
+                where = f"{option} stands after the command: {ctx.command_path} list {option} …"
+                raise click.UsageError(where, ctx) from None
+            raise
+
+
 class Where(NamedTuple):
     """Which locks a command works on."""
 

@@ -34,7 +34,7 @@ MOST = 100
 )
 @with_options
 def watch(where: Where, as_json: bool, before: str, interval: float, looks: int | None) -> None:
-    """Watch the locks that are held or waited for, the longest first.
+    """Watch what is held or waited for, the longest first.
 
     With START, only names that begin with it. With --json each line is one object, and each look ends with an
     empty line.

@@ -39,7 +39,8 @@ def examine_table(
             )
         missing = str(no_table("")).rstrip()
         return Finding("error", "fence table", missing, make_table) if wanted else None
-    said = f"It has {rows} rows, {old} of them of names that nobody has locked for {DAYS:g} days."
+    counted = "1 row" if rows == 1 else f"{rows} rows"
+    said = f"It has {counted}, {old} of names that nobody has locked for {DAYS:g} days."
     if old > MANY:
         return Finding("warning", "fence table", said, f"Run: {prune}")
     return Finding("ok", "fence table", said)

@@ -178,7 +178,8 @@ def _inside(holders: Sequence[Party], others: int) -> int:
 def _inspect_latch(namespace: Observed, where: Observed, name: str) -> LockState:
     """A latch has no line: those that wait are told by their processes, the oldest first."""
     (latch,) = namespace.latch_states([name])
-    waiting = [_waits(seen, seen.row) for told, seen in where.announced(name) if told == name]
+    told = () if _is_open(latch) else where.announced(name)
+    waiting = [_waits(seen, seen.row) for one, seen in told if one == name]
     queue = tuple(sorted(waiting, key=lambda one: one.since)[:MOST_SHOWN])
     state = LockState(name, None, None, math.inf, queue, len(waiting), kind=LATCH)
     if latch is None:
@@ -220,8 +221,15 @@ def _list_latches(namespace: Observed, told: Iterator[tuple[str, Seen]]) -> Iter
     while some := list(islice(told, _LATCHES_AT_ONCE)):
         states = namespace.latch_states([name for name, _ in some])
         for (name, seen), state in zip(some, states, strict=True):
+            if _is_open(state):
+                continue
             one = Listed(name, _waits(seen, seen.row), False, LATCH)
             yield one if state is None else replace(one, total=state.total, left=state.left)
+
+
+def _is_open(latch: LatchState | None) -> bool:
+    """Then nobody waits for it, whatever a process said before that, which may have ended since."""
+    return latch is not None and not latch.left
 
 
 def _holds(seen: Seen, row: Row | None) -> Party:

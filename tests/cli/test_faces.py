@@ -208,12 +208,20 @@ def test_exit_codes_and_errors_come_through(command: Command) -> None:
     assert "--threads" in command("doctor", "--help")[1]
 
 
+def test_no_line_of_the_list_of_commands_is_cut_short(flask: Command) -> None:
+    code, said = flask("--help")
+    assert code == 0
+    lines = said.partition("\nCommands:\n")[2].splitlines()
+    assert "list" in [line.split()[0] for line in lines]
+    assert [line for line in lines if line.endswith("...")] == []
+
+
 def test_the_doctor_looks_at_the_settings_and_the_table_of_the_fence(command: Command) -> None:
     code, said = command("doctor", "--json", "--threads", "16")
     assert code == 0, said
     found = {one["about"]: one for one in json.loads(said)}
     assert found["threads"]["said"] == "10 of 16 threads of a process may wait for one name."
-    assert found["fence table"]["said"].startswith("It has 0 rows, 0 of them ")
+    assert found["fence table"]["said"].startswith("It has 0 rows, 0 of names ")
     found = {one["about"]: one for one in json.loads(command("doctor", "--json", "--threads", "8")[1])}
     assert found["threads"]["level"] == "warning"
     assert "MAX_WAITERS to 6" in found["threads"]["remedy"]

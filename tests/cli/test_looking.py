@@ -44,6 +44,14 @@ def test_without_the_prefix_nothing_is_just_called_free(
     assert "No prefix was given" in said
 
 
+@pytest.mark.parametrize("option", ["--url", "--prefix", "--alias", "--json"])
+def test_an_option_before_the_command_is_told_where_it_belongs(run: Run, option: str) -> None:
+    told = run(option, "shop", "list")
+    assert told.exit_code == 2
+    assert f"{option} stands after the command: distlock list {option} …" in told.stderr
+    assert "No such option" in run("--nonsense", "list").stderr
+
+
 def test_a_lock_that_is_stuck_is_seen_and_freed(
     run: Run, client: distlock.Locks, environment: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
