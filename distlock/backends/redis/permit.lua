@@ -13,11 +13,9 @@ local wait, known = ARGV[7] == '1', ARGV[10]
 -- To one that holds: another limit, that somebody named; 0: nobody did. What is refused here costs nobody a permit.
 local function told(answer)
   if answer[2] == HELD then
-    local limit, named = string.match(ARGV[6], '%d+$'), redis.pcall('GET', LIMIT)
+    local limit = string.match(ARGV[6], '%d+$')
+    local named = redis.pcall('SET', LIMIT, limit, 'PX', NAMED_MS, 'GET')
     local differs = type(named) == 'string' and named ~= limit
-    if differs or not named then
-      redis.pcall('SET', LIMIT, limit, 'PX', NAMED_MS)
-    end
     answer[5] = differs and tonumber(named) or 0
   end
   return answer

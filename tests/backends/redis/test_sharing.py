@@ -78,6 +78,16 @@ def test_nothing_but_numbers_is_left_of_them(
     assert redis_server.client.pttl(hold_key(key)) <= 30_000
 
 
+def test_who_names_a_limit_again_keeps_it_known(redis_server: RedisServer, contender: MakeContender) -> None:
+    """Else one that names another limit a minute after the first is told of no other."""
+    key, one = some_key(), contender(redis_server.url)
+    limit = f"{hold_key(key)}:limit"
+    one.hold(permit(key))
+    redis_server.client.pexpire(limit, 5_000)
+    one.hold(permit(key))
+    assert redis_server.client.pttl(limit) > 50_000
+
+
 @sharing
 def test_those_that_died_are_forgotten_while_others_live(
     redis_server: RedisServer, contender: MakeContender, share: Make, outside: Make
