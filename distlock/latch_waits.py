@@ -40,7 +40,7 @@ class LatchGone(Exception):
 
 
 class _Waiter:
-    __slots__ = ("came", "gate", "outcome", "seen", "until", "where")
+    __slots__ = ("came", "gate", "maker", "outcome", "seen", "until", "where")
 
     def __init__(self, gate: Gate, until: float, where: str | CodeType | None) -> None:
         self.gate = gate
@@ -51,6 +51,8 @@ class _Waiter:
         self.until = until
         #: The latch was looked at since it came.
         self.seen = False
+        #: Who made the latch that it waits for, as it was first seen. Another one has another maker.
+        self.maker: str | None = None
         #: The latch, open; or why it never will be, as far as anybody can tell.
         self.outcome: LatchState | Exception | None = None
 
@@ -253,8 +255,13 @@ def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) ->
         waiter.seen = True
         if clock.now() >= waiter.until:
             waiter.gate.wake()
-        if state is None or not state.left:
-            waiter.end(LatchGone() if state is None else state)
+        if state is not None:
+            waiter.maker = waiter.maker or state.maker
+        if state is None or state.maker != waiter.maker:
+            waiter.end(LatchGone())
+        elif not state.left:
+            waiter.end(state)
+        if waiter.outcome is not None:
             watched.waiters.discard(waiter)
     if state is not None:
         watched.ends = clock.now() + state.ttl

@@ -148,6 +148,21 @@ class LatchConformance(ConformanceFixtures):
             assert not each.latch(name).delete()
         assert locks.latch(name, 2).make(), "the next round may have its name"
 
+    def test_who_waits_for_one_does_not_pass_with_the_next_of_its_name(
+        self, locks: distlock.Locks, name: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        latch = locks.latch(name, 1)
+        latch.make()
+        waiting = pool.submit(latch.wait, PATIENCE)
+        wait_for_waiters(locks, 1)
+        backend: Any = engine_of(locks).backend
+        look, made = backend.look_at_latches, threading.Event()
+        monkeypatch.setattr(backend, "look_at_latches", lambda *those: (made.wait(PATIENCE), look(*those))[1])
+        assert (latch.delete(), latch.make(), latch.count_down()) == (True, True, 0)
+        made.set()
+        with pytest.raises(distlock.LatchNotFound, match=name):
+            waiting.result(PATIENCE)
+
     def test_to_delete_one_may_be_repeated(self, locks: distlock.Locks, name: str) -> None:
         locks.latch(name, 1).make()
         Faulty(engine_of(locks).backend).lose_replies["delete_latch"] = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -221,7 +222,19 @@ def the_gone_are_open(patch: pytest.MonkeyPatch) -> None:
     honest = latch_waits._tell
 
     def tell(watched: Any, waiters: Any, state: LatchState | None) -> None:
-        honest(watched, waiters, state or _open())
+        gone = next(iter(waiters)).maker if state is None else None
+        honest(watched, waiters, state or replace(_open(), maker=gone or "nobody"))
+
+    patch.setattr(latch_waits, "_tell", tell)
+
+
+def the_next_one_is_the_same(patch: pytest.MonkeyPatch) -> None:
+    honest = latch_waits._tell
+
+    def tell(watched: Any, waiters: Any, state: LatchState | None) -> None:
+        for waiter in waiters:
+            waiter.maker = None
+        honest(watched, waiters, state)
 
     patch.setattr(latch_waits, "_tell", tell)
 

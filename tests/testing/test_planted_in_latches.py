@@ -40,6 +40,7 @@ IN_THE_CALLER = {
     "each_attempt_is_another_part": "a_count_whose_reply_was_lost_counts_once",
     "each_attempt_is_another_maker": "who_made_it_is_told_although_the_reply_was_lost",
     "the_gone_are_open": "who_waits_for_one_that_ends_is_told",
+    "the_next_one_is_the_same": "who_waits_for_one_does_not_pass_with_the_next_of_its_name",
     "to_delete_is_tried_once": "to_delete_one_may_be_repeated",
     "another_count_is_nobodys_business": "another_count_is_an_error",
     "the_first_trouble_ends_each_wait": "who_waits_outlasts_a_service_that_is_away_for_a_moment",
