@@ -19,6 +19,8 @@ from distlock.testing.sink import RecordingSink
 
 #: A life that a test waits for the end of, seconds.
 SHORT = 1.0
+#: Seconds. Only what is broken takes that long.
+PATIENCE = 10.0
 
 
 class Counting:
@@ -47,10 +49,10 @@ class Counting:
         assert state is not None, "it is gone"
         return state.left
 
-    def wait_until_gone(self, key: str, patience: float = 10.0) -> None:
-        pause, until = threading.Event(), clock.now() + patience
+    def wait_until_gone(self, key: str) -> None:
+        pause, until = threading.Event(), clock.now() + PATIENCE
         while self.look(key) is not None:
-            assert clock.now() < until, f"not gone within {patience:g} seconds"
+            assert clock.now() < until, f"not gone within {PATIENCE:g} seconds"
             pause.wait(0.05)
 
 
@@ -165,7 +167,7 @@ class LatchProtocolConformance(ProtocolFixtures):
     def test_a_look_and_a_repetition_don_t(self, one_of: Counting, key: str) -> None:
         one_of.make(key, 2, ttl=SHORT)
         one_of.count(key, part="orders")
-        pause, until = threading.Event(), clock.now() + 10.0
+        pause, until = threading.Event(), clock.now() + PATIENCE
         while one_of.latches.count_latch_down(key, 1, "orders") is not None:
             assert clock.now() < until
             pause.wait(0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import distlock
-from tests.packaging.script import ROOT, SCRIPT
+from tests.packaging.script import ROOT, SCRIPT, load
 
 #: distribution -> its pyproject.toml, and what its own extras are extras of
 ALIASES = {name: ROOT / "packaging" / name for name in ("django-distlock", "flask-distlock")}
@@ -55,24 +54,28 @@ def test_the_other_names_only_depend_on_the_first(name: str) -> None:
     }
 
 
-def test_what_a_check_finds_is_told_and_nothing_is_left_to_upload(tmp_path: Path) -> None:
-    """The control: a package index would not show this README."""
-    clone, into = tmp_path / "clone", tmp_path / "dist"
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for file in tracked.splitlines():
-        if (ROOT / file).is_file():
-            (clone / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / file, clone / file)
-    (clone / "README.md").write_text("")
-    for command in (["init", "-q"], ["add", "."]):
-        subprocess.run(["git", *command], cwd=clone, check=True)
+def test_what_a_check_finds_is_told_and_nothing_is_left_to_upload(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The control: a package index would not show this README. The real checks look at it."""
+    script = load()
+    (wheel,) = built.glob("distlock_web-*.whl")
+    (sdist,) = built.glob("distlock_web-*.tar.gz")
+    spoilt, into = tmp_path / wheel.name, tmp_path / "dist"
+    with zipfile.ZipFile(wheel) as files, zipfile.ZipFile(spoilt, "w") as copy:
+        for name in files.namelist():
+            content = files.read(name)
+            # The README follows the first empty line.
+            copy.writestr(name, content.split(b"\n\n")[0] if name.endswith("/METADATA") else content)
+    monkeypatch.setattr(script, "install_build_tools", lambda tree, folder: Path(sys.executable))
+    monkeypatch.setattr(script, "build", lambda *wanted: (sdist, spoilt))
+    monkeypatch.setattr(sys, "argv", ["package", str(into)])
 
-    script = clone / SCRIPT.relative_to(ROOT)
-    done = subprocess.run([sys.executable, script, into], capture_output=True, text=True)
+    assert script.main() == 1
 
-    assert done.returncode == 1
-    assert "Checking distlock-web failed." in done.stderr
-    assert "long_description" in done.stderr
+    said = capsys.readouterr().err
+    assert "Checking distlock-web failed." in said
+    assert "long_description" in said
     assert not into.exists()
 
 

@@ -40,6 +40,11 @@ def planted(latches_class: type[KeptLatches]) -> type[Planted]:
     return type(latches_class.__name__, (Planted,), words)
 
 
+@planted
+class Honest(KeptLatches):
+    """The control: it has no bug."""
+
+
 def _open(ttl: float = 60.0) -> LatchState:
     return LatchState("nobody", 1, 0, ttl)
 

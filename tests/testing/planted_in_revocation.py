@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distlock.backends.base import Ask
 from distlock.backends.memory.service import MemoryService
-from tests.testing.planted_in_service import planted
+from tests.testing.planted import planted
 
 
 @planted

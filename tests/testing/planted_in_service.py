@@ -12,22 +12,7 @@ from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.record import Entry, Owner, Record
 from distlock.backends.memory.service import WINDOW, MemoryService
 from distlock.errors import BackendUnavailable
-
-_services: dict[tuple[type, str], MemoryService] = {}
-
-
-class Planted(MemoryBackend):
-    """A backend whose service has the bug."""
-
-    service_class: type[MemoryService] = MemoryService
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url, _services.setdefault((self.service_class, url), self.service_class()))
-
-
-def planted(service_class: type[MemoryService]) -> type[Planted]:
-    words = {"service_class": service_class, "__module__": service_class.__module__}
-    return type(service_class.__name__, (Planted,), words)
+from tests.testing.planted import planted
 
 
 @planted
