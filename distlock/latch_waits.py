@@ -51,7 +51,7 @@ class _Waiter:
         self.until = until
         #: The latch was looked at since it came.
         self.seen = False
-        #: Who made the latch that it waits for, as it was first seen. Another one has another maker.
+        #: The maker of the latch that it waits for, as first seen. The next latch of that name has its own.
         self.maker: str | None = None
         #: The latch, open; or why it never will be, as far as anybody can tell.
         self.outcome: LatchState | Exception | None = None
