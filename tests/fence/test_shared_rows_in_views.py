@@ -84,6 +84,22 @@ def test_a_view_without_a_row_is_answered_with_503_if_the_first_writer_comes_mea
 
 
 @BOTH
+def test_what_a_view_without_a_row_reads_after_its_commit_is_not_looked_at_again(
+    shop: DjangoShop | FlaskShop, engine: Engine
+) -> None:
+    def after_commit() -> None:
+        write_row(engine, 1)
+        assert shop.read() == STOCK
+
+    def body() -> None:
+        assert shop.read() == STOCK
+        shop.after_commit(after_commit)
+
+    reads(shop, body)
+    assert shop.post() == SOLD
+
+
+@BOTH
 def test_a_block_is_a_transaction_and_reads_again_inside_its_own_write(
     shop: DjangoShop | FlaskShop, engine: Engine
 ) -> None:

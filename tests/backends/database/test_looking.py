@@ -239,7 +239,8 @@ def test_readers_are_seen_with_those_that_wait_behind_them_and_can_be_broken(
     assert [one and one.process.split()[0] for one in shown] == [str(one.pid) for one in readers]
     assert [one.process.split()[0] for one in sight.queue] == [str(one.pid) for one in waiters]
     listed = [(one.process.split()[0], one.row) for one in row_locks.listed(look, "shop", "")]
-    held = [pid for pid, row in listed if row is not None and row.mode == "read"]
+    held = [pid for pid, row in listed if row is not None and row.held_since]
+    assert {row.mode for _, row in listed if row is not None and row.held_since} == {"read"}
     waiting = [pid for pid, row in listed if row is not None and row.waiting]
     assert (sorted(held), sorted(waiting)) == (
         sorted(str(one.pid) for one in readers),
