@@ -1,14 +1,17 @@
 """Whether a task waits for the running thread: for plain code that it has called in a thread, and awaits.
 
 `asyncio.to_thread`, asgiref's `sync_to_async` and their like run it in a copy of the task's context, which
-the coroutine that awaits it has in a variable. So that is looked for, and nothing of theirs is known here.
+the very coroutine that awaits it has in a variable. So that is looked for, and nothing of theirs is known
+here. A coroutine further out may have a context of its own, in which another thread runs that nobody awaits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextvars import Context, ContextVar
 from threading import Lock
+from types import CellType, CoroutineType
 from typing import Any
 
 #: For so long the task may run until it awaits anything, seconds. A loop that stands still tells nothing.
@@ -36,21 +39,22 @@ def awaits_this(task: asyncio.Task[Any], seconds: float) -> bool:
     mark = object()
     before = _here.set(mark)
     try:
-        return any(
-            # Not `isinstance`, which asks lazy objects, as a request's user, what they are: that is a query.
-            type(value) is Context and value.get(_here) is mark
-            for frame in _frames(task)
-            for value in list(frame.f_locals.values())
-        )
+        # Not `isinstance`, which asks lazy objects, as a request's user, what they are: that is a query.
+        return any(type(one) is Context and one.get(_here) is mark for one in _variables(_innermost(task)))
     finally:
         _here.reset(before)
 
 
-def _frames(task: asyncio.Task[Any]) -> list[Any]:
-    """Those of the coroutines that *task* is in, the outermost first."""
-    frames: list[Any] = []
-    waits: Any = task.get_coro()
-    while waits is not None:
-        frames.append(getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None))
-        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
-    return [frame for frame in frames if frame is not None]
+def _innermost(task: asyncio.Task[Any]) -> object:
+    """The coroutine of *task* that awaits what others do."""
+    found: Any = task.get_coro()
+    while isinstance(inner := getattr(found, "cr_await", None), CoroutineType):
+        found = inner
+    return found
+
+
+def _variables(coroutine: object) -> list[object]:
+    """Not by `f_locals`, which keeps what it gives for as long as the coroutine runs."""
+    found = gc.get_referents(coroutine)
+    # Those that its inner functions share.
+    return found + gc.get_referents(*(one for one in found if type(one) is CellType))

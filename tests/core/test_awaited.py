@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -76,6 +79,47 @@ def test_a_task_that_does_not_await_the_thread_keeps_nobody_from_waiting(locks: 
 
     assert asyncio.run(main()) == "waited"
     assert inside.is_set()
+
+
+def test_a_context_in_a_variable_of_the_task_does_not_say_that_it_awaits_what_runs_there(
+    locks: distlock.Locks,
+) -> None:
+    def work() -> str:
+        with locks.lock("a"):
+            return "waited"
+
+    async def main() -> str:
+        async with locks.lock("a"):
+            own = copy_context()
+            waits = asyncio.get_running_loop().run_in_executor(None, own.run, work)
+            while not engine_of(locks).rooms.waiting and not waits.done():
+                await asyncio.sleep(0.001)
+        return await waits
+
+    assert asyncio.run(main()) == "waited"
+
+
+class Row:
+    """What a view works with, which may be large."""
+
+
+def test_what_the_awaiting_task_works_with_is_not_kept_by_the_look(locks: distlock.Locks) -> None:
+    gone: list[weakref.ref[Row]] = []
+
+    def work() -> None:
+        with pytest.raises(distlock.ConfigurationError, match="awaits this very thread"):
+            locks.lock("a").__enter__()
+
+    async def main() -> None:
+        row = Row()
+        gone.append(weakref.ref(row))
+        async with locks.lock("a"):
+            await asyncio.to_thread(work)
+        del row
+        gc.collect()
+        assert gone[0]() is None
+
+    asyncio.run(main())
 
 
 class Lazy:
