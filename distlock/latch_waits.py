@@ -7,6 +7,7 @@ then as the net under a lost hint. It is there while somebody waits.
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import threading
 from collections import deque
@@ -20,6 +21,8 @@ from distlock.engine.fork import forget_in_children
 from distlock.engine.steps import Gate, Park, Steps, ThreadGate
 from distlock.errors import BackendUnavailable
 from distlock.terms import shown_where
+
+logger = logging.getLogger("distlock")
 
 #: Seconds between two looks at a latch, where nobody gave a hint.
 POLL = 2.0
@@ -197,8 +200,7 @@ class LatchWaits:
                 due, pause = self._due()
             if due:
                 self._look(due)
-                if self.rows(0.0):
-                    self._lasts()
+                self._tell_rows()
                 continue
             self._called.wait(min(pause, LINGER) if self._watched else LINGER)
             with self._mutex:
@@ -206,6 +208,15 @@ class LatchWaits:
                     # The next that comes starts another one.
                     self._thread = None
                     return
+
+    def _tell_rows(self) -> None:
+        if not self.rows(0.0):
+            return
+        try:
+            self._lasts()
+        except Exception as error:
+            # Where no thread can be started it is not told, and those that wait are looked for all the same.
+            logger.debug("What waits for latches is told later: %s", error)
 
     def _forget_who_left(self) -> None:
         now = clock.now()

@@ -282,6 +282,30 @@ def test_a_close_inside_of_the_engine_does_not_wait_for_the_thread_of_the_latche
     thread.join(PATIENCE)
 
 
+def test_who_waits_is_told_that_a_latch_is_open_also_where_nobody_can_be_told_that_it_waits(
+    locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, opened = threading.Event(), threading.Event()
+
+    def lasts() -> None:
+        asked.set()
+        raise distlock.BackendUnavailable("This process can start no more threads.")
+
+    def wait() -> None:
+        if locks.latch("import").wait():
+            opened.set()
+
+    monkeypatch.setattr(latch_waits, "MOMENT", 0.0)
+    monkeypatch.setattr(locks.namespace.latches, "_lasts", lasts)
+    locks.latch("import", 1).make()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert asked.wait(PATIENCE)
+    locks.latch("import").count_down()
+    thread.join(PATIENCE)
+    assert opened.is_set()
+
+
 def test_a_handler_at_any_moment_of_a_close_ends() -> None:
     refused = 0
     for number in itertools.count(1):
