@@ -4,7 +4,7 @@ Run as ``python -m tests.fence.instance '{"framework": "django", "database": …
 
 * ``sell POINT``: serve one request. At *POINT* it says ``at POINT``, and goes on after another line. In the
   place of ``sell`` stands one of `HOOKS` where a hook is to write.
-* ``rush``: buy until everything is sold, with four threads, and again after every 423 and 503.
+* ``rush``: buy until everything is sold, with four threads, and again after every 423 and 503; see `PAUSE`.
 
 and says ``ready``, and what each request was answered: ``answered 200``, ``answered 503 lock_lost``.
 """
@@ -15,6 +15,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,6 +26,9 @@ from tests.transactions.till import Answer, ask_wsgi
 
 POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
 SHOPPERS = 4
+#: What a purchase takes longer in a rush, seconds: on a quick machine one instance could sell everything while the
+#: other one connects, or waits for the end of a lease.
+PAUSE = 0.005
 
 #: How an ``on_commit`` hook writes down what a view of Django has decided.
 HOOKS = ("atomic", "robust", "nested", "autocommit")
@@ -65,6 +69,7 @@ class Halt:
 
     def __init__(self) -> None:
         self.at = ""
+        self.pause = 0.0
 
     def reach(self, point: str) -> None:
         if self.at == point:
@@ -82,6 +87,7 @@ def sell(name: str, execute: Execute) -> int:
     halt.reach("before the read")
     [(stock,)] = execute("SELECT stock FROM product WHERE id = 1")
     halt.reach("after the read")
+    time.sleep(halt.pause)
     if stock < 1:
         return 409
     write_down(name, execute, stock)
@@ -210,6 +216,7 @@ def answered(answer: Answer) -> str:
 
 def rush(application: Any) -> None:
     """Buy until nothing is left."""
+    halt.pause = PAUSE
 
     def shop() -> None:
         while (answer := ask_wsgi(application)).status in {"200", "423", "503"}:
