@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import sys
@@ -109,6 +110,10 @@ class Lock:
         """Whether anybody holds one of the names just now, here or elsewhere. Asks the lock service."""
         return any(self._namespace.locked(name) for name in self.names)
 
+    async def alocked(self) -> bool:
+        """`locked`, for asyncio."""
+        return await asyncio.to_thread(self.locked)
+
     def owned(self) -> bool:
         """Whether a grant that came from this object is out, and not lost. Asks nobody."""
         return self._entries.any_open()
@@ -184,8 +189,7 @@ class Lock:
             raise blocks.timed_out(self._namespace, self.names, self.timeout, stopped_loop)
         block.grant = grant
         block.frame = frame
-        # One step.
-        self._entries.entered.append(block)
+        self._entries.entered.append(block)  # one step
         blocks.begin(block)
         return grant
 
@@ -232,8 +236,7 @@ class Lock:
 
     def _ending(self, frame: FrameType) -> Entry | None:
         """The ``with`` block that *frame* ends; None if nothing is left of it. It changes nothing."""
-        # To copy is one step.
-        return blocks.ending(self._entries.entered.copy(), frame)
+        return blocks.ending(self._entries.entered.copy(), frame)  # to copy is one step
 
     def _leave(self, block: Entry) -> Steps[None]:
         """Release what *block* holds, after what its client does before that."""

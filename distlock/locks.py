@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Never
 
 from distlock.acquirer import Acquirer, AtEnd
 from distlock.grant import OnReleaseRequested
 from distlock.latch import Latch, check_total
 from distlock.lock import Lock
-from distlock.modes import PERMIT, READ, Kind
+from distlock.looks import Looks
+from distlock.modes import PERMIT, READ
 from distlock.names import check_name
 from distlock.numbers import LONG, check_permits, check_seconds, check_timeout
-from distlock.operate.looking import Listed, LockState, inspect, list_locks
 from distlock.read_lock import ReadLock
 from distlock.rlock import RLock
 from distlock.semaphore import Semaphore
@@ -20,7 +19,7 @@ from distlock.terms import Terms, calling_code
 from distlock.translations import refuse_unknown
 
 
-class Locks:
+class Locks(Looks):
     """Locks of one lock service under one prefix. Threads, tasks and forked children share it."""
 
     def __init__(self, acquirer: Acquirer, timeout: float, at_end: AtEnd | None = None) -> None:
@@ -98,21 +97,6 @@ class Locks:
         """
         checked = self._checked("rlock", names, timeout, ttl, max_hold, unknown, on_release_requested)
         return RLock(self, *checked)
-
-    def request_release(self, name: str) -> bool:
-        """Ask the holder of *name*, in any process, to give it back. Returns whether anybody holds it.
-
-        Nothing is taken by force, and it does not wait. The holder sees `Grant.release_requested`, and what
-        it gave as *on_release_requested* is called: at once, or within some seconds, as the page of its
-        backend says. A later grant of the name knows nothing of it. Raises `InvalidName`;
-        `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
-
-        Example::
-
-            if locks.request_release("catalogue"):
-                print("An import runs, and was asked to stop.")
-        """
-        return self.namespace.request_release(check_name(name))
 
     def write_lock(
         self,
@@ -238,34 +222,6 @@ class Locks:
         return Latch(
             self.namespace.latches, self.prefix, name, total, check_seconds("ttl", ttl, most=LONG), longest
         )
-
-    def inspect(self, name: str, kind: Kind = "lock") -> LockState:
-        """The holder of *name*, since when, and those that wait for it, in order: a picture of one moment.
-
-        *kind*: what has the name, "lock", "semaphore" or "latch". Asks the lock service, and changes nothing.
-        Raises `InvalidName`; `BackendUnavailable`; `ConfigurationError` for another *kind*, and where the
-        lock service does not show it.
-
-        Example::
-
-            print(locks.inspect("product_1").holder, locks.inspect("gateway", "semaphore").inside)
-        """
-        return inspect(self.namespace, name, kind)
-
-    def list(self, before: str = "") -> Iterator[Listed]:
-        """What is held or waited for, in all processes, for longer than about three seconds.
-
-        First locks, then semaphores, then latches, each with its kind. *before*: what the names
-        begin with. Each process says of itself what it has, every few seconds;
-        what it says is read in small parts while you go through it, so it is no picture of one moment.
-        Raises `BackendUnavailable`; `ConfigurationError` where the lock service does not show it.
-
-        Example::
-
-            for one in locks.list("product_"):
-                print(one.name, "held" if one.held else "waited for", one.party)
-        """
-        return list_locks(self.namespace, before)
 
     def close(self) -> None:
         """Give everything back and drop threads and connections. The client may be used again."""

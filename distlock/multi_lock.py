@@ -6,6 +6,7 @@ order for everybody, so that callers never wait in a ring; and the longest wait 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -140,6 +141,10 @@ class MultiLock:
     def locked(self) -> bool:
         """Whether anybody holds one of the names just now. Asks the lock services."""
         return any(one.locked() for one in self._parts)
+
+    async def alocked(self) -> bool:
+        """`locked`, for asyncio."""
+        return await asyncio.to_thread(self.locked)
 
     def owned(self) -> bool:
         """Whether a grant that came from this object is out, and not lost. Asks nobody."""

@@ -24,7 +24,7 @@ from distlock.fence.issuing import RowGrant
 from distlock.grant import Grant, OnReleaseRequested
 from distlock.lock import Lock
 from distlock.locks import Locks
-from distlock.modes import READ
+from distlock.modes import READ, Kind
 from distlock.owner import Owner, current_owner
 from distlock.read_lock import ReadLock
 from distlock.terms import Terms
@@ -35,6 +35,11 @@ from distlock.web.settings.aliases import AliasSettings
 Begin = Callable[[Grant, Callable[[], float]], AbstractContextManager[object]]
 
 _WITH = "A row is locked as long as a transaction: write 'with locks.lock(…):'."
+
+_LOOK = (
+    "A look at rows takes the database connection of its thread. In async code write locks.inspect(…) or "
+    "locks.list(…) in a function that sync_to_async() runs."
+)
 
 
 class _ThisProcess:
@@ -176,6 +181,12 @@ class RowLocks(Locks):
         super().__init__(acquirer, timeout, at_end)
         self._begin = begin
         self._no_rlock = no_rlock
+
+    async def ainspect(self, name: str, kind: Kind = "lock") -> Never:
+        raise ConfigurationError(_LOOK)
+
+    def alist(self, before: str = "") -> Never:
+        raise ConfigurationError(_LOOK)
 
     def lock(
         self,

@@ -201,6 +201,10 @@ def test_a_row_is_locked_by_with_only() -> None:
             refused()
     with pytest.raises(ConfigurationError, match="sync_to_async"):
         asyncio.run(lock.aacquire())
+    with pytest.raises(ConfigurationError, match="sync_to_async"):
+        asyncio.run(locks["default"].ainspect("product_1"))
+    with pytest.raises(ConfigurationError, match="sync_to_async"):
+        locks["default"].alist()
     with pytest.raises(ConfigurationError, match="can't be an rlock"):
         locks.rlock("product_1")
     with pytest.raises(ConfigurationError, match="in_transaction=True, and the lock is a row"):
