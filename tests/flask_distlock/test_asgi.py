@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from asgiref.sync import ThreadSensitiveContext
 from asgiref.testing import ApplicationCommunicator
 from asgiref.wsgi import WsgiToAsgi
 from flask import Flask
@@ -45,7 +46,12 @@ def test_requests_of_one_loop_take_turns(app: Flask) -> None:
 
     app.add_url_rule("/class/<int:id>", view_func=Buy.as_view("class"))
     app.post("/function/<int:id>")(distributed_lock("product_<id>", timeout=20)(buy))
-    asgi = WsgiToAsgi(app)
+    wsgi = WsgiToAsgi(app)
+
+    async def asgi(*connection: Any) -> None:
+        # Else they have one thread for all, and never come together.
+        async with ThreadSensitiveContext():
+            await wsgi(*connection)
 
     async def rush() -> list[tuple[int, bytes]]:
         paths = ["/class/1", "/function/1"] * (BUYERS // 2)
