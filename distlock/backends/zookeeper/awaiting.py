@@ -1,7 +1,8 @@
 """What event loops ask of the ensemble without a thread: the same exchanges, carried on as answers come.
 
-That is kazoo's thread. So a call ends in time also where its loop stands still, and only what it says waits
-for the loop.
+That is kazoo's thread. So a call goes on also where its loop stands still. There it ends with the answer, or
+with the connection, which is given up when the server has said nothing for its `io_timeout`; it sends nothing
+after its own end, and others do not wait for it (`distlock.engine.call.Call.is_over`).
 """
 
 from __future__ import annotations
