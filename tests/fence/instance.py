@@ -26,8 +26,8 @@ from tests.transactions.till import Answer, ask_wsgi
 
 POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
 SHOPPERS = 4
-#: What a purchase takes longer in a rush, seconds: on a quick machine one instance could sell everything while
-#: the other one connects, or waits for the end of a lease.
+#: What a purchase takes longer in a rush, seconds: on a quick machine one instance could sell everything
+#: while the other one connects, or waits for the end of a lease.
 PAUSE = 0.005
 
 #: How an ``on_commit`` hook writes down what a view of Django has decided.

@@ -8,6 +8,7 @@ to do about all that.
 from __future__ import annotations
 
 import asyncio
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -71,8 +72,9 @@ class Pipeline:
         self._file = -1
         #: Loops may have no way to look at a socket.
         self._can_look = True
-        self._timer: asyncio.TimerHandle | None = None
-        self._wakes = 0.0
+        #: When the loop is to call `_end`. Its timer is not kept: that has the loop, which would live for as
+        #: long as its pipeline, and this for as long as the loop.
+        self._wakes = math.inf
         #: The client was closed: no connection goes back to its pool.
         self.retired = False
 
@@ -201,18 +203,17 @@ class Pipeline:
     def _watch(self, deadline: float) -> None:
         """See to it that nobody awaits anything for longer than until *deadline*.
 
-        One timer is set for all: an answer leaves it as it is.
+        One timer is set for all: an answer leaves it as it is. With an earlier end there is another one.
         """
-        if self._timer is not None:
-            if self._wakes <= deadline:
-                return
-            self._timer.cancel()
-        self._wakes = deadline
-        self._timer = asyncio.get_running_loop().call_later(deadline - clock.now(), self._end)
+        if deadline < self._wakes:
+            self._wakes = deadline
+            asyncio.get_running_loop().call_later(deadline - clock.now(), self._end, deadline)
 
-    def _end(self) -> None:
+    def _end(self, wakes: float) -> None:
         """The time of some is over, if they are not answered."""
-        self._timer = None
+        if wakes != self._wakes:
+            return
+        self._wakes = math.inf
         # What is there already is taken, however late it is.
         self._readable()
         ends = [one.ends for one in self._all()]

@@ -18,6 +18,7 @@ from tests.backends.redis.tasks import (
     connect,
     held_by,
     is_calling,
+    pipeline_of,
     pool_of,
     queued,
     settled,
@@ -233,3 +234,58 @@ def test_a_loop_for_each_call_leaves_nothing(redis_server: RedisServer, connect:
     assert len(os.listdir("/proc/self/fd")) <= files
     assert len(pool_of(locks)._all) == 1
     settled(locks)
+
+
+def test_loops_that_are_closed_are_not_kept(redis_server: RedisServer, connect: Connect) -> None:
+    locks = connect(redis_server.url)
+
+    async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+        await (await taken(locks, "product_1")).arelease()
+        return weakref.ref(asyncio.get_running_loop())
+
+    closed = [asyncio.run(main()) for _ in range(5)]
+
+    def left() -> int:
+        gc.collect()
+        return sum(loop() is not None for loop in closed)
+
+    # When its answers are read, the keeper may still have the last hold that it has looked at.
+    eventually(lambda: left() <= 1, "they are collected")
+    settled(locks)
+
+
+def test_a_call_that_ends_before_those_that_were_sent_earlier_ends_in_its_time(
+    proxy: Proxy, connect: Connect
+) -> None:
+    locks = connect(proxy.url, io_timeout=2 * PATIENCE)
+
+    async def main() -> None:
+        proxy.hold(replies=True)
+        long = asyncio.create_task(taken(locks, "product_1"))
+        await until(lambda: is_calling(locks), "it asks")
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(distlock.BackendUnavailable):
+                await locks.lock("product_2").aacquire(timeout=0.01)
+        proxy.flow()
+        await (await long).arelease()
+
+    asyncio.run(main())
+    settled(locks)
+
+
+def test_a_timer_in_whose_place_another_one_came_sets_no_more_of_them(
+    proxy: Proxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = connect(proxy.url)
+
+    async def main() -> None:
+        proxy.hold(replies=True)
+        asks = asyncio.create_task(taken(locks, "product_1"))
+        await until(lambda: is_calling(locks), "it asks")
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio.get_running_loop(), "call_later", lambda *_: pytest.fail("a timer"))
+            pipeline_of(locks)._end(0.0)
+        proxy.flow()
+        await (await asks).arelease()
+
+    asyncio.run(main())
