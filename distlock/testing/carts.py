@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import distlock
-from distlock.testing.fixtures import BRIEF, PATIENCE, ConformanceFixtures, Connect
+from distlock.testing.fixtures import BRIEF, PATIENCE, ConformanceFixtures, Connect, wait_for_waiters
 
 
 class CartConformance(ConformanceFixtures):
@@ -37,13 +36,17 @@ class CartConformance(ConformanceFixtures):
         names = [f"{name}_{number}" for number in range(3)]
 
         def buy(number: int) -> None:
-            for turn in range(6):
+            for turn in range(10):
                 order = names[turn % 3 :] + names[: turn % 3]
                 with clients[number % 2].lock(*(order if number % 2 else reversed(order))):
-                    # So long that the others queue, each for its first name: they get them in one moment.
-                    time.sleep(0.002)
+                    pass
 
-        for future in [pool.submit(buy, number) for number in range(8)]:
+        with clients[0].lock(names[1]):
+            # In the order of their carts each would have a name that the other one wants.
+            futures = [pool.submit(buy, number) for number in range(2)]
+            for client in clients:
+                wait_for_waiters(client, 1)
+        for future in futures + [pool.submit(buy, number) for number in range(8)]:
             future.result(PATIENCE * 2)
 
     # -- asyncio ---------------------------------------------------------------------------------
