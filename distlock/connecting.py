@@ -50,8 +50,10 @@ def connect(
     One client serves a whole process: threads, tasks and forked children share it.
 
     *url*: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, ``unix:///path/redis.sock``;
-    ``zookeeper://[user:password@]host[:port][,host…][/path]``; ``file:///directory`` for the processes of
-    one host; ``memory://name`` for one process, in tests; or the scheme of a backend that is installed.
+    ``redlock://[user:password@]host,host,host[/db]``;
+    ``zookeeper://[user:password@]host[:port][,host…][/path]``;
+    ``file:///directory`` for the processes of one host; ``memory://name`` for one process, in tests; or the
+    scheme of a backend that is installed.
     Instead of a URL: a client of redis-py, of which the connection arguments are read and nothing else; a
     dict of such arguments; or a function without arguments that returns a URL or one of these. It is called
     once, now.

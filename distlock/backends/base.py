@@ -25,8 +25,8 @@ class Capabilities:
     """What a lock service can do beyond the protocol, declared by the class of its backend.
 
     Asking for what it can't do is refused when it is configured: see `refuse_lacking`. One more capability is
-    a field here that is False where a backend says nothing, with its line in `_LACKING`, and asked for
-    wherever a user may wish for it.
+    a field here that is False where a backend says nothing (but for `fair`), with its line in `_LACKING`, and
+    asked for wherever a user may wish for it.
     """
 
     #: Other processes are kept out, too.
@@ -36,6 +36,9 @@ class Capabilities:
     lease: bool = False
     #: Later holds of a key have larger numbers, so that fences can be made of them.
     fence: bool = False
+    #: First come, first served by process. Elsewhere those that wait ask again and again, and whichever asks
+    #: first when it is free has it: no hint tells them when. It is so unless a backend says otherwise.
+    fair: bool = True
     #: It shows who holds a lock and who waits, and lets an operator break it: it is an
     #: `distlock.backends.inspectable.Inspectable`, too.
     inspect: bool = False

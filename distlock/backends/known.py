@@ -25,6 +25,7 @@ class Home(NamedTuple):
 
 
 _REDIS = "distlock.backends.redis:RedisBackend"
+_REDLOCK = "distlock.backends.redlock:RedlockBackend"
 
 #: Ours, by scheme. No other distribution can take one of these.
 BUILT_IN = {
@@ -33,6 +34,8 @@ BUILT_IN = {
     "redis": Home(_REDIS, "redis://localhost:6379/0", "redis"),
     "rediss": Home(_REDIS, "rediss://localhost:6379/0", "redis"),
     "unix": Home(_REDIS, "unix:///run/redis/redis.sock", "redis"),
+    "redlock": Home(_REDLOCK, "redlock://localhost:6379,localhost:6380,localhost:6381/0", "redis"),
+    "redlocks": Home(_REDLOCK, "redlocks://localhost:6379,localhost:6380,localhost:6381/0", "redis"),
     "zookeeper": Home(
         "distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper://localhost:2181/shop", "zookeeper"
     ),

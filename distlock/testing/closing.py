@@ -79,8 +79,9 @@ class CloseConformance(ProtocolFixtures):
         two.queued(second)
         two.queued(second)
         one.backend.release(first)
-        # The sink is still the one that it was opened with.
-        assert two.sink.wait_for_hint(key)
+        if two.backend.capabilities.fair:
+            # The sink is still the one that it was opened with.
+            assert two.sink.wait_for_hint(key)
         two.held(second)
         assert two.backend.release(second)
         assert not one.backend.locked(key)

@@ -37,13 +37,18 @@ from distlock.testing.leases import LeaseConformance, PermitLeaseConformance, Re
 from distlock.testing.notifying import NotifyConformance
 from distlock.testing.permits import PermitConformance
 from distlock.testing.posting import PostingConformance
-from distlock.testing.processes import ProcessConformance, ProcessLeaseConformance
-from distlock.testing.protocol import NumberConformance, ProtocolConformance
+from distlock.testing.processes import (
+    ProcessConformance,
+    ProcessLeaseConformance,
+    UnfairProcessConformance,
+    UnfairProcessLeaseConformance,
+)
+from distlock.testing.protocol import NumberConformance, ProtocolConformance, UnfairProtocolConformance
 from distlock.testing.readers import ReadConformance
 from distlock.testing.revocation import RevocationConformance
 from distlock.testing.semaphores import SemaphoreConformance
 from distlock.testing.sharing import SharingConformance
-from distlock.testing.threads import ThreadConformance
+from distlock.testing.threads import ThreadConformance, UnfairThreadConformance
 from distlock.testing.troubles import TroubleConformance
 
 __all__ = [
@@ -72,4 +77,8 @@ __all__ = [
     "SharingConformance",
     "ThreadConformance",
     "TroubleConformance",
+    "UnfairProcessConformance",
+    "UnfairProcessLeaseConformance",
+    "UnfairProtocolConformance",
+    "UnfairThreadConformance",
 ]

@@ -52,7 +52,9 @@ class ProcessFixtures(ConformanceFixtures):
         wait_until(lambda: self.waiting(name) == count, f"{count} processes wait")
 
 
-class ProcessConformance(ProcessFixtures):
+class UnfairProcessConformance(ProcessFixtures):
+    """What those owe, too, in which processes don't stand in line."""
+
     def test_one_process_is_inside_at_a_time(
         self, process: Callable[..., Process], name: str, tmp_path: Path, pool: ThreadPoolExecutor
     ) -> None:
@@ -69,21 +71,6 @@ class ProcessConformance(ProcessFixtures):
         assert int(counter.read_text(encoding="ascii")) == rounds * len(processes)
         assert check_history(history) == []
 
-    def test_a_released_lock_goes_to_the_process_that_asked_first(
-        self, process: Callable[..., Process], locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
-    ) -> None:
-        first = process()
-        with locks.lock(name):
-            first.begin("acquire", name, PATIENCE)
-            self.wait_for_processes(name, 1)
-            second = pool.submit(locks.lock(name).acquire)
-        fence = first.end()["fence"]
-        assert not second.done()
-        first.do("release")
-        grant = second.result(PATIENCE)
-        assert grant is not None
-        assert list(grant.fence) > fence
-
     def test_the_lock_of_a_killed_process_is_free_again(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
     ) -> None:
@@ -94,18 +81,6 @@ class ProcessConformance(ProcessFixtures):
         grant = locks.lock(name).acquire(timeout=self.ttl + BUSY)
         assert grant is not None
         assert list(grant.fence) > fence
-
-    def test_a_killed_waiter_does_not_keep_the_others_waiting(
-        self, process: Callable[..., Process], locks: distlock.Locks, name: str
-    ) -> None:
-        with locks.lock(name):
-            # What it costs is far less than the ttl, however busy the machine is.
-            waiters = [process(ttl=LONG) for _ in range(2)]
-            for number, waiter in enumerate(waiters):
-                waiter.begin("acquire", name, PATIENCE)
-                self.wait_for_processes(name, number + 1)
-            waiters[0].kill()
-        assert waiters[1].end(patience=LONG / 2)["fence"]
 
     def test_a_forked_child_holds_nothing_and_frees_nothing(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
@@ -136,8 +111,58 @@ class ProcessConformance(ProcessFixtures):
             os.kill(child["child"], signal.SIGKILL)
 
 
-class ProcessLeaseConformance(ProcessFixtures):
+class ProcessConformance(UnfairProcessConformance):
+    """For backends that are `fair`."""
+
+    def test_a_released_lock_goes_to_the_process_that_asked_first(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        first = process()
+        with locks.lock(name):
+            first.begin("acquire", name, PATIENCE)
+            self.wait_for_processes(name, 1)
+            second = pool.submit(locks.lock(name).acquire)
+        fence = first.end()["fence"]
+        assert not second.done()
+        first.do("release")
+        grant = second.result(PATIENCE)
+        assert grant is not None
+        assert list(grant.fence) > fence
+
+    def test_a_killed_waiter_does_not_keep_the_others_waiting(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str
+    ) -> None:
+        with locks.lock(name):
+            # What it costs is far less than the ttl, however busy the machine is.
+            waiters = [process(ttl=LONG) for _ in range(2)]
+            for number, waiter in enumerate(waiters):
+                waiter.begin("acquire", name, PATIENCE)
+                self.wait_for_processes(name, number + 1)
+            waiters[0].kill()
+        assert waiters[1].end(patience=LONG / 2)["fence"]
+
+
+class UnfairProcessLeaseConformance(ProcessFixtures):
     """For lock services whose holds end by themselves: a stopped process does not keep a lock."""
+
+    def test_a_stopped_holder_learns_that_it_lost_the_lock(
+        self, process: Callable[..., Process], locks: distlock.Locks, name: str
+    ) -> None:
+        holder = process()
+        fence = holder.do("acquire", name, PATIENCE)["fence"]
+        holder.stop()
+        grant = locks.lock(name).acquire(timeout=self.ttl + BUSY)
+        assert grant is not None
+        holder.go_on()
+        assert holder.do("state")["lost"]
+        holder.do("release")
+        assert not grant.lost
+        assert engine_of(locks).backend.renew([ask_of(grant)]) == [True]
+        assert list(grant.fence) > fence
+
+
+class ProcessLeaseConformance(UnfairProcessLeaseConformance):
+    """For those of them that are `fair`."""
 
     def test_a_stopped_waiter_costs_the_others_little(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
@@ -155,18 +180,3 @@ class ProcessLeaseConformance(ProcessFixtures):
         waiter.do("release")
         stopped.go_on()
         assert stopped.end()["fence"]
-
-    def test_a_stopped_holder_learns_that_it_lost_the_lock(
-        self, process: Callable[..., Process], locks: distlock.Locks, name: str
-    ) -> None:
-        holder = process()
-        fence = holder.do("acquire", name, PATIENCE)["fence"]
-        holder.stop()
-        grant = locks.lock(name).acquire(timeout=self.ttl + BUSY)
-        assert grant is not None
-        holder.go_on()
-        assert holder.do("state")["lost"]
-        holder.do("release")
-        assert not grant.lost
-        assert engine_of(locks).backend.renew([ask_of(grant)]) == [True]
-        assert list(grant.fence) > fence

@@ -117,13 +117,16 @@ class ProtocolFixtures:
         return contender()
 
 
-class ProtocolConformance(ProtocolFixtures):
+class UnfairProtocolConformance(ProtocolFixtures):
+    """What those owe, too, in which nobody stands in line."""
+
     def test_what_it_can_do_is_declared_and_tested(self, one: Contender) -> None:
         can = one.backend.capabilities
         tested = {cls.__name__ for cls in type(self).__mro__}
         for declared, what, part in (
             (can.lease, "lease", "LeaseConformance"),
             (can.fence, "fence", "NumberConformance"),
+            (can.fair, "fair", "ProtocolConformance"),
             (isinstance(one.backend, Posts), "post()", "PostingConformance"),
             (isinstance(one.backend, HandsOver), "acknowledge()", "HandingConformance"),
             (isinstance(one.backend, Awaits), "begin()", "AwaitingConformance"),
@@ -184,6 +187,53 @@ class ProtocolConformance(ProtocolFixtures):
         for ending in endings:
             two.queued(ask(key + ending))
 
+    # -- cancelling ------------------------------------------------------------------------------
+
+    def test_who_cancels_is_out_of_the_queue(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        assert two.backend.cancel(second) is False
+        assert two.backend.cancel(second) is False
+        one.backend.release(first)
+        assert not one.backend.locked(key)
+
+    def test_who_cancels_what_it_holds_is_told_and_keeps_it(
+        self, one: Contender, two: Contender, key: str
+    ) -> None:
+        first = ask(key)
+        one.held(first)
+        assert one.backend.cancel(first) is True
+        two.queued(ask(key))
+
+    # -- repetition ------------------------------------------------------------------------------
+
+    def test_asking_again_while_holding_gives_the_same_hold(self, one: Contender, key: str) -> None:
+        first = ask(key)
+        assert one.held(first).number == one.held(first).number
+
+    def test_a_second_release_frees_nobody_elses_hold(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, second = ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        assert one.backend.release(first) is True
+        two.held(second)
+        assert one.backend.release(first) is False
+        three.queued(ask(key))
+
+    def test_only_the_token_proves_the_hold(self, one: Contender, two: Contender, key: str) -> None:
+        first, forged = ask(key), ask(key)
+        one.held(first)
+        assert one.backend.release(forged) is False
+        assert two.backend.renew([forged, first]) == [False, True]
+        two.queued(ask(key))
+
+
+class ProtocolConformance(UnfairProtocolConformance):
+    """For backends that are `fair`, as one is that says nothing of it."""
+
     # -- the queue -------------------------------------------------------------------------------
 
     def test_a_released_key_goes_to_who_asked_first(
@@ -224,43 +274,10 @@ class ProtocolConformance(ProtocolFixtures):
     ) -> None:
         polls_take_no_second_place(one, two, three, ask(key), ask(key), ask(key))
 
-    def test_who_cancels_is_out_of_the_queue(self, one: Contender, two: Contender, key: str) -> None:
-        first, second = ask(key), ask(key)
-        one.held(first)
-        two.queued(second)
-        assert two.backend.cancel(second) is False
-        assert two.backend.cancel(second) is False
-        one.backend.release(first)
-        assert not one.backend.locked(key)
-
     def test_who_cancels_too_late_is_told_and_keeps_the_hold(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
         a_late_cancel_keeps_the_hold(one, two, three, ask(key), ask(key), ask(key))
-
-    # -- repetition ------------------------------------------------------------------------------
-
-    def test_asking_again_while_holding_gives_the_same_hold(self, one: Contender, key: str) -> None:
-        first = ask(key)
-        assert one.held(first).number == one.held(first).number
-
-    def test_a_second_release_frees_nobody_elses_hold(
-        self, one: Contender, two: Contender, three: Contender, key: str
-    ) -> None:
-        first, second = ask(key), ask(key)
-        one.held(first)
-        two.queued(second)
-        assert one.backend.release(first) is True
-        two.held(second)
-        assert one.backend.release(first) is False
-        three.queued(ask(key))
-
-    def test_only_the_token_proves_the_hold(self, one: Contender, two: Contender, key: str) -> None:
-        first, forged = ask(key), ask(key)
-        one.held(first)
-        assert one.backend.release(forged) is False
-        assert two.backend.renew([forged, first]) == [False, True]
-        two.queued(ask(key))
 
 
 class NumberConformance(ProtocolFixtures):

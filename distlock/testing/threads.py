@@ -24,7 +24,9 @@ from distlock.testing.fixtures import (
 from distlock.testing.history import Record, check_history
 
 
-class ThreadConformance(ConformanceFixtures):
+class UnfairThreadConformance(ConformanceFixtures):
+    """What those owe, too, in which processes don't stand in line."""
+
     # -- exclusion -------------------------------------------------------------------------------
 
     def test_one_caller_is_inside_at_a_time(
@@ -70,34 +72,6 @@ class ThreadConformance(ConformanceFixtures):
         for future in futures:
             future.result(PATIENCE)
         assert served == list(range(20))
-
-    def test_clients_are_served_in_turns(
-        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
-    ) -> None:
-        """A client whose waiters never run dry lets the other in after a bounded number of grants."""
-        enough = threading.Event()
-        busy = 0
-
-        def keep_busy() -> None:
-            nonlocal busy
-            while not enough.is_set():
-                with locks.lock(name):
-                    busy += 1
-
-        # So many that the room is never empty by chance, which would be a turn's end without our doing.
-        crowd = [pool.submit(keep_busy) for _ in range(16)]
-        gaps = []
-        try:
-            wait_until(lambda: busy > 10, "the crowd is under way")
-            for _ in range(5):
-                before = busy
-                with other.lock(name):
-                    gaps.append(busy - before)
-        finally:
-            enough.set()
-        for future in crowd:
-            future.result(PATIENCE)
-        assert sorted(gaps)[2] <= 1000, f"grants to the crowd while one waited: {gaps}"
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -259,3 +233,35 @@ class ThreadConformance(ConformanceFixtures):
 
         asyncio.run(main())
         assert inside[::2] == inside[1::2]
+
+
+class ThreadConformance(UnfairThreadConformance):
+    """For backends that are `fair`."""
+
+    def test_clients_are_served_in_turns(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        """A client whose waiters never run dry lets the other in after a bounded number of grants."""
+        enough = threading.Event()
+        busy = 0
+
+        def keep_busy() -> None:
+            nonlocal busy
+            while not enough.is_set():
+                with locks.lock(name):
+                    busy += 1
+
+        # So many that the room is never empty by chance, which would be a turn's end without our doing.
+        crowd = [pool.submit(keep_busy) for _ in range(16)]
+        gaps = []
+        try:
+            wait_until(lambda: busy > 10, "the crowd is under way")
+            for _ in range(5):
+                before = busy
+                with other.lock(name):
+                    gaps.append(busy - before)
+        finally:
+            enough.set()
+        for future in crowd:
+            future.result(PATIENCE)
+        assert sorted(gaps)[2] <= 1000, f"grants to the crowd while one waited: {gaps}"

@@ -39,7 +39,9 @@ def test_a_capability_that_is_not_declared_is_not_there() -> None:
     assert Capabilities() == Capabilities(several_processes=False, lease=False, fence=False)
 
 
-@pytest.mark.parametrize("scheme", ["memory", "file", "redis", "rediss", "unix", "zookeeper"])
+@pytest.mark.parametrize(
+    "scheme", ["memory", "file", "redis", "rediss", "unix", "redlock", "redlocks", "zookeeper"]
+)
 def test_ours_number_their_locks(scheme: str) -> None:
     assert capabilities_of(scheme).fence
     assert capabilities_of(scheme).several_processes == (scheme != "memory")

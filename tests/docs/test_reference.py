@@ -109,7 +109,7 @@ def test_each_argument_of_connect_has_a_row() -> None:
     assert table("core.md", "argument") == keywords(distlock.connect) - {"backend"}
 
 
-@pytest.mark.parametrize("backend", ["redis", "zookeeper", "file"])
+@pytest.mark.parametrize("backend", ["redis", "redlock", "zookeeper", "file"])
 def test_each_option_of_a_backend_has_a_row(backend: str) -> None:
     assert table(f"backends/{backend}.md", "option") == keywords(distlock.backends.class_of(backend))
 

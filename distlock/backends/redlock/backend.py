@@ -1,0 +1,224 @@
+"""Locks in a majority of several Redis servers, none of which knows of the others.
+
+https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ has the algorithm. What is added to
+it: fences, renewal, and that nobody waits for servers that are away.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from distlock import clock
+from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.redis import RedisBackend
+from distlock.backends.redlock.address import addresses_in
+from distlock.backends.redlock.answers import Answers, AnswersToSeveral, ask_all
+from distlock.backends.redlock.resting import Resting, poll
+from distlock.backends.redlock.server import LANES, Call, Server
+from distlock.numbers import LONG, check_seconds
+
+
+def drift(ttl: float) -> float:
+    """By how much clocks may differ after *ttl* seconds: the allowance of Redlock."""
+    return 0.01 * ttl + 0.002
+
+
+class RedlockBackend:
+    """One process's locks in several Redis servers: ``redlock://host,host,host``, ``redlocks://`` for TLS.
+
+    *io_timeout* bounds what one server may take for one answer; a call takes twice that at most. *fence_ttl*,
+    *client_name*, *credential_provider*: see `RedisBackend`. Times are in seconds.
+    """
+
+    capabilities = Capabilities(several_processes=True, lease=True, fence=True, fair=False)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        io_timeout: float = 0.5,
+        fence_ttl: float = 60.0,
+        client_name: str = "distlock",
+        credential_provider: object = None,
+    ) -> None:
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
+        self._servers: list[Server] = []
+        for address in addresses_in(url):
+            one = RedisBackend(
+                address.url,
+                io_timeout=io_timeout,
+                max_connections=LANES,
+                fence_ttl=fence_ttl,
+                client_name=client_name,
+                credential_provider=credential_provider,
+            )
+            self._servers.append(Server(one, address.shown, io_timeout))
+        self._quorum = len(self._servers) // 2 + 1
+        self._resting = Resting()
+        # One that is dropped without a close has threads, too, which know nothing of it.
+        weakref.finalize(self, _dismiss, self._servers).atexit = False
+
+    def __repr__(self) -> str:
+        return f"<RedlockBackend {', '.join(server.shown for server in self._servers)}>"
+
+    def open(self, sink: Sink) -> None:
+        for server in self._servers:
+            server.backend.open(sink)
+
+    # -- a hold ------------------------------------------------------------------------------------
+
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+        if ask.number and self._is_ours(ask, deadline):
+            return Held(ask.number, ask.ttl)
+        ask.number = 0
+        if ask.wait:
+            self._resting.wait(ask.key, deadline)
+        sent = clock.now()
+        answers = self._ask(ask.key, lambda backend: backend.request(_copy(ask)), _is_held, deadline)
+        if answers.verdict:
+            number = self._agree(ask, _numbers(answers), deadline)
+            if number is not None and clock.now() < sent + ask.ttl:
+                ask.number = number
+                self._resting.granted(ask.key)
+                return Held(number, ask.ttl)
+        # Less than a quorum is only in the way of others.
+        self._give_back(ask, [one for one in self._servers if not isinstance(answers.said.get(one), Busy)])
+        if len(answers.said) < self._quorum:
+            raise answers.unavailable()
+        return Queued(poll()) if ask.wait else Busy()
+
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+        if ask.number and self._is_ours(ask, deadline):
+            return True
+        # Nobody queues; but a request without an answer may have left something.
+        self._release(ask, deadline)
+        return False
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
+        copies = list(map(_copy, asks))
+        answers: Answers = AnswersToSeveral(self._servers, self._quorum, len(asks))
+        ask_all(answers, "", lambda backend: backend.renew(copies), self._by(math.inf))
+        renewed = [answers.of(number).verdict for number in range(len(asks))]
+        if renewed and not any(one is not None for one in renewed):
+            raise answers.unavailable()
+        for ask, ours in zip(asks, renewed, strict=True):
+            if ours is False:
+                ask.number = 0
+                self._give_back(ask, self._servers)
+        return renewed
+
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+        self._resting.released(ask.key)
+        # Where it depends on servers that are away, it may have been ours.
+        return self._release(ask, deadline) is not False
+
+    def _is_ours(self, ask: Ask, deadline: float) -> bool:
+        """Whether the hold of *ask*, which was granted, still is. Its lifetime starts anew.
+
+        A request does not tell: where the hold has ended that begins another one, with other numbers.
+        """
+        copy = _copy(ask)
+        answers = self._ask(ask.key, lambda backend: backend.renew([copy])[0], bool, deadline)
+        if answers.verdict is None:
+            raise answers.unavailable()
+        return answers.verdict
+
+    def _release(self, ask: Ask, deadline: float) -> bool | None:
+        """Whether a quorum had granted it; None: that is not known."""
+        ask.number = 0
+        answers = self._ask(ask.key, lambda backend: backend.release(_copy(ask)), bool, deadline)
+        if len(answers.said) < self._quorum:
+            raise answers.unavailable()
+        return answers.verdict
+
+    def _give_back(self, ask: Ask, servers: Sequence[Server]) -> None:
+        """Have *servers* release what they may have granted. Nobody waits for that."""
+        for server in servers:
+            server.ask(ask.key, lambda backend: backend.release(_copy(ask)), _tell_nobody)
+
+    # -- its number --------------------------------------------------------------------------------
+
+    def _agree(self, ask: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
+        """The number of the hold of *ask*; None: no quorum is left. *numbers*: those that a quorum gave it.
+
+        It is the largest. All of a quorum count from there on before anybody hears of it: so every later hold
+        has a larger one, because its quorum has a server of this one.
+        """
+        top = max(numbers.values())
+        behind = [server for server, number in numbers.items() if number < top]
+        answers = Answers(behind, self._quorum - (len(numbers) - len(behind)), _is_held)
+        raised: Call = lambda backend: backend.raise_floor(_copy(ask), top - 1)  # noqa: E731
+        ask_all(answers, ask.key, raised, self._by(deadline))
+        return top if answers.verdict else None
+
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        if ask.number > number and self._is_ours(ask, math.inf):
+            return Held(ask.number, ask.ttl)
+        # Above what it has given out as well, among which the servers' own numbers may lie.
+        floor = max(number, ask.number + ask.span - 1)
+        answers = self._ask(
+            ask.key, lambda backend: backend.raise_floor(_copy(ask), floor), _is_held, math.inf
+        )
+        if answers.verdict is False:
+            return None
+        raised = self._agree(ask, _numbers(answers), math.inf) if answers.verdict else None
+        if raised is None:
+            raise answers.unavailable()
+        ask.number = raised
+        return Held(raised, ask.ttl)
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    def locked(self, key: str) -> bool:
+        answers = self._ask(key, lambda backend: backend.locked(key), bool, math.inf)
+        if len(answers.said) < self._quorum:
+            raise answers.unavailable()
+        # Where it depends on servers that are away, somebody may hold it.
+        return answers.verdict is not False
+
+    def close(self) -> None:
+        deadline = clock.now() + 2 * self._io_timeout
+        for thread in _dismiss(self._servers):
+            thread.join(max(0.0, deadline - clock.now()))
+        for server in self._servers:
+            server.backend.close()
+
+    def after_fork(self) -> None:
+        self._resting = Resting()
+        for server in self._servers:
+            server.after_fork()
+
+    def _ask(self, key: str, call: Call, yes: Callable[[Any], bool], deadline: float) -> Answers:
+        answers = Answers(self._servers, self._quorum, yes)
+        ask_all(answers, key, call, self._by(deadline))
+        return answers
+
+    def _by(self, deadline: float) -> float:
+        """The end of a round that begins now and may last until *deadline*."""
+        return min(deadline, clock.now() + self._io_timeout)
+
+
+def _copy(ask: Ask) -> Ask:
+    """*ask*, for one server. There it lives longer by the drift: here it is over before."""
+    return Ask(ask.key, ask.token, ask.ttl + drift(ask.ttl), ask.span, wait=False)
+
+
+def _numbers(answers: Answers) -> dict[Server, int]:
+    return {server: answers.said[server].number for server in answers.agreed}
+
+
+def _is_held(answer: object) -> bool:
+    return isinstance(answer, Held)
+
+
+def _tell_nobody(answer: object) -> None:
+    pass
+
+
+def _dismiss(servers: Sequence[Server]) -> list[threading.Thread]:
+    """End their threads, when they have done what they were given."""
+    return [thread for server in servers for thread in server.dismiss()]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from distlock.backends.redis.scripts import FORMAT
+from distlock.backends.redlock import backend, server
+from distlock.testing import conformance
+from tests.redis_server import eventually
+from tests.topologies.redlock.five import Five
+
+
+@pytest.fixture
+def url(five: Five) -> str:
+    return five.url
+
+
+class TestProtocol(
+    conformance.UnfairProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
+):
+    pass
+
+
+class TestFloor(conformance.FloorConformance):
+    pass
+
+
+class TestClose(conformance.CloseConformance):
+    pass
+
+
+class TestThreads(conformance.UnfairThreadConformance):
+    pass
+
+
+class TestCarts(conformance.CartConformance):
+    pass
+
+
+class TestTroubles(conformance.TroubleConformance):
+    #: Each asks five servers three times. The engine has forgotten all 100,000 with memory.
+    names = 200
+
+    @pytest.fixture(autouse=True)
+    def _five(self, five: Five, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.five = five
+        # With the first lock it has all the threads and connections that it will ever have.
+        for module in (backend, server):
+            monkeypatch.setattr(module, "LANES", 1)
+
+    @pytest.fixture
+    def options(self) -> dict[str, object]:
+        # The counter of a name outlives its lock by that much.
+        return {"fence_ttl": 0.05}
+
+    def residue(self) -> int:
+        def keys() -> int:
+            pattern = f"{FORMAT}:{{kit%3Amany_*"
+            return sum(sum(1 for _ in one.client.scan_iter(match=pattern)) for one in self.five)
+
+        eventually(lambda: keys() == 0, "the counters are forgotten")
+        return 0
+
+
+class TestProcesses(conformance.UnfairProcessConformance, conformance.UnfairProcessLeaseConformance):
+    pass

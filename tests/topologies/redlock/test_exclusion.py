@@ -1,0 +1,64 @@
+"""Two processes that reach the servers in different orders: one of them holds, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from distlock.backends.base import Busy, Held
+from distlock.backends.redis.scripts import hold_key, is_free
+from distlock.backends.redlock import RedlockBackend
+from distlock.errors import BackendUnavailable
+from distlock.testing.protocol import ask
+from tests.backends.redis.proxy import Proxy
+from tests.redis_server import eventually
+from tests.topologies.redlock.contender import MakeContender
+from tests.topologies.redlock.five import Five, url_of
+
+
+class TwoSuffice(RedlockBackend):
+    """Two of five are no majority: two others may be had as well."""
+
+    def __init__(self, url: str, **options: object) -> None:
+        super().__init__(url, **options)  # type: ignore[arg-type]
+        self._quorum = 2
+
+
+@pytest.fixture
+def ways(five: Five) -> Iterator[list[Proxy]]:
+    """To each of the servers, for a process that is slower than the other one."""
+    made = [Proxy(server.port) for server in five]
+    yield made
+    for way in made:
+        way.close()
+
+
+@pytest.mark.parametrize(("kind", "both"), [(RedlockBackend, False), (TwoSuffice, True)])
+def test_two_processes_that_reach_different_servers_first_never_both_hold(
+    kind: type[RedlockBackend], both: bool, five: Five, ways: list[Proxy], contender: MakeContender, key: str
+) -> None:
+    slow, quick = contender(url_of([way.port for way in ways]), kind), contender(five.url, kind)
+    for way in ways[2:]:
+        way.hold(replies=False, new=True)
+    try:
+        first = slow.backend.request(ask(key))
+    except BackendUnavailable:
+        first = Busy()
+    second = quick.backend.request(ask(key))
+    assert isinstance(second, Held)
+    assert isinstance(first, Held) == both
+
+
+def test_who_gets_too_few_gives_them_back_and_asks_again(
+    five: Five, contender: MakeContender, key: str
+) -> None:
+    few, many = contender(url_of([server.port for server in five[:3]])), contender(five.url)
+    mine, other = ask(key), ask(key)
+    few.held(mine)
+    # Two are left of five: they are taken, and given back.
+    many.queued(other)
+    for server in five[3:]:
+        eventually(lambda server=server: is_free(server.client.get(hold_key(key))), "it is given back")  # type: ignore[misc]
+    assert few.backend.release(mine)
+    many.until_held(other)

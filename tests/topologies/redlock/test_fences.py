@@ -1,0 +1,76 @@
+"""Numbers grow from majority to majority, also where the servers count differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from distlock.backends.base import Ask, Held
+from distlock.backends.redis import RedisBackend
+from distlock.backends.redlock import RedlockBackend
+from distlock.backends.redlock.server import Server
+from distlock.testing.protocol import Contender, ask
+from tests.topologies.redlock.contender import MakeContender
+from tests.topologies.redlock.five import Five
+
+#: How far one server counts ahead of the others: its clock is hours ahead, or was.
+AHEAD = 10_000_000_000
+
+
+class NotWrittenBack(RedlockBackend):
+    """The majority that grants does not hear of the number."""
+
+    def _agree(self, ask: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
+        return max(numbers.values())
+
+
+def count_ahead(url: str, key: str) -> None:
+    server = RedisBackend(url)
+    mine = ask(key)
+    held = server.request(mine)
+    assert isinstance(held, Held)
+    assert server.raise_floor(mine, held.number + AHEAD)
+    assert server.release(mine)
+    server.close()
+
+
+def numbers_before_and_after_a_kill(five: Five, one: Contender, key: str) -> tuple[int, int]:
+    """The majority with the server that is ahead, and one without it."""
+    for server in five[3:]:
+        server.kill()
+    count_ahead(five[0].url, key)
+    first, second = ask(key), ask(key)
+    before = one.held(first).number
+    assert one.backend.release(first)
+    for server in five[3:]:
+        server.start()
+    five[0].kill()
+    return before, one.until_held(second).number
+
+
+def test_they_grow_when_the_server_that_counts_ahead_is_killed(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    before, after = numbers_before_and_after_a_kill(own_five, contender(own_five.url), key)
+    assert before < after
+
+
+def test_without_the_write_back_they_would_not(own_five: Five, contender: MakeContender, key: str) -> None:
+    one = contender(own_five.url, NotWrittenBack)
+    before, after = numbers_before_and_after_a_kill(own_five, one, key)
+    assert before > after + AHEAD / 2
+
+
+def test_they_grow_while_one_server_after_the_other_is_killed_and_restarted_empty(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    one, two = contender(own_five.url), contender(own_five.url)
+    count_ahead(own_five[0].url, key)
+    numbers = []
+    for server in own_five:
+        for who in (one, two):
+            mine = ask(key)
+            numbers.append(who.until_held(mine).number)
+            who.backend.release(mine)
+        server.restart()
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] > numbers[0]

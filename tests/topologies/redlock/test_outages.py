@@ -1,0 +1,163 @@
+"""Servers that are killed, stopped, wiped and restarted under those that hold and those that ask."""
+
+from __future__ import annotations
+
+import pytest
+
+import distlock
+from distlock import clock
+from distlock.backends.base import Ask, Held
+from distlock.errors import BackendUnavailable
+from distlock.testing.protocol import Contender, ask
+from tests.redis_server import eventually
+from tests.topologies.redlock.contender import MakeContender
+from tests.topologies.redlock.five import Five
+
+#: How many locks are taken where each might cost a time-out.
+MANY = 20
+#: A time-out that no test outlives, seconds: what waits for a server that stands still is late.
+LONG = 30.0
+
+
+def test_it_goes_on_without_two_of_five(own_five: Five, contender: MakeContender, key: str) -> None:
+    one, two = contender(own_five.url), contender(own_five.url)
+    before = ask(key)
+    one.held(before)
+    own_five[0].kill()
+    own_five[3].kill()
+    assert one.backend.renew([before]) == [True]
+    two.queued(ask(key))
+    assert one.backend.release(before)
+    after = ask(key)
+    two.held(after)
+    assert two.backend.renew([after]) == [True]
+    assert two.backend.release(after)
+    assert not one.backend.locked(key)
+
+
+def test_without_three_of_five_it_says_which_and_why_and_comes_back_with_them(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    one = contender(own_five.url)
+    mine = ask(key)
+    one.held(mine)
+    away, up = own_five[:3], own_five[3:]
+    for server in away:
+        server.kill()
+    calls = (
+        lambda: one.backend.request(ask(key)),
+        lambda: one.backend.renew([mine]),
+        lambda: one.backend.release(mine),
+        lambda: one.backend.locked(key),
+        lambda: one.backend.cancel(ask(key)),
+        lambda: one.backend.raise_floor(mine, 1),
+    )
+    for call in calls:
+        with pytest.raises(BackendUnavailable, match="A majority of the 5 Redlock servers can't be") as told:
+            call()
+        for server in away:
+            assert f"127.0.0.1:{server.port} can't be used: " in str(told.value)
+        for server in up:
+            assert str(server.port) not in str(told.value)
+    for server in away:
+        server.start()
+    # They have lost all, and the two that were up have not.
+    eventually(lambda: takes(one, f"{key}_other"), "a lock is granted again")
+
+
+def takes(one: Contender, key: str) -> bool:
+    try:
+        return isinstance(one.backend.request(ask(key)), Held)
+    except BackendUnavailable:
+        return False
+
+
+def renewed(one: Contender, mine: Ask) -> bool | None:
+    try:
+        return one.backend.renew([mine])[0]
+    except BackendUnavailable:
+        # Those that came back may not have been asked again.
+        return None
+
+
+def test_a_server_that_stands_still_is_not_waited_for(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    one, two = contender(own_five.url, io_timeout=LONG), contender(own_five.url, io_timeout=LONG)
+    own_five[1].pause()
+    try:
+        began = clock.now()
+        for _ in range(MANY):
+            mine = ask(key)
+            one.held(mine)
+            two.queued(ask(key))
+            assert one.backend.renew([mine]) == [True]
+            assert one.backend.locked(key)
+            assert one.backend.release(mine)
+        assert clock.now() - began < LONG
+    finally:
+        own_five[1].resume()
+
+
+def test_three_servers_that_stand_still_cost_one_time_out_and_not_one_for_each_caller(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    one = contender(own_five.url, io_timeout=0.5)
+    for server in own_five[:3]:
+        server.pause()
+    try:
+        for _ in range(MANY):
+            with pytest.raises(BackendUnavailable, match="did not answer in time"):
+                one.backend.request(ask(key))
+    finally:
+        for server in own_five[:3]:
+            server.resume()
+    eventually(lambda: takes(one, f"{key}_other"), "a lock is granted again")
+
+
+def test_a_lock_outlives_the_data_of_two_servers_and_not_that_of_three(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    one, two = contender(own_five.url), contender(own_five.url)
+    mine, other = ask(key), ask(key)
+    number = one.held(mine).number
+    for server in own_five[:2]:
+        server.client.flushall()
+    two.queued(other)
+    assert one.backend.renew([mine]) == [True]
+    own_five[2].client.flushall()
+    assert one.backend.renew([mine]) == [False]
+    assert two.until_held(other).number > number
+    assert one.backend.release(mine) is False
+
+
+def test_a_holder_without_a_majority_is_told_before_its_lease_ends(own_five: Five, key: str) -> None:
+    told: list[str] = []
+    locks = distlock.connect(own_five.url, ttl=1.0, on_lost=lambda grant, why: told.append(why))
+    try:
+        grant = locks.lock(key).acquire()
+        assert grant is not None
+        for server in own_five[:3]:
+            server.kill()
+        eventually(lambda: bool(told), "the loss is told")
+        assert grant.lost
+        assert "lease ended" in told[0]
+    finally:
+        locks.close()
+
+
+def test_a_restart_that_forgets_lets_two_in_and_the_later_one_has_the_larger_fence(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    """What Redlock does not promise, and what is promised all the same."""
+    one, two = contender(own_five.url), contender(own_five.url)
+    for server in own_five[3:]:
+        server.kill()
+    mine, other = ask(key), ask(key)
+    first = one.held(mine).number
+    for server in own_five[3:]:
+        server.start()
+    own_five[2].restart()
+    assert two.until_held(other).number > first
+    eventually(lambda: renewed(one, mine) is False, "the first one knows that it is not the holder any more")
+    assert two.backend.renew([other]) == [True]
