@@ -68,6 +68,12 @@ ASYNC_LINES = {
     PROCESS.slug: 'async with process_lock("product_1"):  # an asyncio.Lock',
     FENCED: '@distributed_lock("product_<id>")  # and atomic(grant) where it sells',
 }
+#: The same in Quart, which has no guards.
+QUART_LINES = {
+    PROCESS.slug: ASYNC_LINES[PROCESS.slug],
+    DISTRIBUTED: 'async with locks.lock("product_1"):',
+    FENCED: 'async with locks.lock("product_1") as grant:  # and transaction(grant, session) where it sells',
+}
 
 
 def choices(shop: Configuration) -> dict[str, Choice]:

@@ -69,7 +69,7 @@ def read_id(text: str | None) -> int:
     return int(text)
 
 
-def read_cart(body: bytes) -> list[Line]:
+def read_cart(body: str | bytes) -> list[Line]:
     """One line for each product, in one order: two carts then never wait for each other's rows."""
     try:
         cart = json.loads(body)
@@ -84,6 +84,11 @@ def read_cart(body: bytes) -> list[Line]:
     if not wanted:
         raise no_such_cart("it is empty")
     return sorted(Line(sku, quantity) for sku, quantity in wanted.items())
+
+
+def product_names(lines: Sequence[Line]) -> list[str]:
+    """The locks of what is bought."""
+    return [f"product_{line.sku}" for line in lines]
 
 
 def check_stock(lines: Sequence[Line], stock: Mapping[int, int]) -> None:

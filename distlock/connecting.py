@@ -50,6 +50,7 @@ def connect(
     One client serves a whole process: threads, tasks and forked children share it.
 
     *url*: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, ``unix:///path/redis.sock``;
+    ``redis+cluster://[user:password@]host[:port][,host…]``;
     ``redlock://[user:password@]host,host,host[/db]``;
     ``zookeeper://[user:password@]host[:port][,host…][/path]``;
     ``file:///directory`` for the processes of one host; ``memory://name`` for one process, in tests; or the

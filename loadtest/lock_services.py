@@ -62,10 +62,25 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 
 
 @contextlib.contextmanager
+def open_cluster(directory: Path) -> Iterator[str]:
+    # What a bare Python has to run is told before there is a client of redis-py.
+    from loadtest.redis_cluster import RedisCluster
+
+    with RedisCluster(directory) as cluster:
+        yield cluster.url
+
+
+#: Those of several servers, which the matrix leaves out.
+TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
+    "cluster": open_cluster,
+}
+
+
+@contextlib.contextmanager
 def open_lock_service(backend: str, directory: Path) -> Iterator[str]:
-    """The URL of *backend*, which is one of `BACKENDS` or a URL already."""
+    """The URL of *backend*, which is one of `BACKENDS` or `TOPOLOGIES`, or a URL already."""
     if "://" in backend:
         yield backend
     else:
-        with BACKENDS[backend](directory) as url:
+        with (BACKENDS | TOPOLOGIES)[backend](directory) as url:
             yield url

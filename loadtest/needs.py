@@ -17,6 +17,7 @@ from loadtest.visit import VISITS
 TOLD, COULD_NOT_RUN = 4, 3
 SERVERS = {
     "redis": "redis-server",
+    "cluster": "redis-server",
     "zookeeper": "zookeeper",
     "postgresql": "postgresql",
     "mariadb": "mariadb",
@@ -30,7 +31,8 @@ def needs(options: argparse.Namespace) -> list[str]:
     started |= {options.database} if options.database else set(DATABASES)
     if options.visit in [visit for visit in VISITS.values() if visit.in_redis]:
         started.add("redis")
-    return ["python3", "nginx", *(package for server, package in SERVERS.items() if server in started)]
+    packages = dict.fromkeys(package for server, package in SERVERS.items() if server in started)
+    return ["python3", "nginx", *packages]
 
 
 def main(arguments: list[str] | None = None) -> int:

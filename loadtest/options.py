@@ -13,8 +13,8 @@ from demo_shop.rush import WAYS
 from loadtest import readers, rush, transactions
 from loadtest.crowd import Crowd
 from loadtest.databases import DATABASES, kind_of
-from loadtest.lock_services import BACKENDS
-from loadtest.scenario import FRAMEWORKS, Scenario, async_story, story, unlocked
+from loadtest.lock_services import BACKENDS, TOPOLOGIES
+from loadtest.scenario import ASYNC_FRAMEWORKS, FRAMEWORKS, QUART, Scenario, async_story, story, unlocked
 from loadtest.visit import BUY, CART, VISITS
 
 CROWD = Crowd()
@@ -106,20 +106,23 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="the proof for each backend, database and framework; those options then choose some of it",
     )
-    add("--backend", choices=BACKENDS, help="the lock service (default: file; redis with up)")
+    add(
+        "--backend",
+        choices=(*BACKENDS, *TOPOLOGIES),
+        help=f"the lock service (default: file; redis with up). {', '.join(TOPOLOGIES)}: of several servers",
+    )
     add("--database", help=f"{', '.join(DATABASES)}, or the URL of a server of yours (default: sqlite)")
     add(
         "--framework",
-        choices=FRAMEWORKS,
+        choices=tuple(dict.fromkeys((*FRAMEWORKS, *ASYNC_FRAMEWORKS))),
         help="of the shop (default: django). The scenarios mixed-… run a Django and a Flask instance with "
-        "any of them; mixed leaves out two-…, which mixed-… are then",
+        "any of them; mixed leaves out two-…, which mixed-… are then. quart is Flask's for --async",
     )
     add(
         "--async",
         dest="is_async",
         action="store_true",
-        help="Django with async views, on uvicorn; the Flask instance of mixed-… stays on gunicorn, since "
-        "async views of Flask have a thread each",
+        help="with async views, on uvicorn: of Django, or of Quart, for those of Flask have a thread each",
     )
     add("--visit", choices=VISITS, help="what each buyer does (default: buy)")
     guards = [slug for slug in GUARDS if slug not in ("none", "process")]
@@ -154,6 +157,8 @@ def objection(options: argparse.Namespace) -> str:
     """Why this can't be run; "" if it can."""
     if options.is_async and (refused := object_to_async(options)):
         return refused
+    if options.framework == QUART and not options.is_async:
+        return f"--framework {QUART} has async views only: add --async"
     if options.matrix and (refused := object_to_matrix(options)):
         return refused
     if options.matrix and options.story == INSTANCES:
@@ -213,7 +218,7 @@ def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
         return rush.scenarios(framework)
     if options.story == READERS:
         return readers.scenarios(framework)
-    scenarios = async_story() if options.is_async else story(framework, options.guard)
+    scenarios = async_story(framework) if options.is_async else story(framework, options.guard)
     return (unlocked(framework, options.is_async), *scenarios) if options.up else scenarios
 
 
@@ -221,15 +226,13 @@ def opened_first(options: argparse.Namespace) -> str:
     """The scenario that ``up`` opens where none is named: what goes wrong, or the guard asked for."""
     if options.story == TRANSACTIONS:
         return transactions.scenarios()[0].slug
-    first = unlocked(options.framework or "django")
-    return first.slug if options.guard == DISTRIBUTED else first.slug.replace("unlocked", options.guard)
+    pair = "mixed" if options.framework == "mixed" else "two"
+    return f"{pair}-{'unlocked' if options.guard == DISTRIBUTED else options.guard}"
 
 
 def object_to_async(options: argparse.Namespace) -> str:
-    if options.framework not in (None, "django"):
-        return (
-            "--async is for Django: in Flask an async view has a thread as any other. Leave out --framework"
-        )
+    if options.framework not in (None, *ASYNC_FRAMEWORKS):
+        return f"--async: in Flask an async view has a thread as any other. Take --framework {QUART}"
     if options.matrix or options.story != INSTANCES:
         return "--async tells the story of the instances: leave out --matrix and --story"
     if options.backend == IN_THE_DATABASE:

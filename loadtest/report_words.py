@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from demo_shop.choices import ASYNC_LINES
+from demo_shop.choices import ASYNC_LINES, QUART_LINES
 from demo_shop.guards import DISTRIBUTED, GUARDS
 from loadtest import words
 from loadtest.run import Run
-from loadtest.scenario import Outcome
+from loadtest.scenario import QUART, Outcome
 from loadtest.verdict import Conclusion
 
 #: Beside a guard that is not enough: what it must oversell for.
@@ -38,6 +38,8 @@ def code(run: Run) -> list[str]:
     """The lines that differ from the other scenarios."""
     guard = run.scenario.guard
     own = ASYNC_LINES if run.scenario.is_async else {}
+    if run.scenario.instances[0] == QUART:
+        own = QUART_LINES
     return [own.get(guard, GUARDS[guard].line), *[FENCE] * run.scenario.fence]
 
 

@@ -55,7 +55,7 @@ class Scenario:
 
     @property
     def is_async(self) -> bool:
-        return ASGI in self.instances
+        return not {ASGI, QUART}.isdisjoint(self.instances)
 
     @property
     def title(self) -> str:
@@ -86,20 +86,19 @@ FRAMEWORKS = ("django", "flask", "mixed")
 MIXED = "a Django and a Flask instance"
 #: What each framework's name stands for where there are two instances.
 PAIRS = {"django": ("django", "django"), "flask": ("flask", "flask"), "mixed": ("django", "flask")}
-#: Django with async views. Flask has no such thing: its async views have a thread each, as the others.
-ASGI = "django-asgi"
-TWO_ASYNC = "two async instances"
+#: Django with async views; and Quart, Flask for an event loop: Flask's own async views have a thread each.
+ASGI, QUART = "django-asgi", "quart"
+ASYNC_FRAMEWORKS = ("django", QUART, "mixed")
+ASYNC_PAIRS = {"django": (ASGI, ASGI), QUART: (QUART, QUART), "mixed": (ASGI, QUART)}
+TWO_ASYNC, MIXED_ASYNC = "two async instances", "an async Django instance and a Quart one"
 
 
-def async_story() -> tuple[Scenario, ...]:
-    """The story with Django as ASGI, and Flask beside it as it is."""
-    one, two = (ASGI,), (ASGI, ASGI)
-    mixed = (ASGI, "flask")
-    return (
-        *process_is_enough("one async instance", one),
-        *pair("two", TWO_ASYNC, two, "process", DISTRIBUTED),
-        *pair("mixed", "an async Django instance and a Flask one", mixed, "process", DISTRIBUTED),
-    )
+def async_story(framework: str) -> tuple[Scenario, ...]:
+    """The story in event loops: as `story`, with Quart in the place of Flask."""
+    told = process_is_enough("one async instance", ASYNC_PAIRS[framework][:1])
+    if framework != "mixed":
+        told += pair("two", TWO_ASYNC, ASYNC_PAIRS[framework], "process", DISTRIBUTED)
+    return told + pair("mixed", MIXED_ASYNC, ASYNC_PAIRS["mixed"], "process", DISTRIBUTED)
 
 
 def process_is_enough(where: str, instances: tuple[str, ...]) -> tuple[Scenario, ...]:
@@ -118,12 +117,11 @@ def story(framework: str, guard: str = DISTRIBUTED) -> tuple[Scenario, ...]:
 
 def unlocked(framework: str, is_async: bool = False) -> Scenario:
     """Two instances and no lock: for a shop that is opened, to see it go wrong."""
-    slug, where, instances = "two", "two instances", PAIRS[framework]
-    if is_async:
-        where, instances = TWO_ASYNC, (ASGI, ASGI)
-    elif framework == "mixed":
-        slug, where = "mixed", MIXED
-    return Scenario(f"{slug}-unlocked", where, instances, "none", Outcome.OVERSOLD)
+    pairs = ASYNC_PAIRS if is_async else PAIRS
+    slug, where = "two", TWO_ASYNC if is_async else "two instances"
+    if framework == "mixed":
+        slug, where = "mixed", MIXED_ASYNC if is_async else MIXED
+    return Scenario(f"{slug}-unlocked", where, pairs[framework], "none", Outcome.OVERSOLD)
 
 
 STORY = story("django")

@@ -23,7 +23,7 @@ from loadtest.child import Child
 from loadtest.databases import open_database
 from loadtest.lock_services import open_lock_service, open_redis
 from loadtest.ports import check_free, free_port
-from loadtest.scenario import ASGI
+from loadtest.scenario import ASGI, QUART
 from loadtest.workspace import workspace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +32,10 @@ APPLICATIONS = {
     "flask": "demo_shop.flask_shop.app:app",
 }
 #: Served by uvicorn and not by gunicorn.
-ASGI_APPLICATIONS = {ASGI: "demo_shop.django_shop.asgi:application"}
+ASGI_APPLICATIONS = {
+    ASGI: "demo_shop.django_shop.asgi:application",
+    QUART: "demo_shop.quart_shop.app:app",
+}
 #: Fewer than there are buyers, as in a shop: those who find no thread stand in the server's own queue.
 THREADS = 16
 

@@ -23,6 +23,7 @@ SERVICES = {
     "file": "file, a directory of this host",
     "redis": "redis",
     "zookeeper": "zookeeper",
+    "cluster": "redis cluster, three primaries with a replica each",
     IN_THE_DATABASE: "none, a row of the database is the lock",
 }
 COLUMNS = ("scenario", "sold", "of", "left", "must be", "is", "")

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from demo_shop.guards import DISTRIBUTED
 from loadtest.crowd import Crowd
-from loadtest.scenario import Scenario
+from loadtest.scenario import QUART, Scenario
 from loadtest.stack import Stack
 from loadtest.visit import BUY, Visit
 
@@ -36,7 +36,9 @@ CONTINUED = " \\\n                 "
 def invitation(scenario: Scenario, visit: Visit, instances: Sequence[str], url: str, crowd: Crowd) -> str:
     pair = "mixed" if scenario.slug.startswith("mixed") else "two"
     up = "--async up" if scenario.is_async else "up"
-    locked = f"\nWith the distributed lock: scripts/demo {up} {pair}-{DISTRIBUTED}"
+    framework = scenario.instances[0]
+    chosen = f" --framework {framework}" if framework in ("flask", QUART) else ""
+    locked = f"\nWith the distributed lock: scripts/demo {up} {pair}-{DISTRIBUTED}{chosen}"
     return INVITATION.format(
         slug=scenario.slug,
         title=scenario.title,

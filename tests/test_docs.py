@@ -73,7 +73,9 @@ def test_the_examples_of_the_core_run(capsys: pytest.CaptureFixture[str]) -> Non
     namespace["locks"].close()
 
 
-@pytest.mark.parametrize("backend", ["database", "file", "memory", "redis", "redlock", "zookeeper"])
+@pytest.mark.parametrize(
+    "backend", ["cluster", "database", "file", "memory", "redis", "redlock", "zookeeper"]
+)
 def test_each_backend_has_a_page_with_the_same_headings(backend: str) -> None:
     page = DOCS / "reference/backends" / f"{backend}.md"
     assert headings(page) == HEADINGS

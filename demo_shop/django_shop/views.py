@@ -17,7 +17,7 @@ from demo_shop.django_shop.once import key_name, once, refuse
 from demo_shop.django_shop.selling import WAYS
 from demo_shop.guards import GUARDS, guarded
 from demo_shop.orders import PRODUCT_ID
-from demo_shop.sale import Line, no_such_product, read_cart
+from demo_shop.sale import Line, no_such_product, product_names, read_cart
 from django_distlock import distributed_lock
 
 SHOP: Configuration = settings.SHOP
@@ -29,7 +29,7 @@ def product_name(request: HttpRequest, id: int) -> Iterable[str]:
 
 
 def cart_names(request: HttpRequest) -> Iterable[str]:
-    return [f"product_{line.sku}" for line in read_cart(request.body)]
+    return product_names(read_cart(request.body))
 
 
 def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., HttpResponse]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from flask import Response, jsonify, make_response, request
-from sqlalchemy import CursorResult, insert, update
-from sqlalchemy.exc import IntegrityError
 
+from demo_shop.answers import Taken, first, keep, write
 from demo_shop.flask_shop.database import db
 from demo_shop.once import HEADER, REPLAYED, Asked, lock_names, read_asked
 from demo_shop.sale import Refusal
-from demo_shop.tables import Answer
 
 View = Callable[..., Response]
 
@@ -36,9 +33,9 @@ def once(view: View) -> View:
             return response
         try:
             # Before everything else: where no lock helps, a second one waits here for the first.
-            write(asked)
+            write(db.session, asked)
             response = sell(view, kwargs)
-            keep(asked, response)
+            keep(db.session, asked, response.status_code, response.get_data(as_text=True))
             db.session.commit()
         except Taken:
             db.session.rollback()
@@ -46,10 +43,6 @@ def once(view: View) -> View:
         return response
 
     return answer
-
-
-class Taken(Exception):
-    """The key is in the database already."""
 
 
 def sell(view: View, kwargs: dict[str, Any]) -> Response:
@@ -63,29 +56,9 @@ def sell(view: View, kwargs: dict[str, Any]) -> Response:
     return response
 
 
-def write(asked: Asked, status: int = 0, body: str = "") -> None:
-    row = {"status": status, "body": body, "created_at": datetime.now(UTC)}
-    try:
-        db.session.execute(insert(Answer).values(key=asked.key, fingerprint=asked.fingerprint, **row))
-    except IntegrityError as error:
-        raise Taken from error
-
-
-def keep(asked: Asked, response: Response) -> None:
-    if response.status_code >= 500:
-        return
-    status, body = response.status_code, response.get_data(as_text=True)
-    done = db.session.execute(update(Answer).where(Answer.key == asked.key).values(status=status, body=body))
-    assert isinstance(done, CursorResult)
-    if not done.rowcount:
-        # The view has rolled back, and the key with it.
-        write(asked, status, body)
-
-
 def replay(asked: Asked) -> Response:
-    first = db.session.get_one(Answer, asked.key)
-    asked.refuse_another(first.fingerprint)
-    return Response(first.body, first.status, {REPLAYED: "true"}, content_type="application/json")
+    found = first(db.session, asked)
+    return Response(found.body, found.status, {REPLAYED: "true"}, content_type="application/json")
 
 
 def refuse(refusal: Refusal) -> Response:

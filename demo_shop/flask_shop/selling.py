@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import CursorResult, Select, select, update
+from sqlalchemy import CursorResult, select, update
 
 from demo_shop.flask_shop.database import SHOP, db
-from demo_shop.sale import Line, Receipt, check_stock, no_such_product, overtaken, sold_out
-from demo_shop.tables import Product, Purchase
+from demo_shop.rows import look_up, record
+from demo_shop.sale import Line, Receipt, no_such_product, overtaken, sold_out
+from demo_shop.tables import Product
 
 RETRIES = 100
 
 
 def read_and_write(lines: Sequence[Line]) -> Receipt:
     """Read the stock, think, write what was read minus what is bought. Only a lock makes this safe."""
-    products = look_up(select(Product), lines)
+    products = look_up(db.session, select(Product), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
 
 
 def subtract(lines: Sequence[Line]) -> Receipt:
     """The article's way: read, check, and let the database subtract. Only a lock makes this safe."""
-    seen = {sku: product.stock for sku, product in look_up(select(Product), lines).items()}
+    seen = {sku: product.stock for sku, product in look_up(db.session, select(Product), lines).items()}
     time.sleep(SHOP.pause)
     for line in lines:
         changes(update(Product).where(Product.id == line.sku).values(stock=Product.stock - line.quantity))
-    return record(lines, seen)
+    return record(db.session, SHOP.instance, lines, seen)
 
 
 def for_update(lines: Sequence[Line]) -> Receipt:
     """The database locks the rows until COMMIT."""
-    products = look_up(select(Product).order_by(Product.id).with_for_update(), lines)
+    products = look_up(db.session, select(Product).order_by(Product.id).with_for_update(), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
 
@@ -54,18 +53,18 @@ def conditional(lines: Sequence[Line]) -> Receipt:
         if not changed:
             raise sold_out()
         seen[line.sku] = left + line.quantity
-    return record(lines, seen)
+    return record(db.session, SHOP.instance, lines, seen)
 
 
 def optimistic(lines: Sequence[Line]) -> Receipt:
     """A purchase that finds another version than it read begins again."""
     for _ in range(RETRIES):
-        products = look_up(select(Product), lines)
+        products = look_up(db.session, select(Product), lines)
         seen = {sku: product.stock for sku, product in products.items()}
         versions = {sku: product.version for sku, product in products.items()}
         time.sleep(SHOP.pause)
         if all(write_version(line, seen[line.sku], versions[line.sku]) for line in lines):
-            return record(lines, seen)
+            return record(db.session, SHOP.instance, lines, seen)
         db.session.rollback()
         # Not all at once again.
         time.sleep(random.random() * SHOP.pause)
@@ -77,38 +76,13 @@ def write_version(line: Line, stock: int, version: int) -> bool:
     return changes(unchanged.values(stock=stock - line.quantity, version=version + 1)) == 1
 
 
-def look_up(products: Select[Product], lines: Sequence[Line]) -> Mapping[int, Product]:
-    wanted = products.where(Product.id.in_([line.sku for line in lines]))
-    found = {product.id: product for product in db.session.scalars(wanted)}
-    check_stock(lines, {sku: product.stock for sku, product in found.items()})
-    return found
-
-
 def write(products: Mapping[int, Product], lines: Sequence[Line]) -> Receipt:
     seen = {sku: product.stock for sku, product in products.items()}
     for line in lines:
         products[line.sku].stock -= line.quantity
     # Before the order, which shares MySQL's lock on the product's row: two that share it can't both write.
     db.session.flush()
-    return record(lines, seen)
-
-
-def record(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
-    """Write the order, which is then committed together with the stock."""
-    number = str(uuid.uuid4())
-    db.session.add_all(
-        Purchase(
-            product_id=line.sku,
-            quantity=line.quantity,
-            order_number=number,
-            instance=SHOP.instance,
-            stock_seen=seen[line.sku],
-            created_at=datetime.now(UTC),
-        )
-        for line in lines
-    )
-    db.session.flush()
-    return Receipt(number, seen)
+    return record(db.session, SHOP.instance, lines, seen)
 
 
 def changes(statement: Any) -> int:

@@ -15,7 +15,7 @@ from demo_shop.flask_shop.once import key_name, once, refuse
 from demo_shop.flask_shop.selling import WAYS
 from demo_shop.guards import GUARDS, guarded
 from demo_shop.orders import PRODUCT_ID
-from demo_shop.sale import Line, no_such_product, read_cart
+from demo_shop.sale import Line, no_such_product, product_names, read_cart
 from demo_shop.tables import Product, Purchase
 from flask_distlock import distributed_lock
 
@@ -28,7 +28,7 @@ def product_name(id: int) -> Iterable[str]:
 
 
 def cart_names(*_: object) -> Iterable[str]:
-    return [f"product_{line.sku}" for line in read_cart(request.get_data())]
+    return product_names(read_cart(request.get_data()))
 
 
 def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., Response]:

@@ -25,6 +25,7 @@ class Home(NamedTuple):
 
 
 _REDIS = "distlock.backends.redis:RedisBackend"
+_CLUSTER = "distlock.backends.redis.cluster:ClusterBackend"
 _REDLOCK = "distlock.backends.redlock:RedlockBackend"
 
 #: Ours, by scheme. No other distribution can take one of these.
@@ -34,6 +35,8 @@ BUILT_IN = {
     "redis": Home(_REDIS, "redis://localhost:6379/0", "redis"),
     "rediss": Home(_REDIS, "rediss://localhost:6379/0", "redis"),
     "unix": Home(_REDIS, "unix:///run/redis/redis.sock", "redis"),
+    "redis+cluster": Home(_CLUSTER, "redis+cluster://localhost:7000,localhost:7001", "redis"),
+    "rediss+cluster": Home(_CLUSTER, "rediss+cluster://localhost:7000,localhost:7001", "redis"),
     "redlock": Home(_REDLOCK, "redlock://localhost:6379,localhost:6380,localhost:6381/0", "redis"),
     "redlocks": Home(_REDLOCK, "redlocks://localhost:6379,localhost:6380,localhost:6381/0", "redis"),
     "zookeeper": Home(

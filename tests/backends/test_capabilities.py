@@ -40,7 +40,8 @@ def test_a_capability_that_is_not_declared_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "scheme", ["memory", "file", "redis", "rediss", "unix", "redlock", "redlocks", "zookeeper"]
+    "scheme",
+    ["memory", "file", "redis", "rediss", "unix", "redis+cluster", "redlock", "redlocks", "zookeeper"],
 )
 def test_ours_number_their_locks(scheme: str) -> None:
     assert capabilities_of(scheme).fence

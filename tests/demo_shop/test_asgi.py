@@ -1,4 +1,4 @@
-"""The Django shop as ASGI, over HTTP: what it sells, what it fences, and what a long line costs it."""
+"""The async shops, over HTTP: what they sell, what they fence, and what a long line costs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 import distlock
 from demo_shop.configuration import Configuration
 from distlock.fence.row import TABLE
-from loadtest.scenario import ASGI
+from loadtest.scenario import ASGI, QUART
 from loadtest.stack import Stack
 from tests.demo_shop.test_once import ask
 from tests.docs.blocks import ROOT, blocks
@@ -28,32 +28,44 @@ from tests.redis_server import eventually
 BUYERS, THREADS = 1000, 50
 #: Seconds, for what takes three on a machine that does nothing else.
 PATIENCE = 120
+PATIENT = {
+    ASGI: "tests.demo_shop.patient_django:application",
+    QUART: "tests.demo_shop.patient_quart:app",
+}
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with Stack((ASGI,), Configuration(guard="distributed", fence=True, stock=3, products=3)) as running:
+    with Stack((ASGI, QUART), Configuration(guard="distributed", fence=True, stock=3, products=3)) as running:
         yield running
 
 
+@pytest.fixture(params=[ASGI, QUART])
+def shop(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def port(stack: Stack) -> int:
+def port(stack: Stack, shop: str) -> int:
     stack.restock()
-    return stack.instance_ports[0]
+    return stack.instance_ports[stack.frameworks.index(shop)]
 
 
-def test_a_purchase_is_sold_by_the_instance_that_it_names(stack: Stack, port: int) -> None:
+def test_a_purchase_is_sold_by_the_instance_that_it_names(stack: Stack, port: int, shop: str) -> None:
+    name = stack.names[stack.frameworks.index(shop)]
     sold = ask(port, "/products/1/reduce", None)
-    assert (sold.status, sold.headers["X-Instance"]) == (200, "django-asgi-1")
+    assert (sold.status, sold.headers["X-Instance"]) == (200, name)
     assert sold.headers["Server-Timing"].startswith("wait;dur=")
     (order,) = stack.ledger().orders
-    assert (order.number, order.instance) == (sold.json()["order"], "django-asgi-1")
+    assert (order.number, order.instance) == (sold.json()["order"], name)
 
 
 def test_what_is_sold_out_or_not_there_is_refused(port: int) -> None:
     statuses = [ask(port, "/products/1/reduce", None).status for _ in range(4)]
     assert statuses == [200, 200, 200, 409]
     assert ask(port, "/products/7/reduce", None).status == 404
+    assert ask(port, "/checkout", None, "?").status == 400
+    assert ask(port, "/products/1/reduce", "").json()["code"] == "bad_key"
 
 
 def test_a_cart_is_sold_as_a_whole_or_not_at_all(stack: Stack, port: int) -> None:
@@ -67,7 +79,17 @@ def test_a_purchase_with_a_key_is_made_once(stack: Stack, port: int) -> None:
     first, again = (ask(port, "/products/1/reduce", key) for _ in range(2))
     assert (first.status, first.text) == (200, again.text)
     assert again.headers["Idempotent-Replayed"] == "true"
+    assert ask(port, "/products/2/reduce", key).json()["code"] == "key_reused"
     assert stack.ledger().sold == 1
+
+
+def test_a_refusal_with_a_key_is_repeated_too(stack: Stack, port: int) -> None:
+    cart = json.dumps({"lines": [{"sku": 1}, {"sku": 2, "quantity": 9}]})
+    key = str(uuid.uuid4())
+    first, again = (ask(port, "/checkout", key, cart) for _ in range(2))
+    assert (first.status, first.text) == (409, again.text)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert stack.ledger().left == {1: 3, 2: 3, 3: 3}
 
 
 @pytest.mark.parametrize("key", [None, "a key"])
@@ -111,10 +133,9 @@ def many_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_thousand_buyers_in_line_are_no_threads() -> None:
-    shop = Configuration(guard="distributed", stock=3, pause=0)
-    application = {ASGI: "tests.demo_shop.patient:application"}
-    with many_files(), Stack((ASGI,), shop, asgi_applications=application) as stack, ExitStack() as opened:
+def test_a_thousand_buyers_in_line_are_no_threads(shop: str) -> None:
+    sale = Configuration(guard="distributed", stock=3, pause=0)
+    with many_files(), Stack((shop,), sale, asgi_applications=PATIENT) as stack, ExitStack() as opened:
         port, process = stack.instance_ports[0], stack.instances[0].process.pid
         with distlock.connect(stack.shop.lock, prefix="shop").lock("product_1"):
             buyers = [opened.enter_context(connected(port)) for _ in range(BUYERS)]

@@ -13,7 +13,7 @@ from demo_shop.choices import ASYNC_LINES
 from demo_shop.configuration import Configuration
 from distlock.fence.row import TABLE
 from loadtest.sale_server import serve_sales
-from loadtest.scenario import ASGI
+from loadtest.scenario import ASGI, QUART
 from loadtest.stack import Stack
 from tests.demo_shop.browser import Page
 from tests.demo_shop.test_sale import UNITS, send
@@ -22,7 +22,7 @@ from tests.demo_shop.test_sale import UNITS, send
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     shop = Configuration(guard="none", stock=UNITS, pause=0.05)
-    with Stack((ASGI, ASGI), shop, sales=serve_sales) as running:
+    with Stack((ASGI, QUART), shop, sales=serve_sales) as running:
         yield running
 
 

@@ -38,7 +38,7 @@ def ask(port: int, path: str, key: str | None, body: str = "", **headers: object
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request("POST", path, body, sent)
         answer = connection.getresponse()
-        return Answer(answer.status, dict(answer.getheaders()), answer.read().decode())
+        return Answer(answer.status, answer.headers, answer.read().decode())
 
 
 def buy(port: int, key: str | None, product: int = 1, **headers: object) -> Answer:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from email.message import Message
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from loadtest.stack import Stack
 @dataclass(frozen=True)
 class Answer:
     status: int
-    headers: dict[str, str]
+    headers: Message
     text: str
 
     def json(self) -> Any:
@@ -29,7 +30,7 @@ def ask(port: int, method: str, path: str, body: str | None = None) -> Answer:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request(method, path, body)
         answer = connection.getresponse()
-        return Answer(answer.status, dict(answer.getheaders()), answer.read().decode())
+        return Answer(answer.status, answer.headers, answer.read().decode())
 
 
 @pytest.fixture(scope="module")

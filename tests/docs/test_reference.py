@@ -109,9 +109,10 @@ def test_each_argument_of_connect_has_a_row() -> None:
     assert table("core.md", "argument") == keywords(distlock.connect) - {"backend"}
 
 
-@pytest.mark.parametrize("backend", ["redis", "redlock", "zookeeper", "file"])
+@pytest.mark.parametrize("backend", ["redis", "redis+cluster", "redlock", "zookeeper", "file"])
 def test_each_option_of_a_backend_has_a_row(backend: str) -> None:
-    assert table(f"backends/{backend}.md", "option") == keywords(distlock.backends.class_of(backend))
+    page = f"backends/{backend.rpartition('+')[2]}.md"
+    assert table(page, "option") == keywords(distlock.backends.class_of(backend))
 
 
 def test_each_public_name_is_in_the_api() -> None:

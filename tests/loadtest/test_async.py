@@ -1,46 +1,63 @@
-"""The story with async views of Django, and Flask beside it."""
+"""The story with async views, of Django and of Quart."""
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
 import pytest
 
 from loadtest.__main__ import main
-from loadtest.scenario import ASGI, Outcome, async_story
+from loadtest.scenario import ASGI, ASYNC_FRAMEWORKS, QUART, Outcome, async_story
 from tests.loadtest.command import loadtest
 
 
-def test_an_async_django_and_a_flask_instance_keep_each_other_out(tmp_path: Path) -> None:
+def test_an_async_django_and_a_quart_instance_keep_each_other_out(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     done = loadtest("mixed-distributed", "--async", "--json", "--report", str(report))
     assert done.returncode == 0, done.stdout + done.stderr
     control, locked = json.loads(done.stdout)["scenarios"]
     assert (control["scenario"], control["outcome"]) == ("mixed-process", "oversold")
     assert (locked["scenario"], locked["outcome"]) == ("mixed-distributed", "exact")
-    assert set(locked["figures"]["sold_by"]) == {"django-asgi-1", "flask-2"}
+    assert set(locked["figures"]["sold_by"]) == {"django-asgi-1", "quart-2"}
     page = " ".join(report.read_text().split())
-    assert "An async Django instance and a Flask one" in page
+    assert "An async Django instance and a Quart one" in page
     assert page.count("<dt>Async instance</dt>") == 1
     assert "# an asyncio.Lock" in page
 
 
-def test_each_locked_scenario_has_a_control_that_differs_only_in_the_guard() -> None:
-    told = {scenario.slug: scenario for scenario in async_story()}
+def test_two_quart_instances_keep_each_other_out(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    asked = ("--async", "--framework", "quart", "--backend", "redis")
+    done = loadtest("two-distributed", *asked, "--json", "--report", str(report))
+    assert done.returncode == 0, done.stdout + done.stderr
+    control, locked = json.loads(done.stdout)["scenarios"]
+    assert (control["outcome"], locked["outcome"]) == ("oversold", "exact")
+    assert set(locked["figures"]["sold_by"]) == {"quart-1", "quart-2"}
+    page = html.unescape(report.read_text())
+    assert 'async with locks.lock("product_1"):' in page
+    assert "@distributed_lock" not in page
+
+
+@pytest.mark.parametrize("framework", ASYNC_FRAMEWORKS)
+def test_each_locked_scenario_has_a_control_that_differs_only_in_the_guard(framework: str) -> None:
+    told = {scenario.slug: scenario for scenario in async_story(framework)}
     locked = [scenario for scenario in told.values() if scenario.must_be is Outcome.EXACT]
-    assert [scenario.slug for scenario in locked] == ["one-process", "two-distributed", "mixed-distributed"]
+    two = ["two-distributed"] * (framework != "mixed")
+    assert [scenario.slug for scenario in locked] == ["one-process", *two, "mixed-distributed"]
     for scenario in locked:
         control = told[str(scenario.control)]
         assert (control.must_be, control.instances) == (Outcome.OVERSOLD, scenario.instances)
         assert control.guard != scenario.guard
-        assert scenario.instances[0] == ASGI
+        assert {*scenario.instances} <= {ASGI, QUART}
+    assert told["mixed-distributed"].instances == (ASGI, QUART)
 
 
 @pytest.mark.parametrize(
     ("asked", "remedy"),
     [
-        (["--framework", "flask"], "in Flask an async view has a thread as any other"),
+        (["--framework", "flask"], "has a thread as any other. Take --framework quart"),
         (["--matrix"], "leave out --matrix and --story"),
         (["--story", "rush"], "leave out --matrix and --story"),
         (["--backend", "database"], "take another --backend"),

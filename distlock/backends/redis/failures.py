@@ -28,7 +28,7 @@ _OTHER_HOST = (
     "Write a host that the certificate names in the URL, or give the server a certificate for this host "
     "(subjectAltName)."
 )
-_CLUSTER = "It is a node of a cluster, and can't be used for locks: give them a server of their own."
+_CLUSTER = "It is a node of a cluster: write redis+cluster:// in the place of redis://, and no database."
 _SLOW = (
     "See whether it is overloaded or the network drops packets; io_timeout and the time-out of the lock "
     "bound the wait."

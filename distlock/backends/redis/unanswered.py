@@ -80,6 +80,10 @@ class Unanswered:
         """The release of *key* that was sent, and whose answer is not read."""
         return self._posted.get(key)
 
+    def lost(self) -> list[str]:
+        """The keys whose release wants to be repeated."""
+        return [key for key, posted in list(self._posted.items()) if posted.lost]
+
     def post(
         self,
         ask: Ask,

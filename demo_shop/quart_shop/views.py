@@ -1,0 +1,98 @@
+"""The views of the Quart shop: they wait for the lock in the event loop, and sell in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from quart import Blueprint, Response, jsonify, render_template, request
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from demo_shop import storefront as words
+from demo_shop.async_guards import guarded
+from demo_shop.choices import QUART_LINES, choices
+from demo_shop.configuration import Configuration
+from demo_shop.guards import DISTRIBUTED
+from demo_shop.once import HEADER, REPLAYED, read_asked
+from demo_shop.orders import PRODUCT_ID
+from demo_shop.quart_shop import selling
+from demo_shop.quart_shop.database import SHOP, engine, in_thread
+from demo_shop.quart_shop.locking import locked
+from demo_shop.sale import Line, Refusal, no_such_product, product_names, read_cart
+from demo_shop.tables import Product, Purchase
+from distlock import Grant
+
+shop = Blueprint("shop", __name__)
+FENCED = SHOP.guard == DISTRIBUTED and SHOP.fence
+
+
+def refuse(refusal: Refusal) -> Response:
+    response = jsonify(refusal.said)
+    response.status_code = refusal.status
+    return response
+
+
+def seller(shop: Configuration, fenced: bool) -> Callable[[Sequence[Line]], Awaitable[Response]]:
+    """What sells, with the guard that *shop* names around it."""
+
+    @guarded(shop, locked(fenced), product_names, refuse)
+    async def sell(lines: Sequence[Line], grant: Grant | None = None) -> Response:
+        same = (request.method, request.path, request.query_string, await request.get_data())
+        asked = read_asked(request.headers.get(HEADER), *same)
+        if asked is None:
+            return jsonify(words.bought(SHOP, await selling.sell(lines, grant)))
+        # The key, the answer and the order are one transaction, and one transaction is one function.
+        status, body, again = await in_thread(selling.sell_once, asked, lines, grant)
+        headers = {REPLAYED: "true"} if again else {}
+        return Response(body, status, headers, content_type="application/json")
+
+    return sell
+
+
+sell = seller(SHOP, FENCED)
+
+
+@shop.post("/products/<int:id>/reduce")
+async def reduce_stock(id: int) -> Response:
+    """Sell one unit."""
+    return await sell([Line(id)])
+
+
+#: For the page, by the last part of their routes.
+chosen = {
+    slug: seller(choice.furnish(SHOP), FENCED if choice.fence is None else choice.fence)
+    for slug, choice in choices(SHOP).items()
+}
+
+
+@shop.post(f"/products/<int:id>/reduce/<any({', '.join(chosen)}):slug>")
+async def reduce_stock_by_choice(id: int, slug: str) -> Response:
+    return await chosen[slug]([Line(id)])
+
+
+@shop.post("/checkout")
+async def checkout() -> Response:
+    """Sell all of a cart, or nothing."""
+    return await sell(read_cart(await request.get_data()))
+
+
+@shop.get("/products/<int:id>")
+async def show_product(id: int) -> Response:
+    return jsonify(await in_thread(describe, id))
+
+
+@shop.get("/")
+async def storefront() -> str:
+    product = await in_thread(describe, PRODUCT_ID)
+    return await render_template("storefront.html", product=product, page=words.page(SHOP, QUART_LINES))
+
+
+def describe(id: int) -> dict[str, object]:
+    with Session(engine) as session:
+        product = session.get(Product, id)
+        if product is None:
+            raise no_such_product()
+        shelf = session.scalars(select(Product).order_by(Product.id))
+        sold = session.scalar(select(func.count(Purchase.id)).where(Purchase.product_id == id))
+        recent = session.scalars(select(Purchase).order_by(Purchase.id.desc()).limit(words.RECENT))
+        return words.describe(SHOP, product, shelf, sold or 0, recent)

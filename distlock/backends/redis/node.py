@@ -1,0 +1,48 @@
+"""One node of a cluster: a Redis server that may say that a lock is another one's by now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.backend import RedisBackend
+from distlock.backends.redis.connection import ReplyError
+from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.pool import Pool, Stale
+from distlock.backends.redis.pushes import Pushes
+from distlock.backends.redis.scripts import command
+from distlock.backends.redis.unanswered import Posted, Unanswered
+
+_SLOTS = (command("CLUSTER", "SLOTS"),)
+
+
+class Node(RedisBackend):
+    _address: Address
+    _pool: Pool
+    _pushes: Pushes
+    _unanswered: Unanswered
+
+    def slots(self, deadline: float) -> Any:
+        """What it says of all slots. Raises `BackendUnavailable`."""
+        try:
+            (reply,) = self._pool.exchange(_SLOTS, deadline)
+        except Stale:
+            (reply,) = self._pool.exchange(_SLOTS, deadline)
+        if isinstance(reply, ReplyError):
+            raise unavailable(self._address, reply)
+        return reply
+
+    def forsake(self, key: str) -> Posted | None:
+        """*key* is another node's now. Returns a release of it that wants to be repeated."""
+        for ask in self._pushes.waiting():
+            if ask.key == key:
+                self._pushes.forget(ask)
+        posted = self._unanswered.of(key)
+        if posted is None or not posted.lost:
+            return None
+        posted.end()
+        return posted
+
+    def lost(self) -> list[str]:
+        """The keys whose release was sent here and wants to be repeated."""
+        return self._unanswered.lost()

@@ -1,0 +1,73 @@
+"""Which node of a cluster has a key: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from distlock.backends.redis.connection import ReplyError
+from distlock.errors import BackendUnavailable
+from distlock.names import encode
+
+_SLOTS = 16384
+_REDIRECTION = re.compile(r"MOVED (\d+) (.*):(\d+)")
+
+
+class Endpoint(NamedTuple):
+    """Where a node listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def slot_of(key: str) -> int:
+    """All keys of one lock have its encoded name as their hash tag."""
+    return binascii.crc_hqx(encode(key).encode(), 0) % _SLOTS
+
+
+class Slots:
+    """Slot -> primary, as far as is known. Threads share it: what is written is one step."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, Endpoint] = {}
+
+    def __getitem__(self, slot: int) -> Endpoint | None:
+        return self._places.get(slot)
+
+    def __setitem__(self, slot: int, place: Endpoint) -> None:
+        self._places[slot] = place
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    @property
+    def primaries(self) -> set[Endpoint]:
+        return set(self._places.values())
+
+    def read(self, reply: Sequence[Any], asked: Endpoint) -> None:
+        """Take in what ``CLUSTER SLOTS`` of the node *asked* says."""
+        places: dict[int, Endpoint] = {}
+        for first, last, primary, *_ in reply:
+            # A node that does not know its own address leaves it empty: then it is the one we came by.
+            host = primary[0].decode() if primary[0] else asked.host
+            places.update(dict.fromkeys(range(first, last + 1), Endpoint(host, primary[1])))
+        self._places = places
+
+
+def moved(error: BackendUnavailable, asked: Endpoint) -> tuple[int, Endpoint] | None:
+    """The slot that the node *asked* has not, and who has it, if that is what *error* says."""
+    found = _REDIRECTION.fullmatch(said(error))
+    if found is None:
+        return None
+    slot, host, port = found.groups()
+    return int(slot), Endpoint(host or asked.host, int(port))
+
+
+def said(error: BackendUnavailable) -> str:
+    """What the server has answered; empty: nothing that is an answer."""
+    return str(error.__cause__) if isinstance(error.__cause__, ReplyError) else ""

@@ -1,0 +1,60 @@
+"""What the tests of this folder ask with: one backend, as one process has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.redis.cluster import ClusterBackend
+from distlock.testing.sink import RecordingSink
+from tests.backends.redis.contender import ask as ask
+from tests.backends.redis.contender import some_key as some_key
+from tests.redis_server import eventually
+
+
+class Contender(ClusterBackend):
+    def __init__(self, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
+        self.sink = RecordingSink()
+        self.open(self.sink)
+
+    def hold(self, ask: Ask) -> Held:
+        answer = self.request(ask)
+        assert isinstance(answer, Held), f"expected Held, got {answer}"
+        return answer
+
+    def queue(self, ask: Ask) -> Queued:
+        answer = self.request(ask)
+        assert isinstance(answer, Queued), f"expected Queued, got {answer}"
+        return answer
+
+    def until_held(self, ask: Ask) -> Held:
+        """Ask as an engine does that gets no hints."""
+        answers: list[object] = []
+
+        def held() -> bool:
+            answers.append(self.request(ask))
+            return isinstance(answers[-1], Held)
+
+        eventually(held, "the lock is ours")
+        assert isinstance(answers[-1], Held)
+        return answers[-1]
+
+
+MakeContender = Callable[..., Contender]
+
+
+@pytest.fixture
+def contender() -> Iterator[MakeContender]:
+    made: list[Contender] = []
+
+    def make(url: str, **options: Any) -> Contender:
+        made.append(Contender(url, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distlock.backends.redis.scripts import hold_key
+from distlock.testing import conformance
+from loadtest.redis_cluster import RedisCluster
+from tests.redis_server import eventually
+
+
+@pytest.fixture
+def url(cluster: RedisCluster) -> str:
+    return cluster.url
+
+
+class TestProtocol(
+    conformance.ProtocolConformance,
+    conformance.NumberConformance,
+    conformance.LeaseConformance,
+    conformance.PostingConformance,
+    conformance.AwaitingConformance,
+    conformance.HandingConformance,
+    conformance.ReadConformance,
+    conformance.ReadLeaseConformance,
+    conformance.PermitConformance,
+    conformance.PermitLeaseConformance,
+):
+    pass
+
+
+class TestFloor(conformance.FloorConformance):
+    pass
+
+
+class TestClose(conformance.CloseConformance):
+    pass
+
+
+class TestSharing(conformance.SharingConformance):
+    pass
+
+
+class TestSemaphores(conformance.SemaphoreConformance):
+    pass
+
+
+class TestThreads(conformance.ThreadConformance):
+    pass
+
+
+class TestCarts(conformance.CartConformance):
+    pass
+
+
+class TestTroubles(conformance.TroubleConformance):
+    names = 2000
+    #: Enough for each node to have one.
+    first_names = 40
+
+    @pytest.fixture(autouse=True)
+    def _cluster(self, cluster: RedisCluster) -> None:
+        self.cluster = cluster
+
+    @pytest.fixture
+    def options(self) -> dict[str, Any]:
+        # The counter of a name outlives its lock by that much.
+        return {"fence_ttl": 0.05}
+
+    def residue(self) -> int:
+        def keys() -> int:
+            pattern = "dl:2:{kit%3Amany_*"
+            return sum(1 for node in self.cluster.primaries for _ in node.client.scan_iter(match=pattern))
+
+        eventually(lambda: keys() == 0, "the counters are forgotten")
+        return 0
+
+
+class TestLatchProtocol(conformance.LatchProtocolConformance):
+    pass
+
+
+class TestLatches(conformance.LatchConformance):
+    pass
+
+
+class TestKilled(conformance.KilledConformance):
+    #: It asks how many read, which nobody tells here.
+    test_a_killed_reader_keeps_writers_out_no_longer_than_its_lease = None
+
+
+class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):
+    @pytest.fixture(autouse=True)
+    def _cluster(self, cluster: RedisCluster) -> None:
+        self.cluster = cluster
+
+    def waiting(self, name: str) -> int:
+        key = f"kit:{name}"
+        return int(self.cluster.node_of(key).tell("LLEN", f"{hold_key(key)}:queue"))

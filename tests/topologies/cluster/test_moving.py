@@ -1,0 +1,78 @@
+"""A slot moves to another node while its lock is held, waited for and sold under."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from loadtest.redis_cluster import RedisCluster
+from tests.fence.instance import SHOPPERS, Order
+from tests.fence.instances import Stock, database, started, stock
+from tests.fence.test_failover import hear
+from tests.topologies.cluster.contender import MakeContender, ask, some_key
+
+__all__ = ["database", "stock"]
+
+STOCK = 400
+#: Of each instance, before each move.
+ENOUGH = 5
+
+
+def test_a_hold_and_its_line_move_along(cluster: RedisCluster, contender: MakeContender) -> None:
+    key, one, two = some_key(), contender(cluster.url), contender(cluster.url)
+    first, second = ask(key), ask(key)
+    number = one.hold(first).number
+    two.queue(second)
+    cluster.move(key)
+    assert one.renew([first]) == [True]
+    assert one.release(first)
+    assert two.until_held(second).number > number
+    assert two.release(second)
+
+
+def test_a_release_whose_answer_nobody_awaits_is_made_on_the_other_node(
+    cluster: RedisCluster, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(cluster.url)
+    for moves in (False, True):
+        mine = ask(key)
+        one.hold(mine)
+        if moves:
+            cluster.move(key)
+        told: list[bool | None] = []
+        # The first one is awaited: it tells the server the script.
+        one.post(mine, told.append)
+        while not one.settle():
+            pass
+        assert not one.locked(key)
+        assert told == []
+
+
+def test_while_half_of_its_keys_are_there_a_call_waits(
+    cluster: RedisCluster, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(cluster.url, io_timeout=20.0)
+    first = ask(key)
+    one.hold(first)
+    with ThreadPoolExecutor(1) as pool, cluster.moving(key):
+        renewed = pool.submit(one.renew, [first])
+        with pytest.raises(TimeoutError):
+            renewed.result(0.1)
+    assert renewed.result(20) == [True]
+    assert one.release(first)
+
+
+def test_in_the_middle_of_a_rush(database: str, stock: Stock, cluster: RedisCluster) -> None:
+    stock.put(STOCK)
+    orders = [Order(face, database, cluster.url, face, False, ttl=10.0) for face in ("django", "flask")]
+    with started(*orders) as instances:
+        for instance in instances:
+            instance.tell("rush")
+        for _ in range(5):
+            hear(instances, ENOUGH)
+            cluster.move("stalled:product_1")
+        answers = [answer for instance in instances for answer in iter(instance.says, "done")]
+    assert answers.count("answered 409") == len(instances) * SHOPPERS
+    # Nothing is lost on the way: the lock alone keeps it exact.
+    assert (len(stock.sales()), stock.left()) == (STOCK, 0)

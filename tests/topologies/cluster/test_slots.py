@@ -1,0 +1,54 @@
+"""Where a lock lies, by Redis's own reckoning."""
+
+from __future__ import annotations
+
+import pytest
+
+from distlock import clock
+from distlock.backends.redis.connection import ReplyError
+from distlock.backends.redis.node import Node
+from distlock.backends.redis.scripts import hold_key
+from distlock.backends.redis.slots import Endpoint, Slots, moved, slot_of
+from distlock.errors import BackendUnavailable
+from loadtest.redis_cluster import RedisCluster
+
+NAMES = ["shop/product_1", "a", "{", "}{", "ä", "x" * 400, "shop/käse {1}", "%7E~"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_the_slot_of_all_keys_of_the_lock(cluster: RedisCluster, name: str) -> None:
+    keys = [hold_key(name), f"{hold_key(name)}:queue", f"{hold_key(name)}:fence"]
+    assert {cluster.nodes[0].tell("CLUSTER", "KEYSLOT", key) for key in keys} == {slot_of(name)}
+
+
+def test_each_slot_has_the_primary_that_the_cluster_says(cluster: RedisCluster) -> None:
+    slots = Slots()
+    asked = cluster.nodes[5].port
+    node = Node(f"redis://127.0.0.1:{asked}")
+    slots.read(node.slots(clock.now() + 30), Endpoint("127.0.0.1", asked))
+    node.close()
+    assert slots.primaries == {Endpoint("127.0.0.1", node.port) for node in cluster.primaries}
+    for name in NAMES:
+        place = slots[slot_of(name)]
+        assert place is not None
+        assert place.port == cluster.node_of(name).port
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ("MOVED 7 10.0.0.1:7000", (7, Endpoint("10.0.0.1", 7000))),
+        ("MOVED 7 fe80::1:7000", (7, Endpoint("fe80::1", 7000))),
+        ("MOVED 7 :7000", (7, Endpoint("asked", 7000))),
+        ("ASK 7 10.0.0.1:7000", None),
+        ("ERR no MOVED 7 10.0.0.1:7000", None),
+    ],
+)
+def test_a_redirection_is_read(said: str, place: tuple[int, Endpoint] | None) -> None:
+    error = BackendUnavailable("It can't be used.")
+    error.__cause__ = ReplyError(said)
+    assert moved(error, Endpoint("asked", 1)) == place
+
+
+def test_what_only_quotes_a_redirection_is_none() -> None:
+    assert moved(BackendUnavailable("MOVED 7 10.0.0.1:7000"), Endpoint("asked", 1)) is None
