@@ -70,6 +70,17 @@ class Configuration:
         """Whether there is no lock service: a row of the shop's own database is the lock."""
         return self.lock == IN_THE_DATABASE
 
+    @property
+    def has_readers(self) -> bool:
+        """Whether its locks can be read, and be permits. A row is neither, nor is each lock service."""
+        if self.row_is_lock:
+            return False
+        # Not every program that reads a configuration has distlock's extras.
+        from distlock.backends import capabilities_of, scheme_of
+
+        can = capabilities_of(self.lock_backend or scheme_of(self.lock))
+        return can.read and can.permits
+
     @classmethod
     def from_environment(cls) -> Configuration:
         found = {

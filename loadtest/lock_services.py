@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from demo_shop.configuration import IN_THE_DATABASE
 from loadtest.child import Child, StackError
@@ -70,9 +71,22 @@ def open_cluster(directory: Path) -> Iterator[str]:
         yield cluster.url
 
 
+@contextlib.contextmanager
+def open_redlock(directory: Path) -> Iterator[str]:
+    """Five Redis servers that know nothing of each other."""
+    with contextlib.ExitStack() as servers:
+        hosts = []
+        for number in range(1, 6):
+            own = directory / f"redlock-{number}"
+            own.mkdir()
+            hosts.append(urlsplit(servers.enter_context(open_redis(own))).netloc)
+        yield f"redlock://{','.join(hosts)}/0"
+
+
 #: Those of several servers, which the matrix leaves out.
 TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "cluster": open_cluster,
+    "redlock": open_redlock,
 }
 
 

@@ -18,6 +18,7 @@ TOLD, COULD_NOT_RUN = 4, 3
 SERVERS = {
     "redis": "redis-server",
     "cluster": "redis-server",
+    "redlock": "redis-server",
     "zookeeper": "zookeeper",
     "postgresql": "postgresql",
     "mariadb": "mariadb",

@@ -275,7 +275,7 @@ def object_to_rush(options: argparse.Namespace) -> str:
 def object_to_readers(options: argparse.Namespace) -> str:
     if options.up:
         return "--story readers is run, judged and closed: leave out up"
-    if options.backend == IN_THE_DATABASE:
+    if options.backend in readers.WITHOUT:
         return "--story readers needs a lock service with readers and permits: take another --backend"
     if options.visit not in (None, BUY) or options.guard != DISTRIBUTED:
         return "--story readers has guards and visitors of its own: leave out --guard and --visit"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from demo_shop.configuration import IN_THE_DATABASE
 from demo_shop.gateway import LIMIT
 from demo_shop.guards import DISTRIBUTED
 from loadtest.crowd import Crowd
@@ -18,6 +19,7 @@ from loadtest.verdict import Conclusion
 BACKEND = "redis"
 #: Those that have readers and permits: a row has neither here.
 BACKENDS = ("file", "redis", "zookeeper")
+WITHOUT = (IN_THE_DATABASE, "redlock")
 STOCK, PRODUCTS = 16, 4
 #: So many read reports, half as many buy, and so many pay.
 CROWD = Crowd(users=16, purchases=10)

@@ -22,6 +22,7 @@ INDENT = 6
 SERVICES = {
     "file": "file, a directory of this host",
     "redis": "redis",
+    "redlock": "redlock, the majority of five redis servers",
     "zookeeper": "zookeeper",
     "cluster": "redis cluster, three primaries with a replica each",
     IN_THE_DATABASE: "none, a row of the database is the lock",

@@ -17,8 +17,7 @@ urlpatterns = [
     path("kill", article.kill, name="article-kill"),
     path("checkout", views.checkout, name="checkout"),
 ]
-if not settings.SHOP.row_is_lock:
-    # A row of the database as the lock has neither readers nor permits.
+if settings.SHOP.has_readers:
     from demo_shop.django_shop import readers
 
     urlpatterns += [

@@ -22,8 +22,7 @@ db.init_app(app)
 app.register_blueprint(shop)
 app.register_blueprint(article)
 app.register_blueprint(rush)
-if not SHOP.row_is_lock:
-    # A row of the database as the lock has neither readers nor permits.
+if SHOP.has_readers:
     from demo_shop.flask_shop.readers import readers
 
     app.register_blueprint(readers)

@@ -14,7 +14,7 @@ from demo_shop.guards import GUARDS
 from loadtest import terminal, transactions
 from loadtest.crowd import Crowd
 from loadtest.databases import DATABASES
-from loadtest.lock_services import BACKENDS
+from loadtest.lock_services import BACKENDS, TOPOLOGIES
 from loadtest.matrix import Matrix, plan
 from loadtest.matrix_terminal import MatrixProgress
 from loadtest.matrix_terminal import summary as matrix_summary
@@ -78,7 +78,7 @@ def test_a_server_of_the_user_s_own_is_named_without_its_password() -> None:
 def test_the_progress_of_every_scenario_fits(live: bool) -> None:
     out = Terminal() if live else io.StringIO()
     progress = Progress(out)
-    for backend, database, visit in itertools.product(BACKENDS, DATABASES, VISITS.values()):
+    for backend, database, visit in itertools.product((*BACKENDS, *TOPOLOGIES), DATABASES, VISITS.values()):
         progress.open(Crowd(), visit, Configuration(), backend, database)
     for scenario in SCENARIOS:
         one = worst(scenario)

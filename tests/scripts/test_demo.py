@@ -91,6 +91,7 @@ def test_a_machine_without_python_hears_two_announcements_of_their_own(clone: Pa
         ("up", "redis-server"),
         ("up --backend file", ""),
         ("--back redis", "redis-server"),
+        ("--backend redlock --visit kill", "redis-server"),
         ("--visit=kill", "redis-server"),
         ("--backend zookeeper --database mariadb", "zookeeper mariadb"),
         ("--database postgresql://elsewhere/shop", ""),
