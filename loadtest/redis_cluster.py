@@ -81,6 +81,11 @@ class ClusterNode:
         assert self.child is not None
         self.child.kill()
 
+    def stand_still(self) -> None:
+        """Let it hang, until it is stopped."""
+        assert self.child is not None
+        self.child.freeze()
+
     def stop(self) -> None:
         self.client.close()
         if self.child is not None:

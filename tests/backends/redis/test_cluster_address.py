@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+import distlock
+from distlock.backends.redis.cluster_address import ClusterAddress
+from distlock.backends.redis.slots import Endpoint
+from distlock.errors import ConfigurationError
+
+HOSTS = "a:7000,[::1]:7001,c"
+
+
+def test_it_names_the_nodes_and_no_secret() -> None:
+    address = ClusterAddress(f"redis+cluster://shop:s%40cret@{HOSTS}/0")
+    assert address.places == [Endpoint("a", 7000), Endpoint("::1", 7001), Endpoint("c", 6379)]
+    assert address.shown == "a:7000,[::1]:7001,c:6379"
+
+
+@pytest.mark.parametrize(
+    ("url", "node"),
+    [
+        ("redis+cluster://a,b", "redis://::1:7000"),
+        ("redis+cluster://shop:s%40cret@a,b", "redis://shop:s%40cret@[::1]:7000"),
+        ("rediss+cluster://:x@a?ssl_cert_reqs=none", "rediss://:x@[::1]:7000?ssl_cert_reqs=none"),
+    ],
+)
+def test_the_url_of_a_node_has_the_login_and_the_query(url: str, node: str) -> None:
+    assert ClusterAddress(url).url_of(Endpoint("::1", 7000)) == node.replace("redis://::1:", "redis://[::1]:")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis+cluster://a,b/3", "no database but 0: leave it out"),
+        ("redis+cluster://a,b?db=3", "no database but 0: leave db= out"),
+        ("redis+cluster://a,,b", "a comma too many"),
+        ("redis+cluster://a,b,", "a comma too many"),
+        ("redis+cluster://a:0,b", r"Write redis://"),
+        ("redis+cluster://a,b:x", r"Write redis://"),
+        ("redis+cluster://a,b?sentinel=1", "unknown parameter: 'sentinel'"),
+        ("redis+cluster://a?ssl_ca_certs=/x", "ssl_ca_certs is for TLS"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_when_it_is_configured(url: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why) as refused:
+        distlock.connect(url.replace("//", "//shop:s3cret@"))
+    assert "s3cret" not in str(refused.value)
+
+
+def test_another_scheme_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"Write redis\+cluster://"):
+        distlock.connect("redis://a", backend="redis+cluster")
