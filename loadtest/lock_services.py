@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from demo_shop.configuration import IN_THE_DATABASE
 from loadtest.child import Child, StackError
 from loadtest.ports import free_port
+from loadtest.sentinels import open_sentinels
 from loadtest.zookeeper import open_zookeeper
 
 
@@ -87,6 +88,7 @@ def open_redlock(directory: Path) -> Iterator[str]:
 TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "cluster": open_cluster,
     "redlock": open_redlock,
+    "sentinel": open_sentinels,
 }
 
 

@@ -19,6 +19,7 @@ SERVERS = {
     "redis": "redis-server",
     "cluster": "redis-server",
     "redlock": "redis-server",
+    "sentinel": "redis-server",
     "zookeeper": "zookeeper",
     "postgresql": "postgresql",
     "mariadb": "mariadb",

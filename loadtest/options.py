@@ -109,7 +109,9 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--backend",
         choices=(*BACKENDS, *TOPOLOGIES),
-        help=f"the lock service (default: file; redis with up). {', '.join(TOPOLOGIES)}: of several servers",
+        metavar="BACKEND",
+        help=f"the lock service: {', '.join(BACKENDS)}, or one of several servers: {', '.join(TOPOLOGIES)} "
+        "(default: file; redis with up)",
     )
     add("--database", help=f"{', '.join(DATABASES)}, or the URL of a server of yours (default: sqlite)")
     add(

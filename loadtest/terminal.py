@@ -23,6 +23,7 @@ SERVICES = {
     "file": "file, a directory of this host",
     "redis": "redis",
     "redlock": "redlock, the majority of five redis servers",
+    "sentinel": "redis with two replicas, and three sentinels",
     "zookeeper": "zookeeper",
     "cluster": "redis cluster, three primaries with a replica each",
     IN_THE_DATABASE: "none, a row of the database is the lock",

@@ -27,6 +27,7 @@ class Home(NamedTuple):
 _REDIS = "distlock.backends.redis:RedisBackend"
 _CLUSTER = "distlock.backends.redis.cluster:ClusterBackend"
 _REDLOCK = "distlock.backends.redlock:RedlockBackend"
+_SENTINEL = "distlock.backends.sentinel:SentinelBackend"
 
 #: Ours, by scheme. No other distribution can take one of these.
 BUILT_IN = {
@@ -39,6 +40,8 @@ BUILT_IN = {
     "rediss+cluster": Home(_CLUSTER, "rediss+cluster://localhost:7000,localhost:7001", "redis"),
     "redlock": Home(_REDLOCK, "redlock://localhost:6379,localhost:6380,localhost:6381/0", "redis"),
     "redlocks": Home(_REDLOCK, "redlocks://localhost:6379,localhost:6380,localhost:6381/0", "redis"),
+    "redis+sentinel": Home(_SENTINEL, "redis+sentinel://localhost:26379/mymaster/0", "redis"),
+    "rediss+sentinel": Home(_SENTINEL, "rediss+sentinel://localhost:26379/mymaster/0", "redis"),
     "zookeeper": Home(
         "distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper://localhost:2181/shop", "zookeeper"
     ),

@@ -41,7 +41,10 @@ def test_a_capability_that_is_not_declared_is_not_there() -> None:
 
 @pytest.mark.parametrize(
     "scheme",
-    ["memory", "file", "redis", "rediss", "unix", "redis+cluster", "redlock", "redlocks", "zookeeper"],
+    [
+        *("memory", "file", "redis", "rediss", "unix", "zookeeper"),
+        *("redis+sentinel", "rediss+sentinel", "redis+cluster", "redlock", "redlocks"),
+    ],
 )
 def test_ours_number_their_locks(scheme: str) -> None:
     assert capabilities_of(scheme).fence

@@ -40,6 +40,7 @@ HELD_BY = {
     "how-to/testing.md": "tests/testing/test_page.py",
     "reference/commands.md": "tests/cli/test_page.py",
     "reference/backends/redis.md": "tests/backends/redis/test_permissions.py",
+    "reference/backends/sentinel.md": "tests/topologies/sentinel/test_page.py",
 }
 #: Drawings: nothing writes them.
 DRAWN = {"explanation/how.md": 1}

@@ -16,8 +16,6 @@ _OURS = {
     "max_connections": "max_connections",
     "client_name": "client_name",
 }
-#: What a URL may say in its query.
-_PLAIN = ("db", "username", "password")
 
 
 def hide(text: str, secrets: Iterable[str | None]) -> str:
@@ -28,9 +26,15 @@ def hide(text: str, secrets: Iterable[str | None]) -> str:
 
 
 class Address:
-    """One server and database. Connects to nothing; never shows a secret."""
+    """One server and database. Connects to nothing; never shows a secret.
 
-    def __init__(self, url: str) -> None:
+    *shown*: what people read of it, where that is not its host.
+    """
+
+    #: What the query of a URL may say.
+    _plain: tuple[str, ...] = ("db", "username", "password")
+
+    def __init__(self, url: str, shown: str = "") -> None:
         try:
             parts = urlsplit(url)
             self.host = unquote(parts.hostname or "localhost")
@@ -48,7 +52,7 @@ class Address:
         #: The path of the socket, or None.
         self.path = unquote(parts.path) or "/" if parts.scheme == "unix" else None
         host = f"[{self.host}]" if ":" in self.host else self.host
-        self.shown = f"{host}:{self.port}" if self.path is None else f"unix://{self.path}"
+        self.shown = shown or (f"{host}:{self.port}" if self.path is None else f"unix://{self.path}")
         # What is left of a password with a special character in it may look like a port or a path.
         if self.port == 0 or "@" in f"{parts.path}{parts.query}" or (self.path and parts.hostname):
             self._unreadable()
@@ -58,7 +62,7 @@ class Address:
         username = given.get("username") or unquote(parts.username or "")
         password = given.get("password") or unquote(parts.password or "")
         #: What AUTH is told; nothing: nobody logs in.
-        self.login = (username, password) if username else (password,) if password else ()
+        self.login: tuple[str, ...] = (username, password) if username else (password,) if password else ()
         self.db = self._database(parts, given.get("db"))
         #: How TLS is spoken, or None.
         self.tls = self._tls(given) if parts.scheme == "rediss" else None
@@ -76,8 +80,8 @@ class Address:
         for name, value in query:
             if name in _OURS:
                 self._refuse(f"Take {name} out of it: it is the option {_OURS[name]}.")
-            if name not in (*_PLAIN, *TLS):
-                known = ", ".join((*_PLAIN, *TLS))
+            if name not in (*self._plain, *TLS):
+                known = ", ".join((*self._plain, *TLS))
                 self._refuse(f"It has an unknown parameter: {name!r}. Known are {known}.")
             if name in TLS and scheme != "rediss":
                 self._refuse(f"{name} is for TLS: write rediss://.")

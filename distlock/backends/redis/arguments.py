@@ -74,7 +74,7 @@ def _of_client(client: object) -> tuple[str, dict[str, Any]]:
             _refuse(f"{kind} leads to a cluster. {_ONE}")
         _refuse(f"{kind} is no client of redis-py for one server. {_ONE}")
     if "sentinel" in type(pool).__module__:
-        _refuse(f"It asks Sentinel for the server, and this backend does not. {_ONE}")
+        _refuse("It asks Sentinel for the server. Write redis+sentinel://host,host,host/name in its place.")
     for made, known in ((type(pool), _POOLS), (getattr(pool, "connection_class", type(None)), _CONNECTIONS)):
         if made.__module__ not in _MODULES or made.__qualname__ not in known:
             _refuse(

@@ -19,7 +19,7 @@ from distlock.backends.redis.arguments import written
 from distlock.backends.redis.awaiting import Awaiting
 from distlock.backends.redis.calls import Calls
 from distlock.backends.redis.connection import Connection
-from distlock.backends.redis.credentials import Credentials
+from distlock.backends.redis.credentials import credentials_for
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.inspection import Inspection
 from distlock.backends.redis.latches import RedisLatches
@@ -61,6 +61,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         read=True,
         permits=True,
     )
+    _read: type[Address] = Address
 
     def __init__(
         self,
@@ -77,19 +78,14 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         self.window = check_seconds("ack_window", ack_window, most=LONG)
         self._fence_ttl = check_seconds("fence_ttl", fence_ttl, most=LONG)
         self._max_connections = check_count("max_connections", max_connections)
-        self._address = Address(url)
+        self._address = self._read(url)
         self._client_name = client_name
         self._credential_provider = credential_provider
-        if credential_provider is not None and self._address.login:
-            raise ConfigurationError(
-                f"The Redis server at {self._address.shown} has a user or a password in its URL, and a "
-                "credential_provider. Take one of them out."
-            )
         self._sink: Sink | None = None
         self._begin()
 
     def __repr__(self) -> str:
-        return f"<RedisBackend {self._address.shown}>"
+        return f"<{type(self).__name__} {self._address.shown}>"
 
     @staticmethod
     def written(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
@@ -268,21 +264,24 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         """Start from nothing: a new contender, without connections, thread or queue."""
         self.process = secrets.token_hex(8)
         self._has_spoken = False
-        resolver = Resolver(self._address.host, self._address.port)
-        provider = self._credential_provider
-        credentials = None if provider is None else Credentials(provider)
-        make = partial(Connection, self._address, resolver, credentials, self._client_name)
+        make = self._connections()
         self._pool = Pool(self._address, make, self._max_connections, self._sink)
         self._calls = Calls(self._address, self._pool, self.process, self.window, self._fence_ttl)
         self._unanswered = Unanswered(self._calls, self._pool)
         self._listener = None
         self._pushes = Pushes(self._sink, self.window)
         if self._sink is not None:
-            channel, heard = f"{FORMAT}:ch:{self.process}", self._pushes.heard
-            self._listener = Listener(self._address, make, self._io_timeout, channel, heard, self._sink)
+            channels, heard = [f"{FORMAT}:ch:{self.process}"], self._pushes.heard
+            self._listener = Listener(self._address, make, self._io_timeout, channels, heard, self._sink)
         self._told = Told(self._address, self._pushes, self._listener)
         known = self._calls, self._pool, self._unanswered, self._pushes
         self._awaiting = Awaiting(*known, self._listener, self._told)
+
+    def _connections(self) -> Callable[[], Connection]:
+        """Makes them; they connect when they are told to."""
+        resolver = Resolver(self._address.host, self._address.port)
+        credentials = credentials_for(self._address, self._credential_provider)
+        return partial(Connection, self._address, resolver, credentials, self._client_name)
 
     def _by(self, deadline: float) -> float:
         """The end of a call that begins now and may last until *deadline*."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from distlock.backends.redis.address import Address
 from distlock.backends.redis.aside import Aside
 from distlock.errors import ConfigurationError
 
@@ -53,6 +54,18 @@ class Credentials:
                 f"its credential_provider returned {_a(given)}, and no password or tuple of user and password"
             )
         return tuple(login)
+
+
+def credentials_for(address: Address, provider: object) -> Credentials | None:
+    """Those of *provider*, if it is one. Raises `ConfigurationError`, also where the URL has a login, too."""
+    if provider is None:
+        return None
+    if address.login:
+        raise ConfigurationError(
+            f"The Redis server at {address.shown} has a user or a password in its URL, and a "
+            "credential_provider. Take one of them out."
+        )
+    return Credentials(provider)
 
 
 def _a(value: object) -> str:

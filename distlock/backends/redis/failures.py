@@ -35,6 +35,14 @@ _SLOW = (
 )
 
 
+class Remedied(OSError):
+    """It brings what to do about it."""
+
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
 def _out_of(*numbers: int) -> Callable[[BaseException], bool]:
     # TLS has numbers of its own in errno: 1 is no EPERM there.
     return lambda error: (
@@ -116,11 +124,7 @@ def unavailable(address: Address, error: BaseException, command: str | None = No
     """
     text = str(error) or type(error).__name__
     shown = address.redact(text)
-    remedy = "See the server's log."
-    for what, advice in ((_closed, _CLOSED_TLS), *_REMEDIES) if address.tls else _REMEDIES:
-        if _fits(what, text, error):
-            remedy = advice
-            break
+    remedy = error.remedy if isinstance(error, Remedied) else _remedy(address, text, error)
     which = f" (the command {command})" if command else ""
     told = BackendUnavailable(
         f"The Redis server at {address.shown} can't be used: {shown.rstrip('.')}{which}. {remedy}"
@@ -129,6 +133,13 @@ def unavailable(address: Address, error: BaseException, command: str | None = No
     told.__cause__ = error if shown == text else None
     told.__suppress_context__ = True
     return told
+
+
+def _remedy(address: Address, text: str, error: BaseException) -> str:
+    for what, advice in ((_closed, _CLOSED_TLS), *_REMEDIES) if address.tls else _REMEDIES:
+        if _fits(what, text, error):
+            return advice
+    return "See the server's log."
 
 
 def is_foreign(error: Exception) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from distlock import clock
-from distlock.backends.base import Sink
 from distlock.backends.flag import Flag
 from distlock.backends.redis import ears
 from distlock.backends.redis.address import Address
@@ -22,12 +22,21 @@ logger = logging.getLogger(__name__)
 
 #: Time between attempts to subscribe, seconds: doubled after each, up to the second number.
 _BACKOFF = (0.05, 2.0)
+_DEAF = "No hand-overs are heard from the Redis server at %s, so waiters poll: %s"
+
+
+class Follower(Protocol):
+    """See `distlock.backends.base.Sink`."""
+
+    def doubt(self) -> None: ...
+    def reconnected(self) -> None: ...
 
 
 class Listener:
     """Subscribes when `start` is called first, and again whenever the connection breaks, until `close`.
 
-    *heard*: told each message. *sink*: told what becomes of the subscription.
+    *heard*: told each message. *sink*: told what becomes of the subscription. *deaf*: what the log says where
+    there is none. *name*: of the thread.
     While `subscribed` is False there are no hints. `Sink.doubt` is called when that changes later on, because
     a waiter that asked before may have missed its hint.
     """
@@ -37,18 +46,22 @@ class Listener:
         address: Address,
         make: Callable[[], Connection],
         io_timeout: float,
-        channel: str,
+        channels: Sequence[str],
         heard: Callable[[bytes], None],
-        sink: Sink,
+        sink: Follower,
+        deaf: str = _DEAF,
+        name: str = "distlock-redis-listener",
     ) -> None:
         self.subscribed = False
         self._has_broken = False
         self._address = address
         self._make = make
         self._io_timeout = io_timeout
-        self._channel = channel
+        self._channels = channels
         self._heard = heard
         self._sink = sink
+        self._deaf = deaf
+        self._name = name
         self._mutex = threading.Lock()
         self._closing = Flag()
         #: Whether the first attempt to subscribe has succeeded or failed.
@@ -62,9 +75,7 @@ class Listener:
         """Begin to listen, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
         with self._mutex:
             if not self._closing.is_set() and self._thread is None:
-                thread = threading.Thread(
-                    target=call, args=(self._run,), name="distlock-redis-listener", daemon=True
-                )
+                thread = threading.Thread(target=call, args=(self._run,), name=self._name, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
@@ -96,11 +107,7 @@ class Listener:
                 text = self._address.redact(str(error))
                 if text != told and not self._closing.is_set():
                     told = text
-                    logger.warning(
-                        "No hand-overs are heard from the Redis server at %s, so waiters poll: %s",
-                        self._address.shown,
-                        text,
-                    )
+                    logger.warning(self._deaf, self._address.shown, text)
             except Exception:
                 # A connection that another thread closed can fail in any way. This thread may not die of it.
                 if not self._closing.is_set():
@@ -120,7 +127,7 @@ class Listener:
             self._ears.connection = connection
         deadline = self._deadline()
         connection.connect(deadline)
-        (reply,) = connection.ask([command("SUBSCRIBE", self._channel)], deadline)
+        (reply,) = connection.ask([command("SUBSCRIBE", *self._channels)], deadline)
         if isinstance(reply, ReplyError):
             raise reply
         return connection

@@ -112,7 +112,7 @@ def test_another_database_of_the_same_server() -> None:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "Sentinel": (
         lambda: Sentinel([("localhost", 1)]).master_for("shop"),
-        "asks Sentinel.*Write the URL of one",
+        "asks Sentinel.*Write redis.sentinel://",
     ),
     "the Sentinels": (lambda: Sentinel([("localhost", 1)]), "Sentinel is no client of redis-py"),
     "a cluster": (lambda: object.__new__(redis.RedisCluster), "RedisCluster leads to a cluster"),

@@ -1,0 +1,246 @@
+"""Where the primary is just now, as its sentinels say: asked at each connect, and heard when it moves.
+
+https://redis.io/docs/latest/develop/reference/sentinel-clients/ is what a client has to do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from distlock import clock
+from distlock.backends.flag import Flag
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.aside import Aside
+from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.ears import FAILURES
+from distlock.backends.redis.failures import Remedied
+from distlock.backends.redis.listener import Listener
+from distlock.backends.redis.resolver import Resolver
+from distlock.backends.redis.scripts import command
+from distlock.backends.sentinel.address import SentinelAddress
+from distlock.errors import BackendUnavailable
+
+logger = logging.getLogger(__name__)
+
+#: On the first the sentinel that leads a failover says that there is a new primary, seconds before the end
+#: of it. On the second the others do.
+_CHANNELS = ("+promoted-slave", "+switch-master")
+#: How long the first one that connects waits until they are heard, seconds.
+_FIRST = 0.25
+_DEAF = "No failovers are heard from %s, so each is noticed where a connection breaks: %s"
+
+#: What the sentinels' words are about -> what to do. The first that fits is taken.
+_REMEDIES = (
+    ("No such master", "Write the name that 'sentinel monitor' gives it into the URL, behind the hosts."),
+    (
+        "unknown command",
+        "The hosts in the URL have to be those of sentinels, whose port is mostly 26379.",
+    ),
+    ("Authentication required", "Add their password to the URL: ?sentinel_password=…"),
+    ("WRONGPASS", "Check sentinel_password, and sentinel_username where they have users, in the URL."),
+    ("without any password", "Take sentinel_password out of the URL, or set one on the sentinels."),
+    ("NOPERM", "Let the sentinels' user run what the page 'The sentinel backend' of the docs lists."),
+    (
+        "counts it as down",
+        "A failover takes down-after-milliseconds and some more. Where none comes, see SENTINEL CKQUORUM.",
+    ),
+)
+_UNREACHED = "See whether the sentinels run and can be reached from here."
+
+
+class NoPrimary(Remedied):
+    """*passes*: whether they may know better in a moment."""
+
+    def __init__(self, text: str, passes: bool) -> None:
+        super().__init__(text, next((cure for sign, cure in _REMEDIES if sign in text), _UNREACHED))
+        self.passes = passes
+
+
+class Primary:
+    """The server that is the primary, from one failover to the next."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.resolver = Resolver(address.host, address.port)
+
+
+class Bound(Protocol):
+    """What leads to a primary."""
+
+    primary: Primary | None
+
+    def shut_down(self) -> None: ...
+
+
+class _Sentinel(NamedTuple):
+    address: Address
+    resolver: Resolver
+
+
+class _Answer(NamedTuple):
+    """*epoch*: it grows with each failover, and a sentinel with an older one has not heard of the last."""
+
+    host: str
+    port: int
+    epoch: int
+
+
+class Sentinels:
+    """Those of one process. *moved*: told, in any thread, that another server has become the primary."""
+
+    def __init__(
+        self, address: SentinelAddress, io_timeout: float, client_name: str, moved: Callable[[], None]
+    ) -> None:
+        self.address = address
+        self._io_timeout = io_timeout
+        self._client_name = client_name
+        self._moved = moved
+        self._mutex = threading.Lock()
+        #: The one that knew it last comes first.
+        self._line = [_Sentinel(one, Resolver(one.host, one.port)) for one in address.sentinels]
+        self._turns = itertools.cycle(self._line)
+        self._heard_from = self._line[0]
+        self._epoch = 0
+        self.primary: Primary | None = None
+        #: What leads to a primary. Weak: an interrupt may tear it out of all hands.
+        self._bound: weakref.WeakSet[Bound] = weakref.WeakSet()
+        self._aside = Aside(self._find, "distlock-redis-sentinels")
+        self._listener = Listener(
+            address, self._next, io_timeout, _CHANNELS, self._heard, self, _DEAF, "distlock-redis-sentinel"
+        )
+        self.closing = Flag()
+
+    def find(self, bound: Bound, deadline: float) -> Primary:
+        """The primary, to which *bound* is led: it is shut down when there is another one.
+
+        Raises OSError, TimeoutError after *deadline*.
+        """
+        with suppress(BackendUnavailable):
+            # Without a thread it is tried again by the next one that connects.
+            self._listener.start(min(deadline, clock.now() + _FIRST))
+            # If it comes later than that, there may be news that it has missed: see `doubt`.
+            self._listener.tried.set()
+        found = self._aside.answer(deadline, "its sentinels did not answer in time")
+        with self._mutex:
+            bound.primary = found
+            self._bound.add(bound)
+        return found
+
+    def close(self) -> None:
+        """No thread and no connection to a sentinel is left."""
+        self.closing.set()
+        self._listener.close(self._io_timeout)
+
+    # -- the subscription ------------------------------------------------------------------------
+
+    def _next(self) -> Connection:
+        """To each in turn: one that is not there must not keep us from hearing the others."""
+        self._heard_from = next(self._turns)
+        return self._connection(self._heard_from)
+
+    def _heard(self, payload: bytes) -> None:
+        if self.address.name.encode() in payload.split():
+            # It is the first to be asked. The others may not know yet.
+            self._prefer(self._heard_from)
+            self.doubt()
+
+    def doubt(self) -> None:
+        """News may have been missed, or has come. What a question before it is answered may be older."""
+        with suppress(*FAILURES):
+            self._find()
+
+    def reconnected(self) -> None:
+        pass
+
+    # -- the question ----------------------------------------------------------------------------
+
+    def _find(self) -> Primary:
+        """Ask one after the other, until one knows the primary."""
+        ends = clock.now() + self._io_timeout
+        line = tuple(self._line)
+        said: list[str] = []
+        late: list[_Answer] = []
+        passes = False
+        for left, sentinel in zip(range(len(line), 0, -1), line, strict=True):
+            now = clock.now()
+            try:
+                answer = self._ask(sentinel, now + (ends - now) / left)
+            except FAILURES as error:
+                said.append(f"{sentinel.address.shown} says: {str(error).rstrip('.')}")
+                passes = passes or not isinstance(error, ReplyError)
+            else:
+                if (found := self._take(answer)) is not None:
+                    self._prefer(sentinel)
+                    return found
+                late.append(answer)
+        if late and not said:
+            # All have begun anew, as where an operator had them forget it.
+            with self._mutex:
+                self._epoch = 0
+            if (found := self._take(max(late, key=lambda one: one.epoch))) is not None:
+                return found
+        if late:
+            said.append("the others have not heard of the last failover")
+        raise NoPrimary(f"none of its sentinels names it: {'; '.join(said)}", passes or bool(late))
+
+    def _ask(self, sentinel: _Sentinel, deadline: float) -> _Answer:
+        connection = self._connection(sentinel)
+        name = self.address.name
+        try:
+            connection.connect(deadline)
+            place, about = connection.ask(
+                [command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name), command("SENTINEL", "MASTER", name)],
+                deadline,
+            )
+        finally:
+            connection.disconnect()
+        for reply in (place, about):
+            if isinstance(reply, ReplyError):
+                raise reply
+        try:
+            host, port = (part.decode() for part in place)
+            told = {key.decode(): value.decode() for key, value in zip(about[::2], about[1::2], strict=True)}
+            # In a failover the second one still speaks of the former primary.
+            same = (told["ip"], told["port"]) == (host, port)
+            if same and not {"s_down", "o_down"}.isdisjoint(told["flags"].split(",")):
+                raise OSError("it counts it as down")
+            return _Answer(host, int(port), int(told["config-epoch"]))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise OSError("it does not answer as a sentinel does") from None
+
+    def _take(self, answer: _Answer) -> Primary | None:
+        """What *answer* names; None: there was a failover since, which that sentinel has not heard of."""
+        with self._mutex:
+            if answer.epoch < self._epoch:
+                return None
+            self._epoch = answer.epoch
+            before = self.primary
+            if before is not None and (before.address.host, before.address.port) == answer[:2]:
+                return before
+            now = self.primary = Primary(self.address.at(answer.host, answer.port))
+            elsewhere = [one for one in self._bound if one.primary is not now]
+        if before is not None:
+            logger.warning(
+                "The primary of %s is %s now, and was %s. Locks that it had not heard of are lost.",
+                self.address.shown,
+                now.address.shown,
+                before.address.shown,
+            )
+            # Until its sentinels get hold of it the former one may go on as if nothing had happened.
+            for one in elsewhere:
+                one.shut_down()
+            self._moved()
+        return now
+
+    def _prefer(self, sentinel: _Sentinel) -> None:
+        with self._mutex:
+            self._line = [sentinel, *(one for one in self._line if one is not sentinel)]
+
+    def _connection(self, sentinel: _Sentinel) -> Connection:
+        return Connection(sentinel.address, sentinel.resolver, None, self._client_name)

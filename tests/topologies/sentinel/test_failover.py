@@ -1,0 +1,237 @@
+"""The primary dies, is replaced while it lives, stands still, or has no successor."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import distlock
+from distlock.backends.redis.scripts import hold_key
+from distlock.backends.sentinel.sentinels import Sentinels
+from distlock.errors import BackendUnavailable
+from loadtest.sentinels import Watched, tell
+from tests.backends.redis.contender import Contender, ask, some_key
+from tests.redis_server import eventually
+from tests.topologies.sentinel.contender import PATIENT, MakeContender
+from tests.topologies.sentinel.watched import client
+
+
+@pytest.fixture
+def former(watched: Watched) -> int:
+    """The port of a primary that is not made a replica by the sentinels when it has been replaced."""
+    port = watched.primary()
+    assert tell(port, "ACL", "SETUSER", "default", "-replicaof", "-slaveof").startswith("+OK")
+    return port
+
+
+def know(watched: Watched, key: str, waiting: int) -> None:
+    """Until each replica has the hold of *key*, and so many that wait."""
+    hold, queue = hold_key(key), f"{hold_key(key)}:queue"
+    replicas = [client(port) for port in watched.replicas()]
+    assert len(replicas) == 2
+    eventually(lambda: all(one.exists(hold) for one in replicas), "the hold is replicated")
+    eventually(lambda: all(one.llen(queue) == waiting for one in replicas), "the line is replicated")
+    for one in replicas:
+        one.close()
+
+
+def connected(port: int) -> int:
+    return tell(port, "CLIENT", "LIST").count("name=distlock")
+
+
+def test_the_holder_and_those_that_wait_go_on_when_the_primary_dies(
+    watched: Watched, contender: MakeContender
+) -> None:
+    key, held, first, second = some_key(), *(ask("x") for _ in range(3))
+    for one in (held, first, second):
+        one.key = key
+    holder, waiter, last = (contender(watched.url) for _ in range(3))
+    alone = Contender(f"redis://127.0.0.1:{watched.primary()}", io_timeout=1.0)
+    number = holder.hold(held).number
+    waiter.queue(first)
+    last.queue(second)
+    know(watched, key, 2)
+    watched.servers[watched.primary()].kill()
+    assert holder.renew([held]) == [True]
+    # The order is what it was.
+    last.queue(second)
+    assert holder.release(held)
+    then = waiter.poll(first).number
+    assert then > number
+    assert waiter.release(first)
+    assert last.poll(second).number > then
+    # The control: the same without sentinels.
+    with pytest.raises(BackendUnavailable, match="refused"):
+        alone.renew([held])
+    alone.close()
+
+
+def test_a_hand_over_is_heard_from_the_new_primary(watched: Watched, contender: MakeContender) -> None:
+    holder, waiter = contender(watched.url), contender(watched.url)
+    held = ask()
+    waiting = ask(held.key)
+    holder.hold(held)
+    waiter.queue(waiting)
+    doubts = waiter.sink.doubts
+    watched.servers[watched.primary()].kill()
+    # It subscribes by itself, and then those that wait look whether they stand in the line.
+    eventually(lambda: waiter.sink.doubts > doubts and connected(watched.primary()) >= 1, "it follows")
+    eventually(lambda: subscribed(watched.primary(), waiter), "it listens")
+    holder.request(held)
+    waiter.request(waiting)
+    assert holder.release(held)
+    assert waiter.sink.wait_for_hint(held.key)
+
+
+def subscribed(port: int, one: Contender) -> bool:
+    return ":1" in tell(port, "PUBSUB", "NUMSUB", f"dl:2:ch:{one.process}")
+
+
+def test_a_hold_that_was_not_replicated_is_lost_and_says_so(watched: Watched) -> None:
+    lost = threading.Event()
+    # It would renew in three minutes.
+    one = distlock.connect(
+        watched.url, prefix="x", ttl=600, io_timeout=PATIENT, on_lost=lambda grant, why: lost.set()
+    )
+    two = distlock.connect(watched.url, prefix="x", io_timeout=PATIENT)
+    with one.lock("warm_up"):
+        pass
+    port = watched.primary()
+    assert tell(port, "ACL", "SETUSER", "default", "-psync", "-sync").startswith("+OK")
+    tell(port, "CLIENT", "KILL", "TYPE", "replica")
+    grant = one.lock("product_1").acquire()
+    assert grant is not None
+    watched.servers[port].kill()
+    with two.lock("product_1", timeout=PATIENT) as other:
+        assert other.fence > grant.fence
+        assert lost.wait(PATIENT)
+        assert grant.lost
+    one.close()
+    two.close()
+
+
+def test_threads_and_tasks_that_wait_get_the_lock_after_a_failover(watched: Watched) -> None:
+    holder, threads, tasks = (
+        distlock.connect(watched.url, prefix="y", timeout=PATIENT, io_timeout=PATIENT) for _ in range(3)
+    )
+    grant = holder.lock("product_1").acquire()
+    assert grant is not None
+    numbers: list[int] = []
+
+    def buy() -> None:
+        with threads.lock("product_1") as mine:
+            numbers.append(mine.fence.number)
+
+    async def buy_all() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(buy_one())
+
+    async def buy_one() -> None:
+        async with tasks.lock("product_1") as mine:
+            numbers.append(mine.fence.number)
+
+    buyers = [threading.Thread(target=buy) for _ in range(3)]
+    buyers.append(threading.Thread(target=lambda: asyncio.run(buy_all())))
+    for buyer in buyers:
+        buyer.start()
+    queue = f"{hold_key('y:product_1')}:queue"
+    primary = client(watched.primary())
+    eventually(lambda: primary.llen(queue) == 2, "both processes stand in line")
+    primary.close()
+    know(watched, "y:product_1", 2)
+    watched.servers[watched.primary()].kill()
+    grant.release()
+    for buyer in buyers:
+        buyer.join(PATIENT)
+    assert len(numbers) == 6
+    assert numbers == sorted(numbers)
+    assert numbers[0] > grant.fence.number
+    for one in (holder, threads, tasks):
+        one.close()
+
+
+def test_a_former_primary_that_lives_is_left_by_all_at_once(
+    watched: Watched, contender: MakeContender, former: int
+) -> None:
+    one, held, waiting = contender(watched.url), ask(), ask()
+    waiting.key = held.key
+    one.hold(held)
+    two = contender(watched.url)
+    two.queue(waiting)
+    know(watched, held.key, 1)
+    assert connected(former) == 3
+    watched.fail_over()
+    # Nobody asks for anything meanwhile. The former primary would serve them for ever.
+    eventually(lambda: connected(former) == 0, "all have left")
+    assert "master" in tell(former, "ROLE")
+    assert watched.primary() != former
+    assert one.sink.doubts
+    assert one.renew([held]) == [True]
+    assert connected(watched.primary()) >= 1
+
+
+def test_a_primary_that_stands_still_is_left_and_no_longer_asked_when_it_goes_on(
+    watched: Watched, contender: MakeContender, former: int
+) -> None:
+    one, held = contender(watched.url), ask()
+    one.hold(held)
+    know(watched, held.key, 0)
+    watched.servers[former].freeze()
+    answers: list[list[bool]] = []
+    renewal = threading.Thread(target=lambda: answers.append(one.renew([held])))
+    renewal.start()
+    # It was sent to the one that stands still, and is answered by its successor.
+    renewal.join(PATIENT)
+    assert answers == [[True]]
+    watched.servers[former].thaw()
+    eventually(lambda: "master" in tell(former, "ROLE"), "it goes on, as a primary")
+    other = ask(held.key)
+    contender(watched.url).queue(other)
+    assert connected(former) == 0
+
+
+def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
+    watched: Watched, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sentinels, "_heard", lambda self, payload: None)
+    one, held = contender(watched.url), ask()
+    one.hold(held)
+    know(watched, held.key, 0)
+    watched.fail_over()
+    eventually(lambda: watched.primary() != former, "it is replaced")
+    # The control of the test above: a client that hears nothing stays.
+    assert connected(former) == 1
+    assert one.renew([held]) == [True]
+    assert connected(former) == 1
+    tell(former, "ACL", "SETUSER", "default", "+replicaof")
+    assert tell(former, "REPLICAOF", "127.0.0.1", str(watched.primary())).startswith("+OK")
+    assert connected(former) == 1
+    assert one.renew([held]) == [True]
+    assert connected(former) == 0
+
+
+def test_without_a_majority_of_sentinels_there_is_no_failover_and_the_error_says_why(
+    watched: Watched, contender: MakeContender
+) -> None:
+    *others, _ = watched.sentinels.values()
+    one, impatient = contender(watched.url), contender(watched.url, io_timeout=0.4)
+    for sentinel in others:
+        sentinel.kill()
+    held = ask()
+    one.hold(held)
+    assert impatient.locked(held.key)
+    watched.servers[watched.primary()].kill()
+    said: list[str] = []
+
+    def says_why() -> bool:
+        with pytest.raises(BackendUnavailable) as told:
+            impatient.locked(held.key)
+        said.append(str(told.value))
+        return "counts it as down" in said[-1]
+
+    eventually(says_why, "the sentinel that is left has noticed")
+    assert "see SENTINEL CKQUORUM" in said[-1]
+    assert "refused" in said[-1]
