@@ -196,6 +196,8 @@ class Bench:
                     f"{entry.name}: {broken} times two were inside or a fence did not grow, and "
                     f"{entered - oracle.entered} of {entered} entries were overwritten."
                 )
+            if entry.crew.kind.startswith("distlock") and not oracle.fence:
+                violations.append(f"{entry.name}: it gave no fence, so none was seen to grow.")
             figures = of_contest(parts, begin, work)
             if plan.few:
                 figures |= of_few(parts)

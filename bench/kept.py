@@ -57,14 +57,17 @@ def read(folder: Path) -> Kept:
     except FileNotFoundError:
         raise BenchError(f"{path} is not there. Run: scripts/bench --to {folder}") from None
     if not told["whole"]:
-        raise BenchError(f"{path} is of a run that was stopped. Run: scripts/bench --to {folder}")
+        raise BenchError(
+            f"{path} is of a run that was stopped, or could not measure something. "
+            f"Run: scripts/bench --to {folder}"
+        )
     tables = [
         Table(
             each["row"],
             each["title"],
             each["rounds"],
             each["measures"],
-            [target_of(one) for one in each["targets"]],
+            [target_of(one) for one in (*each["targets"], *each["not judged"])],
             each["notes"],
             each["violations"],
             each["lost"],

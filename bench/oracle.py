@@ -41,6 +41,11 @@ class Oracle:
         """How often somebody was inside: less than they say if two were at once."""
         return self.cells[ENTERED]
 
+    @property
+    def fence(self) -> int:
+        """The last number that somebody had inside; 0: nobody had one."""
+        return self.cells[FENCE]
+
 
 @dataclass(slots=True)
 class Witness:

@@ -19,7 +19,8 @@ from pathlib import Path
 from bench.crew import BenchError
 from bench.kept import Kept
 from bench.measures import MEASURES, Figures
-from bench.report import WHY
+from bench.report import WHY, not_judged
+from bench.rows import ROWS
 from bench.table import Result, Table
 
 PAGE = Path(__file__).resolve().parents[1] / WHY
@@ -67,6 +68,9 @@ def targets(runs: Sequence[Kept]) -> Iterator[str]:
     met = [f"{sum(one.met for _, one in each)} of {len(each)}" for each in found]
     yield f"Targets that were met: {', then '.join(met)}."
     yield ""
+    if left_out := not_judged(runs[0].tables):
+        yield left_out
+        yield ""
     yield f"| where | target | {' | '.join(f'{name} run' for name in ORDINALS[: len(runs)])} | |"
     yield f"|---|---|{'--:|' * len(runs)}---|"
     for same in zip(*found, strict=True):
@@ -91,8 +95,6 @@ def table_of(run: Kept, row: str, number: int) -> Table:
         raise BenchError(
             f"The page shows table {number} of {row}, which was not measured. Run: scripts/bench"
         )
-    if violations := tables[number].violations:
-        raise BenchError(f"{row} is void, and stands on no page. {violations[0]}")
     return tables[number]
 
 
@@ -149,4 +151,11 @@ def of(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 
 def write(runs: Sequence[Kept]) -> None:
+    """Raises `BenchError` where a row of a run is void or left out: its targets would be missing."""
+    for run in runs:
+        if left_out := set(ROWS) - {table.row for table in run.tables}:
+            raise BenchError(f"The page has all rows, and {', '.join(sorted(left_out))} were not measured.")
+        for table in run.tables:
+            if table.violations:
+                raise BenchError(f"{table.row} is void, and stands on no page. {table.violations[0]}")
     PAGE.write_text(filled(PAGE.read_text("utf-8"), runs), encoding="utf-8")

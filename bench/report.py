@@ -37,7 +37,7 @@ def head(about: Mapping[str, str], whole: bool) -> str:
     """What was measured on."""
     lines = ["# distlock beside other locks", "", *(f"- {what}: {which}" for what, which in about.items())]
     if not whole:
-        lines.append("- NOT WHOLE: the run was stopped, or goes on.")
+        lines.append("- NOT WHOLE: the run was stopped, or goes on, or something could not be measured.")
     return "\n".join(lines)
 
 
@@ -48,6 +48,8 @@ def summary(tables: Sequence[Table]) -> str:
     lost = [f"- {table.row}: NOT MEASURED: {one}" for table in tables for one in table.lost]
     met = f"{sum(result.met for _, result in results)} of {len(results)} targets are met."
     lines = ["## Targets", "", met if results else "No target speaks of what was measured.", ""]
+    if left_out := not_judged(tables):
+        lines += [left_out, ""]
     if results:
         lines += ["| row | target | median | from, to | |", "|---|---|--:|--:|---|"]
         lines += [
@@ -58,9 +60,18 @@ def summary(tables: Sequence[Table]) -> str:
     return "\n".join([*lines, *[""] * bool(void or lost), *void, *lost]).rstrip() + "\n"
 
 
+def not_judged(tables: Sequence[Table]) -> str:
+    """Of how many targets nothing is known, and whom they speak of; "" where there are none."""
+    targets = [target for table in tables for target in table.not_judged]
+    who = dict.fromkeys(target.peer or target.ours for target in targets)
+    return f"Not judged: {len(targets)}, of what was not measured: {', '.join(who)}." if targets else ""
+
+
 def verdict(result: Result) -> str:
     if result.met:
         return "met"
+    if result.void:
+        return "VOID"
     return f"MISSED: {WHY}#{result.target.why}" if result.target.why else "MISSED"
 
 
@@ -75,7 +86,7 @@ def cells_of(table: Table, contestant: str, name: str, spread: bool) -> list[str
 def as_json(tables: Sequence[Table], about: Mapping[str, str], whole: bool = True) -> str:
     """Every figure of every round, in seconds and counts.
 
-    *about*: what was measured on. *whole*: whether all rows that were asked for are over.
+    *about*: what was measured on. *whole*: whether all that was asked for has been measured.
     """
     return json.dumps(
         {
@@ -96,6 +107,7 @@ def as_json(tables: Sequence[Table], about: Mapping[str, str], whole: bool = Tru
                         | {"median": result.median, "low": result.low, "high": result.high, "met": result.met}
                         for result in table.results()
                     ],
+                    "not judged": [asdict(target) for target in table.not_judged],
                     "violations": table.violations,
                     "lost": table.lost,
                     "notes": table.notes,

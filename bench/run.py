@@ -76,7 +76,8 @@ class Run:
         self._keep()
 
     def _keep(self) -> None:
-        kept.write(self.folder, self.tables, self.about, whole=len(self.took) == len(self.rows))
+        whole = len(self.took) == len(self.rows) and not self.broken
+        kept.write(self.folder, self.tables, self.about, whole)
 
 
 def say(line: str) -> None:

@@ -40,10 +40,14 @@ class Result:
     median: float
     low: float
     high: float
+    #: Whether a lock in its table did not exclude: then the figures say nothing.
+    void: bool = False
 
     @property
     def met(self) -> bool:
         target = self.target
+        if self.void:
+            return False
         if target.least:
             return (self.low if target.each else self.median) >= target.bound
         return (self.high if target.each else self.median) <= target.bound
@@ -64,7 +68,7 @@ class Result:
     def __str__(self) -> str:
         return (
             f"target {self.target}: {self.shown_median} ({self.shown_range}), "
-            f"{'met' if self.met else 'MISSED'}"
+            f"{'met' if self.met else 'VOID' if self.void else 'MISSED'}"
         )
 
 
@@ -113,7 +117,12 @@ class Table:
             mine = [one / other for one, other in zip(mine, theirs, strict=True)]
         else:
             mine = [one * MEASURES[target.measure].scale for one in mine]
-        return Result(target, statistics.median(mine), min(mine), max(mine))
+        return Result(target, statistics.median(mine), min(mine), max(mine), bool(self.violations))
+
+    @property
+    def not_judged(self) -> list[Target]:
+        """The targets that speak of somebody who was not measured."""
+        return [target for target in self.targets if not self._result(target)]
 
     @property
     def failed(self) -> bool:

@@ -37,11 +37,20 @@ def measure(bench: Bench) -> Iterator[Table]:
             async with make("alone"):
                 pass
 
+    violations: list[str] = []
+
     async def crowd(make: AsyncLock) -> None:
+        inside: set[str] = set()
+
         async def come(number: int) -> None:
+            name = f"crowd-{number % NAMES}"
             for _ in range(EACH):
-                async with make(f"crowd-{number % NAMES}"):
+                async with make(name):
+                    if name in inside:
+                        violations.append(f"{name}: two tasks were inside at once.")
+                    inside.add(name)
                     await asyncio.sleep(0)
+                    inside.discard(name)
 
         await asyncio.gather(*map(come, range(TASKS)))
 
@@ -73,6 +82,8 @@ def measure(bench: Bench) -> Iterator[Table]:
         yield Table("asyncio", title, bench.in_turns(measured, lost=lost), ALONE, targets, lost=lost)
         many = {name: partial(timed, make, crowd, TASKS * EACH) for name, make in made.items()}
         title = f"Redis on the loopback, {TASKS} tasks of asyncio on {NAMES} names"
-        yield Table("asyncio", title, bench.in_turns(many, lost=lost), ("rate", *ALONE[1:]), lost=lost)
+        rounds = bench.in_turns(many, lost=lost)
+        measures = ("rate", *ALONE[1:])
+        yield Table("asyncio", title, rounds, measures, violations=violations, lost=lost)
         runner.run(client.aclose())
     locks.close()

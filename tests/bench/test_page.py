@@ -76,9 +76,34 @@ def test_figures_that_no_run_has_are_told(what: str, told: str) -> None:
         filled(block(what), [run()])
 
 
-def test_a_void_row_stands_on_no_page() -> None:
-    with pytest.raises(BenchError, match="void"):
-        filled(block("row 0: rate"), [run(violations=["it broke"])])
+@pytest.fixture
+def page_of_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(page, "ROWS", {"row": None})
+    page.PAGE.write_text(block("row 0: rate"), "utf-8")
+    return page.PAGE
+
+
+def test_a_void_row_stands_on_no_page_whether_the_page_shows_its_table_or_not(page_of_a_row: Path) -> None:
+    void = Table("other", "", ROUNDS, ["rate"], TARGETS, violations=["it broke"])
+    for broken in (run(violations=["it broke"]), Kept(run().about, [*run().tables, void])):
+        with pytest.raises(BenchError, match="void, and stands on no page"):
+            page.write([run(), broken])
+    assert page_of_a_row.read_text("utf-8") == block("row 0: rate")
+
+
+def test_a_page_without_one_of_the_rows_is_not_written(
+    page_of_a_row: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "ROWS", {"row": None, "slow": None})
+    with pytest.raises(BenchError, match="has all rows, and slow were not measured"):
+        page.write([run()])
+
+
+def test_targets_of_peers_that_were_not_measured_are_told_on_the_page() -> None:
+    rounds = {"distlock": ROUNDS["distlock"]}
+    made = filled(block("targets"), [run(rounds)])
+    assert "Targets that were met: 1 of 1.\n\nNot judged: 1, of what was not measured: peer.\n" in made
 
 
 def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,12 +111,10 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Run: scripts/bench --to" in capsys.readouterr().err
 
 
-def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_the_page(tmp_path: Path, page_of_a_row: Path) -> None:
     kept.write(tmp_path, run().tables, run().about, whole=True)
-    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
-    page.PAGE.write_text(block("row 0: rate"), "utf-8")
     assert main(["--write-docs", str(tmp_path)]) == 0
-    assert "| distlock | 40 (30 to 50) |" in page.PAGE.read_text("utf-8")
+    assert "| distlock | 40 (30 to 50) |" in page_of_a_row.read_text("utf-8")
 
 
 def test_what_the_page_wants_is_there_to_be_measured() -> None:

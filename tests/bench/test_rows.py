@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -19,6 +19,7 @@ from bench.crew import BenchError
 from bench.measures import Figures
 from bench.oracle import Oracle, Witness
 from bench.report import WHY, as_json, markdown, summary
+from bench.rows import tasks
 from bench.services import Services
 from bench.table import Table, Target
 
@@ -61,6 +62,32 @@ def test_a_lock_that_does_not_exclude_makes_the_row_void() -> None:
     assert all(violation.startswith("no lock: ") for violation in table.violations)
     assert table.failed
     assert "- VOID: no lock: " in markdown(table)
+
+
+def test_a_lock_of_ours_that_gives_no_fence_makes_the_row_void() -> None:
+    with Services() as services:
+        bench = Bench(services, rounds=1, seconds=0.05)
+        with bench.crews(["redis-py"], 1, "redis") as (crew,):
+            crew.kind = "distlock"
+            table = bench.contest("planted", "A planted lock", [Entry(crew, Plan(seconds=0.05))], "redis")
+    assert "distlock: it gave no fence, so none was seen to grow." in table.violations
+
+
+class Open:
+    """A lock for tasks that keeps nobody out."""
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None: ...
+
+
+def test_a_lock_for_tasks_that_does_not_exclude_makes_the_row_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "distlock", SimpleNamespace(connect=lambda *_, **__: Open()))
+    with Services() as services:
+        alone, crowd = tasks.measure(Bench(services, rounds=1, pairs=1, beside=()))
+    assert not alone.violations
+    assert "two tasks were inside at once" in crowd.violations[0]
 
 
 def test_a_peer_that_breaks_down_is_told_and_costs_nobody_else_the_row() -> None:
@@ -145,17 +172,29 @@ def test_each_target_is_told_in_the_end_and_where_to_read_why_it_is_missed() -> 
     targets = [Target("rate", 40.0, least=True, why="slow"), Target("rate", 30.0, least=True)]
     bad = Table("two", "A title", rounds, ["rate"], targets, violations=["it broke"], lost=["peer: gone"])
     assert summary([good, bad]).splitlines()[2:] == [
-        "2 of 3 targets are met.",
+        "1 of 3 targets are met.",
         "",
         *heading,
         met,
-        f"| two: A title | distlock, acquisitions/s >= 40 | 30.00 | 30.00 to 30.00 | MISSED: {WHY}#slow |",
-        "| two: A title | distlock, acquisitions/s >= 30 | 30.00 | 30.00 to 30.00 | met |",
+        "| two: A title | distlock, acquisitions/s >= 40 | 30.00 | 30.00 to 30.00 | VOID |",
+        "| two: A title | distlock, acquisitions/s >= 30 | 30.00 | 30.00 to 30.00 | VOID |",
         "",
         "- two: VOID: it broke",
         "- two: NOT MEASURED: peer: gone",
     ]
-    assert json.loads(as_json([good, bad], {}))["targets"] == {"met": 2, "of": 3}
+    assert json.loads(as_json([good, bad], {}))["targets"] == {"met": 1, "of": 3}
+    bad.violations.clear()
+    missed = (
+        f"| two: A title | distlock, acquisitions/s >= 40 | 30.00 | 30.00 to 30.00 | MISSED: {WHY}#slow |"
+    )
+    assert missed in summary([good, bad])
+
+
+def test_what_could_not_be_judged_is_told() -> None:
+    rounds = {"distlock": [{"rate": 30.0}]}
+    targets = [Target("rate", 20.0, peer="RLock"), Target("rate", 40.0, peer="RLock"), Target("rate", 1.0)]
+    told = summary([Table("one", "A title", rounds, ["rate"], targets)])
+    assert "0 of 1 targets are met.\n\nNot judged: 2, of what was not measured: RLock.\n" in told
 
 
 def test_an_unknown_row_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from bench.bench import QUICK, WHOLE, Bench
 from bench.crew import BenchError
 from bench.progress import Progress
 from bench.rows import LASTS, QUICK_ROWS, ROWS
+from bench.run import Run
 from bench.table import Table, Target
 
 #: The name that the processes of a run find in their environment.
@@ -74,12 +75,27 @@ def test_a_run_that_is_stopped_leaves_its_figures_and_no_process(
 def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
     rounds = {"distlock": [{"rate": 30.0}], "peer": [{"rate": 10.0}]}
     target = Target("rate", 4.0, peer="peer", least=True, why="slow")
-    table = Table("row", "A title", rounds, ["rate"], [target], ["a note"], ["void"], ["lost"])
+    other = Target("rate", 20.0, peer="not measured", least=True)
+    table = Table("row", "A title", rounds, ["rate"], [target, other], ["a note"], ["void"], ["lost"])
     kept.write(tmp_path, [table], {"machine": "this"}, whole=True)
     assert kept.read(tmp_path) == kept.Kept({"machine": "this"}, [table])
     kept.clear(tmp_path)
     assert not list(tmp_path.iterdir())
     with pytest.raises(BenchError, match="Run: scripts/bench"):
+        kept.read(tmp_path)
+
+
+def test_a_run_with_a_row_that_could_not_be_measured_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks_down(bench: Bench) -> Iterator[Table]:
+        raise BenchError("it broke")
+
+    monkeypatch.setitem(ROWS, "engine", breaks_down)
+    run = Run(bench_of(1, 0.1), ["engine"], {}, tmp_path, lambda table: None)
+    run.carry_out()
+    assert run.broken
+    with pytest.raises(BenchError, match="could not measure something"):
         kept.read(tmp_path)
 
 
