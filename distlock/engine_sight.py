@@ -9,6 +9,7 @@ from distlock import reentrance
 from distlock.backends.findings import Examinable, Finding, MadeByUse
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.backends.latches import LatchState
+from distlock.backends.optional import Prepares
 from distlock.engine.machine import Engine
 from distlock.latch_waits import LatchWaits
 from distlock.modes import LATCH
@@ -61,6 +62,14 @@ class EngineSight(ABC):
             return iter(())
         found: list[Finding] = reentrance.call(list, backend.examine())
         return iter(found)
+
+    def prepare(self) -> str:
+        """See `distlock.namespace.Namespace`."""
+        backend = self.engine.backend
+        if not isinstance(backend, Prepares):
+            return "Nothing has to be made: locks can be taken."
+        said: str = reentrance.call(backend.prepare)
+        return said
 
     def unmade(self) -> Finding | None:
         backend = self.engine.backend

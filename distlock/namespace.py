@@ -151,6 +151,10 @@ class Namespace(ABC):
         """What to say of a lock service in which the first lock is still to make something; None: it has."""
         return None
 
+    def prepare(self) -> str:
+        """Make what its lock service needs before the first lock. Returns what there is, in a sentence."""
+        return "Nothing has to be made: locks can be taken."
+
     def close(self) -> None:
         """Give everything back and drop threads and connections."""
         self.inside.clear()

@@ -74,7 +74,8 @@ def test_the_examples_of_the_core_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "backend", ["cluster", "database", "file", "memory", "redis", "redlock", "sentinel", "zookeeper"]
+    "backend",
+    ["cluster", "database", "file", "memory", "postgresql", "redis", "redlock", "sentinel", "zookeeper"],
 )
 def test_each_backend_has_a_page_with_the_same_headings(backend: str) -> None:
     page = DOCS / "reference/backends" / f"{backend}.md"

@@ -45,6 +45,9 @@ BUILT_IN = {
     "zookeeper": Home(
         "distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper://localhost:2181/shop", "zookeeper"
     ),
+    "postgresql": Home(
+        "distlock.backends.postgresql:PostgreSQLBackend", "postgresql://user@localhost:5432/shop", "postgres"
+    ),
 }
 
 

@@ -116,6 +116,14 @@ class LooksAhead(Protocol):
 
 
 @runtime_checkable
+class Prepares(Protocol):
+    """A backend whose lock service needs something made before its first lock, by one who has the right."""
+
+    def prepare(self) -> str:
+        """Make it, unless it is there. Returns a sentence that says what is there now."""
+
+
+@runtime_checkable
 class TakesArguments(Protocol):
     """A backend that can be told where its lock service is by what a site has for another library."""
 

@@ -10,12 +10,13 @@ from distlock.cli.break_ import break_
 from distlock.cli.doctor import doctor
 from distlock.cli.list import list_
 from distlock.cli.options import Commands
+from distlock.cli.prepare import prepare
 from distlock.cli.run import run
 from distlock.cli.show import show
 from distlock.cli.watch import watch
 
 #: What every face has of them.
-COMMANDS: tuple[click.Command, ...] = (list_, show, watch, ask, break_, doctor, run)
+COMMANDS: tuple[click.Command, ...] = (list_, show, watch, ask, break_, doctor, prepare, run)
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 

@@ -17,6 +17,7 @@ import click
 import pytest
 from sqlalchemy import create_engine, text
 
+import distlock
 from demo_shop.ledger import database_url
 from distlock import metrics
 from loadtest.ports import free_port
@@ -62,6 +63,7 @@ def checked(block: Block) -> bool:
 
 
 CONSOLE = [block for block in of("console") if block.page not in HELD_BY]
+SELLING = [block for block in of("sql") if "product" in block.text]
 CONFIGURATION = [block for block in of("text") if re.match(r"maxmemory-policy |tickTime=", block.text)]
 
 
@@ -139,7 +141,7 @@ def test_the_statements_of_the_pages_sell_one_piece(databases: Databases) -> Non
     fences = {"era": 1, "number": 7}
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE product (id int, stock int, fence_era int, fence bigint)"))
-        for block in of("sql"):
+        for block in SELLING:
             connection.execute(text("DELETE FROM product"))
             connection.execute(text("INSERT INTO product VALUES (1, 3, 1, 5)"))
             sold = [connection.execute(text(block.text), fences).rowcount for _ in range(4)]
@@ -148,7 +150,20 @@ def test_the_statements_of_the_pages_sell_one_piece(databases: Databases) -> Non
             assert sold[-1] == 0, block
             assert left >= 0, block
     engine.dispose()
-    assert len(of("sql")) >= 2
+    assert len(SELLING) >= 2
+
+
+def test_the_statements_for_a_lock_service_run_where_its_table_is(databases: Databases) -> None:
+    url = databases("postgresql", "locks")
+    with contextlib.closing(distlock.connect(url, prefix="shop")) as locks:
+        assert "distlock_name" in locks.namespace.prepare()
+        locks.lock("product_1").acquire()
+        engine = create_engine(database_url(url))
+        with engine.begin() as connection:
+            told = [connection.execute(text(block.text)) for block in of("sql") if block not in SELLING]
+            assert [row.name for row in told[-1]] == ["shop:product_1"]
+        engine.dispose()
+    assert len(told) == 2
 
 
 def test_the_lines_for_the_lock_services_are_known_to_them() -> None:

@@ -1,0 +1,36 @@
+"""Where the server is: the URL, as libpq reads it."""
+
+from __future__ import annotations
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from distlock.errors import ConfigurationError
+
+#: What the URL may say otherwise. The kernel finds a peer that is gone, also while nothing is sent.
+_USUAL = {
+    "application_name": "distlock",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+}
+
+
+class Address:
+    """*url*: ``postgresql://[user[:password]@][host][:port][/database][?parameter=value…]``."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except ProgrammingError:
+            # Its message may quote the password.
+            raise ConfigurationError(
+                "The URL of the postgresql backend cannot be read. Write "
+                "postgresql://user:password@host:5432/database, special characters as %XX."
+            ) from None
+        host = given.get("host") or given.get("hostaddr") or "its default socket"
+        port = f":{given['port']}" if "port" in given else ""
+        database = given.get("dbname") or given.get("user") or "the user's database"
+        #: For people, without a password.
+        self.shown = f"{host}{port}/{database}"
+        self.conninfo = make_conninfo("", **{**_USUAL, **given, "client_encoding": "UTF8"}).encode()

@@ -1,0 +1,263 @@
+"""Locks in a PostgreSQL server."""
+
+from __future__ import annotations
+
+import math
+import random
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from psycopg import Error
+
+from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.postgresql import statements
+from distlock.backends.postgresql.address import Address
+from distlock.backends.postgresql.failures import Gone, Refused, unavailable
+from distlock.backends.postgresql.session import POLL, Row, Session
+from distlock.backends.postgresql.sessions import Sessions
+from distlock.backends.postgresql.wire import Rows, literal
+from distlock.backends.weak_sink import WeakSink
+from distlock.clock import now
+from distlock.errors import BackendUnavailable, ConfigurationError, LockError
+from distlock.numbers import LONG, check_count, check_seconds
+
+#: Seconds between two looks of one that found no session to wait in.
+_ASIDE = 0.1
+#: Names whose rows are remembered.
+_REMEMBERED = 10_000
+
+
+class PostgreSQLBackend:
+    """One process's locks in the server at *url*: ``postgresql://user:password@host:5432/database``.
+
+    *io_timeout* bounds each request; *ack_window* is what a lock that was handed over is worth until it is
+    taken: seconds. *max_connections*: how many sessions may wait, beside the one that asks. *pools_sessions*:
+    a proxy in between gives each connection a session of its own, as long as it lasts.
+    """
+
+    capabilities = Capabilities(several_processes=True, lease=True, fence=True)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        io_timeout: float = 2.0,
+        ack_window: float = 0.5,
+        max_connections: int = 8,
+        pools_sessions: bool = False,
+    ) -> None:
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
+        self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
+        check_count("max_connections", max_connections)
+        self._address = Address(url)
+        self._max_connections = max_connections
+        self._pools_sessions = pools_sessions
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"<PostgreSQLBackend {self._address.shown}>"
+
+    def open(self, sink: Sink) -> None:
+        # Held here: nobody else may hold it.
+        self._sink = sink
+        self._sessions.ears = WeakSink(sink)
+
+    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+        until = self._until(deadline)
+        with self._told():
+            if (session := self._sessions.of(ask)) is not None:
+                # Where it has ended its lock is free, and its place is lost.
+                with suppress(Gone), self._speaking(session, until):
+                    if session.waits is not None and not self._has_come(session, until):
+                        return Queued(POLL)
+                    if session.has(ask) and (held := session.again(ask, until)) is not None:
+                        return held
+            row = self._row(ask.key, until, make=True)
+            assert row is not None
+            session = self._sessions.for_hold(ask, until)
+            with self._speaking(session, until):
+                if session.has_room(ask) and (held := session.take(ask, row, until)) is not None:
+                    return held
+            if not ask.wait:
+                return Busy()
+            waiting = self._sessions.for_wait(ask, row, until)
+            if waiting is None:
+                return Queued(_ASIDE * random.uniform(0.5, 1.5))  # noqa: S311
+            with self._speaking(waiting, until):
+                answer = waiting.begin_to_wait()
+            self._sessions.listen()
+            return answer
+
+    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+        until = self._until(deadline)
+        with self._told():
+            session = self._sessions.of(ask)
+            if session is None:
+                return False
+            with suppress(Gone), self._speaking(session, until):
+                if session.waits is not None and not self._is_granted(session, until):
+                    return False
+                hold = session.holds.get(ask.key)
+                if hold is None or hold.granted:
+                    return hold is not None
+                session.give_back(hold, until)
+            return False
+
+    def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
+        answers: dict[Session, bool | None] = {}
+        trouble: LockError | None = None
+        where = [self._sessions.of(ask) for ask in asks]
+        for session in where:
+            if session is not None and session not in answers:
+                # One that hangs must not cost the holds of another, which have to be renewed meanwhile.
+                until = now() + min(self._io_timeout, max(0.1, session.ttl / 6))
+                try:
+                    with self._told(), self._speaking(session, until):
+                        session.call(statements.PING, until)
+                    answers[session] = True
+                except LockError as error:
+                    answers[session], trouble = (False if session.gone else None), error
+        found = [self._still(session, ask, answers) for session, ask in zip(where, asks, strict=True)]
+        if trouble is not None and all(one is None for one in found):
+            raise trouble
+        return found
+
+    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+        until = self._until(deadline)
+        with self._told():
+            session = self._sessions.of(ask)
+            if session is None:
+                return False
+            with suppress(Gone), self._speaking(session, until):
+                if session.waits is not None and not self._is_granted(session, until):
+                    return False
+                hold = session.holds.get(ask.key)
+                return hold is not None and session.give_back(hold, until)
+            return False
+
+    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+        until = self._until(math.inf)
+        with self._told():
+            session = self._sessions.of(ask)
+            if session is None:
+                return None
+            with suppress(Gone), self._speaking(session, until):
+                hold = session.holds.get(ask.key)
+                if hold is None or not hold.granted or not hold.number:
+                    return None
+                try:
+                    return session.lift(hold, number, until)
+                except Refused as error:
+                    if error.code != "22003":
+                        raise
+                    raise ConfigurationError(
+                        f"A database has seen the fence {number}, and PostgreSQL can't count beyond it: "
+                        "raise ERA (era= of connect), on all servers."
+                    ) from error
+            return None
+
+    def locked(self, key: str) -> bool:
+        until = self._until(math.inf)
+        with self._told():
+            row = self._row(key, until, make=False)
+            return row is not None and bool(self._asked(statements.held(row.id), until)[0])
+
+    def prepare(self) -> str:
+        """See `distlock.backends.optional.Prepares`."""
+        with self._told():
+            self._asked(statements.MAKE, self._until(math.inf))
+        return (
+            f"The table {statements.TABLE} and the sequence {statements.SEQUENCE} are there, in "
+            f"{self._address.shown}."
+        )
+
+    def close(self) -> None:
+        self._rows.clear()
+        self._sessions.close(now() + self._io_timeout)
+
+    def after_fork(self) -> None:
+        inherited = self._sessions
+        self._begin()
+        self._sessions.ears = inherited.ears
+        inherited.forget()
+
+    def _begin(self) -> None:
+        #: By key.
+        self._rows: dict[str, Row] = {}
+        self._sessions = Sessions(
+            self._address, self._max_connections, self._io_timeout, self._ack_window, self._pools_sessions
+        )
+        # The last chance of a backend that is dropped without a word. At exit there is the process's end.
+        weakref.finalize(self, self._sessions.leave_alone).atexit = False
+
+    def _has_come(self, session: Session, until: float) -> bool:
+        """Whether *session* has what it waits for. In a block of `_speaking`."""
+        if session.wire.since is None:
+            session.begin_to_wait()
+        # The server may have given it the lock, and not said so yet: who asks now is to be told.
+        return session.wire.is_answered() or bool(self._asked(statements.look(session.pid), until)[0])
+
+    def _is_granted(self, session: Session, until: float) -> bool:
+        """Take *session* out of the line, unless it has what it waits for. In a block of `_speaking`."""
+        if not session.wire.is_answered():
+            try:
+                [[[word]]] = self._asked(statements.send_away(session.pid), until)
+            except BaseException:
+                self._sessions.drop(session)
+                raise
+            if word != "granted":
+                self._sessions.drop(session)
+                return False
+        session.granted(until)
+        return True
+
+    def _still(self, session: Session | None, ask: Ask, answers: dict[Session, bool | None]) -> bool | None:
+        if session is None:
+            return False
+        return session.has(ask) if answers[session] else answers[session]
+
+    def _row(self, key: str, until: float, make: bool) -> Row | None:
+        if (known := self._rows.get(key)) is not None:
+            return known
+        [rows] = self._asked(statements.FIND, until, [key])
+        if not rows and make:
+            [rows] = self._asked(statements.INSERT, until, [key])
+            if not rows:
+                # Somebody else has made it just now.
+                [rows] = self._asked(statements.FIND, until, [key])
+        if not rows:
+            return None
+        if len(self._rows) >= _REMEMBERED:
+            self._rows.clear()
+        row = self._rows[key] = Row(int(rows[0][0]), literal(key))
+        return row
+
+    def _asked(self, text: str, until: float, values: list[str] | None = None) -> list[Rows]:
+        desk = self._sessions.desk(until)
+        with self._speaking(desk, until):
+            return desk.call(text, until, values)
+
+    @contextmanager
+    def _speaking(self, session: Session, until: float) -> Iterator[None]:
+        """In *session*, alone. One that breaks is lost."""
+        try:
+            with session.taken(until):
+                yield
+        finally:
+            if session.gone:
+                self._sessions.lose(session)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong is told as callers are told."""
+        try:
+            yield
+        except (Refused, Gone, TimeoutError, Error) as error:
+            if isinstance(error, Refused) and not error.code:
+                self._rows.clear()
+            told = unavailable(self._address, error)
+            raise told from (error if isinstance(told, BackendUnavailable) else None)
+
+    def _until(self, deadline: float) -> float:
+        return min(deadline, now() + self._io_timeout)

@@ -1,0 +1,179 @@
+"""One session: what it holds, or what it waits for. Both end with it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.postgresql import statements
+from distlock.backends.postgresql.failures import Gone, Refused, old_row
+from distlock.backends.postgresql.wire import Rows, Wire
+from distlock.clock import now
+
+#: Seconds until a waiter looks again. It is told: this is the net.
+POLL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The row of a name in the server's table."""
+
+    id: int
+    #: The name, as SQL.
+    literal: str
+
+
+@dataclass(slots=True)
+class Taken:
+    """A lock that the session has, or may have."""
+
+    ask: Ask
+    row: Row
+    #: The server has said that it is ours. Until then it is not known.
+    granted: bool = False
+    #: 0: not known yet.
+    number: int = 0
+
+
+class Session:
+    """What is written under *mutex*; *waits* also by who hands the session out. Raises what `Wire` does.
+
+    A session that waits holds nothing: while it waits it is not idle, and its holds would have no lease.
+    """
+
+    def __init__(self, wire: Wire, patience: float, window: float, desk: bool, pid: int) -> None:
+        self.wire = wire
+        self.mutex = threading.Lock()
+        #: The one that never waits.
+        self.desk = desk
+        #: The server's process, which a proxy may hide.
+        self.pid = pid
+        #: By key.
+        self.holds: dict[str, Taken] = {}
+        #: How long it may be idle while it holds something, seconds.
+        self.ttl = 0.0
+        self.waits: tuple[Ask, Row] | None = None
+        #: Its waiter was told to look.
+        self.told = False
+        #: It broke or was closed: nothing is asked in it any more.
+        self.gone = False
+        self.idle_since = now()
+        self._patience = patience
+        self._window = window
+
+    @contextmanager
+    def taken(self, deadline: float) -> Iterator[None]:
+        """For the block nobody else speaks in it."""
+        if not self.mutex.acquire(timeout=max(0.0, min(deadline - now(), threading.TIMEOUT_MAX))):
+            raise TimeoutError
+        try:
+            if self.gone:
+                raise Gone("the session is over")
+            yield
+        except Gone:
+            self.gone = True
+            raise
+        except TimeoutError:
+            # A server that comes back may still answer for what it holds.
+            patience = self.ttl if self.holds else self._patience
+            self.gone = self.wire.since is not None and now() - self.wire.since > patience
+            raise
+        finally:
+            self.idle_since = now()
+            self.mutex.release()
+
+    # -- each of these in a block of `taken` ---------------------------------------------------------
+
+    def call(self, text: str, deadline: float, values: list[str] | None = None) -> list[Rows]:
+        return self.wire.call(text, deadline, values)
+
+    def has_room(self, ask: Ask) -> bool:
+        """Whether *ask* may try here. The server lets one session have its own lock twice."""
+        return self.waits is None and ask.key not in self.holds
+
+    def take(self, ask: Ask, row: Row, deadline: float) -> Held | None:
+        """Taken it if it is free."""
+        ttl = max(ask.ttl, self.ttl) if self.holds else ask.ttl
+        hold = self.holds[ask.key] = Taken(ask, row)
+        taken, numbers = self.call(statements.take(row.id, row.literal, ttl), deadline)
+        if not taken:
+            del self.holds[ask.key]
+            return None
+        self.ttl, hold.granted = ttl, True
+        return self._numbered(hold, numbers, deadline)
+
+    def begin_to_wait(self) -> Queued:
+        assert self.waits is not None
+        self.told = False
+        self.wire.send(statements.wait(self.waits[1].id, self._window))
+        return Queued(POLL)
+
+    def again(self, ask: Ask, deadline: float) -> Held | None:
+        """What has become of *ask*, which waits here no more. None: nothing, and it stands here no more."""
+        hold = self.holds.get(ask.key) or self.granted(deadline)
+        if not hold.granted:
+            self.give_back(hold, deadline)
+            return None
+        if hold.number:
+            self.call(statements.PING, deadline)
+            return Held(hold.number, ask.ttl)
+        self.ttl = ask.ttl
+        [_, numbers] = self.call(statements.accept(hold.row.id, hold.row.literal, ask.ttl), deadline)
+        return self._numbered(hold, numbers, deadline)
+
+    def granted(self, deadline: float) -> Taken:
+        """The wait is over: what it gave."""
+        assert self.waits is not None
+        ask, row = self.waits
+        try:
+            self.wire.answer(deadline)
+        except Refused:
+            self.waits = None
+            raise
+        self.holds[ask.key] = Taken(ask, row, granted=True)
+        self.waits = None
+        return self.holds[ask.key]
+
+    def give_back(self, hold: Taken, deadline: float) -> bool:
+        """Whether it was ours."""
+        hold.granted = False
+        [[answer], *_] = self.call(statements.give_back(hold.row.id, len(self.holds) == 1), deadline)
+        del self.holds[hold.ask.key]
+        return answer == ["t"]
+
+    def lift(self, hold: Taken, number: int, deadline: float) -> Held:
+        """Give *hold* a number above *number*, and all later ones of its name larger ones."""
+        if hold.number > number:
+            self.call(statements.PING, deadline)
+        else:
+            by = number - hold.number
+            [*_, numbers] = self.call(statements.lift(hold.row.id, hold.row.literal, by), deadline)
+            self._numbered(hold, numbers, deadline)
+        return Held(hold.number, hold.ask.ttl)
+
+    def _numbered(self, hold: Taken, numbers: Rows, deadline: float) -> Held:
+        if not numbers:
+            self.give_back(hold, deadline)
+            raise old_row()
+        hold.number = int(numbers[0][0])
+        return Held(hold.number, hold.ask.ttl)
+
+    # -- from anywhere -------------------------------------------------------------------------------
+
+    def has(self, ask: Ask) -> bool:
+        """Whether *ask* stands here, held or waiting."""
+        hold, waits = self.holds.get(ask.key), self.waits
+        return (hold is not None and hold.ask.token == ask.token) or (
+            waits is not None and waits[0].token == ask.token
+        )
+
+    def is_free(self) -> bool:
+        return not self.holds and self.waits is None and not self.gone
+
+    def idle(self) -> float:
+        """For how many seconds nobody has needed it."""
+        return now() - self.idle_since if self.is_free() else -math.inf

@@ -1,0 +1,93 @@
+"""The SQL: each name's row gives its advisory lock a key, and a sequence gives the numbers of fences."""
+
+from __future__ import annotations
+
+#: The first half of the keys of advisory locks: "dist". Those of the site's own code have another one, or
+#: are of the other kind, with one long key.
+CLASS = 0x64697374
+#: Numbers for each step of the sequence: one hold reserves so many.
+SPAN = 1024
+#: The longest idle time-out that the server can count, milliseconds.
+_LONGEST = 2**31 - 1
+
+TABLE = "distlock_name"
+SEQUENCE = "distlock_number"
+
+MAKE = (
+    f"CREATE TABLE IF NOT EXISTS {TABLE} ("
+    "id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+    "name text NOT NULL UNIQUE, "
+    "above bigint NOT NULL DEFAULT 0); "
+    f"CREATE SEQUENCE IF NOT EXISTS {SEQUENCE}"
+)
+
+#: What the site may have set for the user or the database would end a wait, or read numbers from the past.
+BEGIN = (
+    "SELECT pg_backend_pid(), pg_is_in_recovery(); SET statement_timeout = 0; SET lock_timeout = 0; "
+    "SET default_transaction_isolation = 'read committed'"
+)
+PING = "SELECT 1"
+FIND = f"SELECT id FROM {TABLE} WHERE name = $1"  # noqa: S608
+INSERT = f"INSERT INTO {TABLE} (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING id"  # noqa: S608
+
+
+def _idle(seconds: float) -> str:
+    """The session ends when it was idle for so long. 0: never."""
+    milliseconds = 0 if not seconds else max(1, min(_LONGEST, int(seconds * 1000)))
+    return f"set_config('idle_session_timeout', '{milliseconds}', false)"
+
+
+def _number(row: int, literal: str) -> str:
+    # A statement of its own: it sees what the holder before has raised, also after a wait. By the name,
+    # too: the table may have been made anew.
+    return (
+        f"SELECT above + nextval('{SEQUENCE}') * {SPAN} FROM {TABLE} "  # noqa: S608
+        f"WHERE id = {row} AND name = {literal}"
+    )
+
+
+def take(row: int, literal: str, ttl: float) -> str:
+    """One row if the lock of *row* was free; then its number. It passes nobody who waits in the server."""
+    return f"SELECT {_idle(ttl)} WHERE pg_try_advisory_lock({CLASS}, {row}); {_number(row, literal)}"
+
+
+def wait(row: int, window: float) -> str:
+    """Answered when the lock is ours. Nobody may have noticed: it is worth *window* seconds until then."""
+    return f"SELECT {_idle(window)}; SELECT pg_advisory_lock({CLASS}, {row})"
+
+
+def accept(row: int, literal: str, ttl: float) -> str:
+    return f"SELECT {_idle(ttl)}; {_number(row, literal)}"
+
+
+def give_back(row: int, last: bool) -> str:
+    """*last*: the session holds nothing else, and may be idle for as long as it likes."""
+    return f"SELECT pg_advisory_unlock({CLASS}, {row})" + (f"; SELECT {_idle(0)}" if last else "")
+
+
+def lift(row: int, literal: str, by: int) -> str:
+    return (
+        f"UPDATE {TABLE} SET above = above + {by} WHERE id = {row} AND name = {literal}; "  # noqa: S608
+        + _number(row, literal)
+    )
+
+
+def look(pid: int) -> str:
+    """One row if the session *pid* has a lock."""
+    return f"SELECT FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory' AND granted"
+
+
+def send_away(pid: int) -> str:
+    """End the session *pid*, which waits: ``granted`` if it does not wait any more, and is left alone."""
+    return (
+        f"SELECT CASE WHEN EXISTS ({look(pid)}) THEN 'granted' "
+        f"WHEN pg_terminate_backend({pid}, 1000) THEN 'gone' ELSE 'stays' END"
+    )
+
+
+def held(row: int) -> str:
+    return (
+        "SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted "  # noqa: S608
+        "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+        f"AND classid = {CLASS} AND objid = {row} AND objsubid = 2"
+    )

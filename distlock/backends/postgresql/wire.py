@@ -1,0 +1,148 @@
+"""One connection of libpq that never blocks longer than it is told."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+from collections.abc import Sequence
+
+from psycopg import OperationalError
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, PGconn, PollingStatus
+from psycopg.pq.abc import PGresult
+
+from distlock.backends.postgresql.failures import Gone, Refused
+from distlock.clock import now
+
+#: The rows of one statement.
+Rows = list[list[str]]
+
+
+class Wire:
+    """Connects to *conninfo* until *deadline*. One thread at a time. `TimeoutError`, `Refused` or `Gone`.
+
+    After a `TimeoutError` the answer is still to come: `settle` awaits it before the next question.
+    """
+
+    def __init__(self, conninfo: bytes, deadline: float) -> None:
+        #: Since when an answer is awaited; None: none is.
+        self.since: float | None = None
+        self._connection = PGconn.connect_start(conninfo)
+        try:
+            self._connect(deadline)
+        except BaseException:
+            self._connection.finish()
+            raise
+
+    def _connect(self, deadline: float) -> None:
+        connection = self._connection
+        while True:
+            state = connection.connect_poll()
+            if state == PollingStatus.OK:
+                break
+            if state == PollingStatus.FAILED or connection.status == ConnStatus.BAD:
+                raise Gone(connection.get_error_message())
+            self._sleep(select.POLLIN if state == PollingStatus.READING else select.POLLOUT, deadline)
+        connection.nonblocking = 1
+        #: Its socket, also when that is closed.
+        self.fileno: int = connection.socket
+
+    @property
+    def pid(self) -> int:
+        return self._connection.backend_pid
+
+    @property
+    def version(self) -> int:
+        return self._connection.server_version
+
+    def call(self, statements: str, deadline: float, values: Sequence[str] | None = None) -> list[Rows]:
+        """The rows of each of the *statements*. With *values* there is one, and has them."""
+        self.settle(deadline)
+        self.send(statements, values)
+        return self.answer(deadline)
+
+    def send(self, statements: str, values: Sequence[str] | None = None) -> None:
+        self.since = now()
+        try:
+            if values is None:
+                self._connection.send_query(statements.encode())
+            else:
+                self._connection.send_query_params(statements.encode(), [value.encode() for value in values])
+            self._connection.flush()
+        except OperationalError as error:
+            raise Gone(str(error)) from error
+
+    def is_answered(self) -> bool:
+        """Whether something was sent, and all of its answer has come. Waits for nothing."""
+        try:
+            self._connection.flush()
+            self._connection.consume_input()
+            return self.since is not None and not self._connection.is_busy()
+        except OperationalError as error:
+            raise Gone(str(error)) from error
+
+    def answer(self, deadline: float) -> list[Rows]:
+        """What the statements that were sent gave. The first error is raised when all of them are over."""
+        try:
+            found = self._results(deadline)
+        except OperationalError as error:
+            raise Gone(str(error)) from error
+        for result in found:
+            if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+                code = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+                text = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
+                if self._connection.status == ConnStatus.BAD:
+                    raise Gone(text or result.get_error_message())
+                raise Refused(code, text or result.get_error_message())
+        return [_rows(result) for result in found]
+
+    def settle(self, deadline: float) -> None:
+        """Await what is left of an answer that somebody has not waited for."""
+        if self.since is not None:
+            try:
+                self.answer(deadline)
+            except Refused:
+                pass  # It is told nobody: who asked has been told that nothing is known.
+
+    def _results(self, deadline: float) -> list[PGresult]:
+        connection = self._connection
+        found: list[PGresult] = []
+        while connection.flush():
+            self._sleep(select.POLLIN | select.POLLOUT, deadline)
+            connection.consume_input()
+        while True:
+            while connection.is_busy():
+                self._sleep(select.POLLIN, deadline)
+                connection.consume_input()
+            result = connection.get_result()
+            if result is None:
+                self.since = None
+                return found
+            found.append(result)
+
+    def _sleep(self, events: int, deadline: float) -> None:
+        poller = select.poll()
+        poller.register(self._connection.socket, events)
+        left = deadline - now()
+        if not poller.poll(max(0, math.ceil(min(left, 3600.0) * 1000))):
+            raise TimeoutError
+
+    def close(self) -> None:
+        self._connection.finish()
+
+    def forget(self) -> None:
+        """In a forked child: the parent's session goes on, and does not outlive it because of us."""
+        # finish() would say good-bye in the parent's name; a PGconn of another process does not.
+        os.close(self.fileno)
+
+
+def _rows(result: PGresult) -> Rows:
+    return [
+        [(result.get_value(row, column) or b"").decode() for column in range(result.nfields)]
+        for row in range(result.ntuples)
+    ]
+
+
+def literal(text: str) -> str:
+    """*text* in SQL, whatever the server's standard_conforming_strings."""
+    return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
