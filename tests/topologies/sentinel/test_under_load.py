@@ -1,0 +1,71 @@
+"""Two instances of a shop sell out while the primary is killed, or replaced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from distlock import clock
+from loadtest.sentinels import Watched, tell
+from tests.backends.sentinel.liar import Liar
+from tests.fence.instance import SHOPPERS
+from tests.fence.instances import Stock, database, started, stock
+from tests.redis_server import eventually
+from tests.topologies.rush import Rush, two_instances
+
+__all__ = ["database", "stock"]
+
+#: A failover that somebody asks for takes a second, in which the shop goes on: more than that is left then.
+STOCK, ENOUGH = 800, 40
+FENCE = pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
+
+
+@pytest.mark.parametrize("how", ["killed", "replaced"])
+def test_the_primary_is_lost_in_the_middle_of_a_rush(
+    database: str, stock: Stock, watched: Watched, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock.put(STOCK)
+    former = watched.primary()
+    with started(*two_instances(database, watched.url, fence=True)) as instances:
+        rush = Rush(instances)
+        rush.wait_for(ENOUGH)
+        began = clock.now()
+        if how == "killed":
+            watched.servers[former].kill()
+        else:
+            watched.fail_over()
+        answers = rush.end()
+    gap = rush.longest_gap(began)
+    with capsys.disabled():
+        print(f"\nSentinel, the primary {how}: {gap:.3f} s without service.")
+    assert answers.count("answered 409") == len(instances) * SHOPPERS
+    assert (len(stock.sales()), stock.left()) == (STOCK, 0)
+    assert set(stock.sellers()) == {"d", "f"}
+    eventually(lambda: watched.primary() != former, "there is another primary")
+
+
+@FENCE
+def test_a_former_primary_that_serves_an_instance_sells_pieces_twice_unless_they_are_fenced(
+    database: str, stock: Stock, watched: Watched, fence: bool
+) -> None:
+    """As where the network cuts it off, together with an instance and a sentinel."""
+    stock.put(STOCK)
+    former = watched.primary()
+    assert tell(former, "ACL", "SETUSER", "default", "-replicaof", "-slaveof").startswith("+OK")
+    beside = Liar(former)
+    one, two = two_instances(database, watched.url, fence)
+    two = replace(two, redis=f"redis+sentinel://127.0.0.1:{beside.port}/shop")
+    with started(one, two) as instances:
+        rush = Rush(instances)
+        rush.wait_for(ENOUGH)
+        watched.fail_over()
+        rush.end()
+    beside.close()
+    assert set(stock.sellers()) == {"d", "f"}
+    sales = [fence for _, *fence in stock.sales()]
+    if fence:
+        assert (len(sales), stock.left()) == (STOCK, 0)
+        assert sales == sorted(sales)
+    else:
+        assert len(sales) > STOCK
