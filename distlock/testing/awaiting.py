@@ -29,8 +29,8 @@ class AwaitingConformance(ProtocolFixtures):
     """For backends that are `distlock.backends.base.Awaits`."""
 
     def warm(self, one: Contender, key: str) -> None:
-        """What the first calls find out is known."""
-        first = ask(f"{key}_first")
+        """What the first calls find out is known, of where *key* lies, too."""
+        first = ask(key)
         one.held(first)
         assert one.backend.release(first)
 
