@@ -50,6 +50,7 @@ def connect(
     One client serves a whole process: threads, tasks and forked children share it.
 
     *url*: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, ``unix:///path/redis.sock``;
+    ``redis+sentinel://[user:password@]host[:port][,host…]/name[/db]``, the hosts of the sentinels;
     ``redis+cluster://[user:password@]host[:port][,host…]``;
     ``redlock://[user:password@]host,host,host[/db]``;
     ``zookeeper://[user:password@]host[:port][,host…][/path]``;

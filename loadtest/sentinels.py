@@ -15,7 +15,7 @@ from loadtest.ports import free_port
 #: What the sentinels call the primary.
 NAME = "shop"
 #: A server that is silent for so long is down; a failover takes no longer than the second. Milliseconds.
-DOWN_AFTER, FAILOVER_TIMEOUT = 500, 3000
+DOWN_AFTER, FAILOVER_TIMEOUT = 5000, 3000
 SERVER = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]
 SETTINGS = """\
 port {port}
@@ -32,8 +32,8 @@ sentinel parallel-syncs {name} 2
 class Watched:
     """The servers and the sentinels, by their ports. They end with `stop`."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        """*arguments*: of each ``redis-server``."""
+    def __init__(self, directory: Path, *arguments: str, down_after: int = DOWN_AFTER) -> None:
+        """*arguments*: of each ``redis-server``. *down_after*: see `DOWN_AFTER`."""
         self._program = shutil.which("redis-server") or ""
         if not self._program:
             raise StackError(
@@ -41,6 +41,7 @@ class Watched:
             )
         self._directory = directory
         self._arguments = arguments
+        self._down_after = down_after
         self.servers: dict[int, Child] = {}
         self.sentinels: dict[int, Child] = {}
         try:
@@ -68,6 +69,11 @@ class Watched:
 
     def living(self) -> list[int]:
         return [port for port, child in self.servers.items() if child.process.poll() is None]
+
+    def notice(self, within: int) -> None:
+        """Have the sentinels count as down what is silent for *within* milliseconds."""
+        for port in self.sentinels:
+            tell(port, "SENTINEL", "SET", NAME, "down-after-milliseconds", str(within))
 
     def fail_over(self) -> None:
         """Have a replica take the primary's place, which lives."""
@@ -104,7 +110,7 @@ class Watched:
                 id=own,
                 name=NAME,
                 primary=first,
-                down_after=DOWN_AFTER,
+                down_after=self._down_after,
                 failover_timeout=FAILOVER_TIMEOUT,
             )
             # They would find each other, too, in some seconds.

@@ -106,7 +106,7 @@ class Settings(Site):
             said = f"{most} of {threads} threads of a process may wait for one name."
             yield Finding("ok", "threads", said)
         pool: Any = settings.options.get("max_connections", 64)
-        if settings.scheme in {"redis", "rediss", "unix"} and pool < threads:
+        if settings.scheme.removesuffix("+sentinel") in {"redis", "rediss", "unix"} and pool < threads:
             said = f"{threads} threads share {pool} connections to the lock service."
             yield Finding("warning", "connections", said, f"Set max_connections in OPTIONS to {threads}.")
 

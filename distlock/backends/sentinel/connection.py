@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.credentials import Credentials
 from distlock.backends.redis.failures import Remedied
 from distlock.backends.redis.scripts import command
-from distlock.backends.sentinel.sentinels import NoPrimary, Primary, Sentinels
+from distlock.backends.sentinel.sentinels import Primary, Sentinels, may_pass
 
 #: Between two attempts, seconds.
 _PAUSE = 0.05
@@ -49,7 +48,7 @@ class PrimaryConnection(Connection):
                 # That the time is over says less than what happened before.
                 if failure is None or not isinstance(error, TimeoutError):
                     failure = error
-                if not _may_pass(error):
+                if not may_pass(error):
                     raise
             if clock.now() + _PAUSE >= deadline or self._sentinels.closing.wait(_PAUSE):
                 raise failure
@@ -73,7 +72,7 @@ class PrimaryConnection(Connection):
             super().connect(ends)
             (role,) = super().ask([command("ROLE")], ends)
         except OSError as error:
-            if not _may_pass(error):
+            if not may_pass(error):
                 raise
             text = f"{primary.address.shown}, which its sentinels call the primary: {error}"
             raise Remedied(text, _ANNOUNCED) from error
@@ -81,10 +80,3 @@ class PrimaryConnection(Connection):
             raise role
         if role[0] != b"master" or self._sentinels.primary is not primary:
             raise Remedied(f"{primary.address.shown} is not the primary (any more)", _AGAIN)
-
-
-def _may_pass(error: OSError) -> bool:
-    """Whether another attempt is worth it."""
-    if isinstance(error, NoPrimary):
-        return error.passes
-    return not isinstance(error, ssl.SSLError) and error.filename is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import ssl
 import threading
 import weakref
 from collections.abc import Callable
@@ -47,6 +48,10 @@ _REMEDIES = (
     ("without any password", "Take sentinel_password out of the URL, or set one on the sentinels."),
     ("NOPERM", "Let the sentinels' user run what the page 'The sentinel backend' of the docs lists."),
     (
+        "CERTIFICATE_VERIFY_FAILED",
+        "Name who signed their certificate in the URL: ?ssl_ca_certs=/path/ca.pem.",
+    ),
+    (
         "counts it as down",
         "A failover takes down-after-milliseconds and some more. Where none comes, see SENTINEL CKQUORUM.",
     ),
@@ -60,6 +65,13 @@ class NoPrimary(Remedied):
     def __init__(self, text: str, passes: bool) -> None:
         super().__init__(text, next((cure for sign, cure in _REMEDIES if sign in text), _UNREACHED))
         self.passes = passes
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether another attempt is worth it."""
+    if isinstance(error, NoPrimary):
+        return error.passes
+    return isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.filename is None
 
 
 class Primary:
@@ -162,7 +174,8 @@ class Sentinels:
 
     def _find(self) -> Primary:
         """Ask one after the other, until one knows the primary."""
-        ends = clock.now() + self._io_timeout
+        # Half of a call: the other half is for the server, or to say what was wrong.
+        ends = clock.now() + self._io_timeout / 2
         line = tuple(self._line)
         said: list[str] = []
         late: list[_Answer] = []
@@ -173,7 +186,7 @@ class Sentinels:
                 answer = self._ask(sentinel, now + (ends - now) / left)
             except FAILURES as error:
                 said.append(f"{sentinel.address.shown} says: {str(error).rstrip('.')}")
-                passes = passes or not isinstance(error, ReplyError)
+                passes = passes or may_pass(error)
             else:
                 if (found := self._take(answer)) is not None:
                     self._prefer(sentinel)

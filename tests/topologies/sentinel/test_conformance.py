@@ -6,13 +6,12 @@ import pytest
 
 from distlock.backends.redis.scripts import hold_key
 from distlock.testing import conformance
-from loadtest.sentinels import Watched
 from tests.redis_server import eventually
-from tests.topologies.sentinel.watched import client
+from tests.topologies.sentinel.watched import Calm, client
 
 
 @pytest.fixture
-def url(shared: Watched) -> str:
+def url(shared: Calm) -> str:
     return shared.url
 
 
@@ -72,7 +71,7 @@ class TestTroubles(conformance.TroubleConformance):
     names = 1_000
 
     @pytest.fixture(autouse=True)
-    def _server(self, shared: Watched) -> None:
+    def _server(self, shared: Calm) -> None:
         self.client = client(shared.primary())
         # It connects now, before the test counts what is open.
         self.client.ping()
@@ -104,7 +103,7 @@ class TestKilled(conformance.KilledConformance):
 
 class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):
     @pytest.fixture(autouse=True)
-    def _server(self, shared: Watched) -> None:
+    def _server(self, shared: Calm) -> None:
         self.client = client(shared.primary())
 
     def waiting(self, name: str) -> int:

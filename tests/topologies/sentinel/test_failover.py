@@ -11,22 +11,22 @@ import distlock
 from distlock.backends.redis.scripts import hold_key
 from distlock.backends.sentinel.sentinels import Sentinels
 from distlock.errors import BackendUnavailable
-from loadtest.sentinels import Watched, tell
+from loadtest.sentinels import tell
 from tests.backends.redis.contender import Contender, ask, some_key
 from tests.redis_server import eventually
 from tests.topologies.sentinel.contender import PATIENT, MakeContender
-from tests.topologies.sentinel.watched import client
+from tests.topologies.sentinel.watched import Calm, client
 
 
 @pytest.fixture
-def former(watched: Watched) -> int:
+def former(watched: Calm) -> int:
     """The port of a primary that is not made a replica by the sentinels when it has been replaced."""
     port = watched.primary()
     assert tell(port, "ACL", "SETUSER", "default", "-replicaof", "-slaveof").startswith("+OK")
     return port
 
 
-def know(watched: Watched, key: str, waiting: int) -> None:
+def know(watched: Calm, key: str, waiting: int) -> None:
     """Until each replica has the hold of *key*, and so many that wait."""
     hold, queue = hold_key(key), f"{hold_key(key)}:queue"
     replicas = [client(port) for port in watched.replicas()]
@@ -42,7 +42,7 @@ def connected(port: int) -> int:
 
 
 def test_the_holder_and_those_that_wait_go_on_when_the_primary_dies(
-    watched: Watched, contender: MakeContender
+    watched: Calm, contender: MakeContender
 ) -> None:
     key, held, first, second = some_key(), *(ask("x") for _ in range(3))
     for one in (held, first, second):
@@ -53,7 +53,7 @@ def test_the_holder_and_those_that_wait_go_on_when_the_primary_dies(
     waiter.queue(first)
     last.queue(second)
     know(watched, key, 2)
-    watched.servers[watched.primary()].kill()
+    watched.kill_primary()
     assert holder.renew([held]) == [True]
     # The order is what it was.
     last.queue(second)
@@ -68,14 +68,14 @@ def test_the_holder_and_those_that_wait_go_on_when_the_primary_dies(
     alone.close()
 
 
-def test_a_hand_over_is_heard_from_the_new_primary(watched: Watched, contender: MakeContender) -> None:
+def test_a_hand_over_is_heard_from_the_new_primary(watched: Calm, contender: MakeContender) -> None:
     holder, waiter = contender(watched.url), contender(watched.url)
     held = ask()
     waiting = ask(held.key)
     holder.hold(held)
     waiter.queue(waiting)
     doubts = waiter.sink.doubts
-    watched.servers[watched.primary()].kill()
+    watched.kill_primary()
     # It subscribes by itself, and then those that wait look whether they stand in the line.
     eventually(lambda: waiter.sink.doubts > doubts and connected(watched.primary()) >= 1, "it follows")
     eventually(lambda: subscribed(watched.primary(), waiter), "it listens")
@@ -89,7 +89,7 @@ def subscribed(port: int, one: Contender) -> bool:
     return ":1" in tell(port, "PUBSUB", "NUMSUB", f"dl:2:ch:{one.process}")
 
 
-def test_a_hold_that_was_not_replicated_is_lost_and_says_so(watched: Watched) -> None:
+def test_a_hold_that_was_not_replicated_is_lost_and_says_so(watched: Calm) -> None:
     lost = threading.Event()
     # It would renew in three minutes.
     one = distlock.connect(
@@ -103,7 +103,7 @@ def test_a_hold_that_was_not_replicated_is_lost_and_says_so(watched: Watched) ->
     tell(port, "CLIENT", "KILL", "TYPE", "replica")
     grant = one.lock("product_1").acquire()
     assert grant is not None
-    watched.servers[port].kill()
+    watched.kill_primary()
     with two.lock("product_1", timeout=PATIENT) as other:
         assert other.fence > grant.fence
         assert lost.wait(PATIENT)
@@ -112,7 +112,7 @@ def test_a_hold_that_was_not_replicated_is_lost_and_says_so(watched: Watched) ->
     two.close()
 
 
-def test_threads_and_tasks_that_wait_get_the_lock_after_a_failover(watched: Watched) -> None:
+def test_threads_and_tasks_that_wait_get_the_lock_after_a_failover(watched: Calm) -> None:
     holder, threads, tasks = (
         distlock.connect(watched.url, prefix="y", timeout=PATIENT, io_timeout=PATIENT) for _ in range(3)
     )
@@ -142,7 +142,7 @@ def test_threads_and_tasks_that_wait_get_the_lock_after_a_failover(watched: Watc
     eventually(lambda: primary.llen(queue) == 2, "both processes stand in line")
     primary.close()
     know(watched, "y:product_1", 2)
-    watched.servers[watched.primary()].kill()
+    watched.kill_primary()
     grant.release()
     for buyer in buyers:
         buyer.join(PATIENT)
@@ -154,7 +154,7 @@ def test_threads_and_tasks_that_wait_get_the_lock_after_a_failover(watched: Watc
 
 
 def test_a_former_primary_that_lives_is_left_by_all_at_once(
-    watched: Watched, contender: MakeContender, former: int
+    watched: Calm, contender: MakeContender, former: int
 ) -> None:
     one, held, waiting = contender(watched.url), ask(), ask()
     waiting.key = held.key
@@ -174,12 +174,12 @@ def test_a_former_primary_that_lives_is_left_by_all_at_once(
 
 
 def test_a_primary_that_stands_still_is_left_and_no_longer_asked_when_it_goes_on(
-    watched: Watched, contender: MakeContender, former: int
+    watched: Calm, contender: MakeContender, former: int
 ) -> None:
     one, held = contender(watched.url), ask()
     one.hold(held)
     know(watched, held.key, 0)
-    watched.servers[former].freeze()
+    watched.freeze_primary()
     answers: list[list[bool]] = []
     renewal = threading.Thread(target=lambda: answers.append(one.renew([held])))
     renewal.start()
@@ -194,7 +194,7 @@ def test_a_primary_that_stands_still_is_left_and_no_longer_asked_when_it_goes_on
 
 
 def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
-    watched: Watched, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
+    watched: Calm, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sentinels, "_heard", lambda self, payload: None)
     one, held = contender(watched.url), ask()
@@ -214,7 +214,7 @@ def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
 
 
 def test_without_a_majority_of_sentinels_there_is_no_failover_and_the_error_says_why(
-    watched: Watched, contender: MakeContender
+    watched: Calm, contender: MakeContender
 ) -> None:
     *others, _ = watched.sentinels.values()
     one, impatient = contender(watched.url), contender(watched.url, io_timeout=0.4)
@@ -223,7 +223,7 @@ def test_without_a_majority_of_sentinels_there_is_no_failover_and_the_error_says
     held = ask()
     one.hold(held)
     assert impatient.locked(held.key)
-    watched.servers[watched.primary()].kill()
+    watched.kill_primary()
     said: list[str] = []
 
     def says_why() -> bool:

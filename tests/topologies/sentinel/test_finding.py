@@ -11,12 +11,12 @@ import pytest
 import distlock
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
-from loadtest.sentinels import NAME, Watched, tell
+from loadtest.sentinels import NAME, tell
 from tests.backends.redis.contender import ask, some_key
 from tests.backends.sentinel.liar import Liar
 from tests.redis_server import RedisServer, eventually, own_server
 from tests.topologies.sentinel.contender import MakeContender
-from tests.topologies.sentinel.watched import client
+from tests.topologies.sentinel.watched import Calm, client
 
 __all__ = ["own_server"]
 
@@ -30,14 +30,14 @@ def at(*ports: int, name: str = NAME, login: str = "", query: str = "") -> str:
     return f"redis+sentinel://{login}{hosts}/{name}{query}"
 
 
-def test_a_lock_is_held_by_the_primary(shared: Watched, contender: MakeContender) -> None:
+def test_a_lock_is_held_by_the_primary(shared: Calm, contender: MakeContender) -> None:
     one, key = contender(shared.url), some_key()
     one.hold(ask(key))
     assert client(shared.primary()).exists(f"dl:2:{{{key.replace(':', '%3A')}}}")
 
 
 def test_a_sentinel_that_is_gone_and_one_that_hangs_are_passed_over(
-    shared: Watched, contender: MakeContender
+    shared: Calm, contender: MakeContender
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = at(free_port(), mute.getsockname()[1], *shared.sentinels)
@@ -45,7 +45,7 @@ def test_a_sentinel_that_is_gone_and_one_that_hangs_are_passed_over(
 
 
 def test_a_name_that_the_sentinels_do_not_know_is_told_at_once(
-    shared: Watched, contender: MakeContender
+    shared: Calm, contender: MakeContender
 ) -> None:
     # They will not learn it: nobody waits until the end of the call, which would be too late for this test.
     one = contender(at(*shared.sentinels, name="other"), io_timeout=NEVER)
@@ -70,7 +70,7 @@ def test_a_server_that_is_no_sentinel_is_told(own_server: RedisServer, contender
 
 
 def test_sentinels_that_want_a_password_are_given_theirs_and_no_error_shows_it(
-    watched: Watched, contender: MakeContender
+    watched: Calm, contender: MakeContender
 ) -> None:
     for port in watched.sentinels:
         assert tell(port, "ACL", "SETUSER", "default", "resetpass", f">{SECRET}").startswith("+OK")
@@ -88,7 +88,7 @@ def test_sentinels_that_want_a_password_are_given_theirs_and_no_error_shows_it(
 
 
 def test_what_the_sentinels_call_the_primary_and_is_none_gets_no_lock(
-    own_server: RedisServer, shared: Watched, contender: MakeContender
+    own_server: RedisServer, shared: Calm, contender: MakeContender
 ) -> None:
     """As where a sentinel has not heard of a failover: the server itself says what it is."""
     (replica, *_) = (port for port in shared.servers if port != shared.primary())
@@ -99,7 +99,7 @@ def test_what_the_sentinels_call_the_primary_and_is_none_gets_no_lock(
     liar.close()
 
 
-def test_a_client_that_is_closed_leaves_no_thread_and_no_connection(shared: Watched) -> None:
+def test_a_client_that_is_closed_leaves_no_thread_and_no_connection(shared: Calm) -> None:
     before = set(threading.enumerate())
     locks = distlock.connect(shared.url, prefix="closed")
     with locks.lock("product_1"):

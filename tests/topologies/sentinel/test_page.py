@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from loadtest.sentinels import NAME, Watched, tell
+from loadtest.sentinels import NAME, tell
 from tests.backends.redis.contender import ask
 from tests.backends.redis.test_permissions import LEAST_RULES
 from tests.docs.blocks import Block, blocks
 from tests.redis_server import eventually
 from tests.topologies.sentinel.contender import MakeContender
-from tests.topologies.sentinel.watched import client
+from tests.topologies.sentinel.watched import Calm, client
 
 PAGE = "reference/backends/sentinel.md"
 
@@ -22,7 +22,7 @@ def block(sign: str) -> Block:
 
 
 def test_users_with_the_documented_permissions_are_enough_through_a_failover(
-    watched: Watched, contender: MakeContender
+    watched: Calm, contender: MakeContender
 ) -> None:
     rules = block("ACL SETUSER").text.split(">password ")[1].split()
     for port in watched.sentinels:
@@ -47,7 +47,7 @@ def test_users_with_the_documented_permissions_are_enough_through_a_failover(
     two.poll(waiting)
 
 
-def test_the_settings_are_those_of_servers_and_sentinels(shared: Watched) -> None:
+def test_the_settings_are_those_of_servers_and_sentinels(shared: Calm) -> None:
     for line in block("sentinel monitor").text.splitlines():
         word, name, value, *_ = line.removeprefix("sentinel ").split()
         assert name == "mymaster"

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from distlock import clock
-from loadtest.sentinels import Watched, tell
+from loadtest.sentinels import tell
 from tests.backends.sentinel.liar import Liar
 from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
 from tests.redis_server import eventually
 from tests.topologies.rush import Rush, two_instances
+from tests.topologies.sentinel.watched import Calm
 
 __all__ = ["database", "stock"]
 
@@ -23,7 +24,7 @@ FENCE = pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenc
 
 @pytest.mark.parametrize("how", ["killed", "replaced"])
 def test_the_primary_is_lost_in_the_middle_of_a_rush(
-    database: str, stock: Stock, watched: Watched, how: str, capsys: pytest.CaptureFixture[str]
+    database: str, stock: Stock, watched: Calm, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stock.put(STOCK)
     former = watched.primary()
@@ -32,7 +33,7 @@ def test_the_primary_is_lost_in_the_middle_of_a_rush(
         rush.wait_for(ENOUGH)
         began = clock.now()
         if how == "killed":
-            watched.servers[former].kill()
+            watched.kill_primary()
         else:
             watched.fail_over()
         answers = rush.end()
@@ -47,7 +48,7 @@ def test_the_primary_is_lost_in_the_middle_of_a_rush(
 
 @FENCE
 def test_a_former_primary_that_serves_an_instance_sells_pieces_twice_unless_they_are_fenced(
-    database: str, stock: Stock, watched: Watched, fence: bool
+    database: str, stock: Stock, watched: Calm, fence: bool
 ) -> None:
     """As where the network cuts it off, together with an instance and a sentinel."""
     stock.put(STOCK)
