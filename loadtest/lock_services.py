@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from demo_shop.configuration import IN_THE_DATABASE
 from loadtest.child import Child, StackError
 from loadtest.ports import free_port
+from loadtest.postgresql import running_postgresql
 from loadtest.sentinels import open_sentinels
 from loadtest.zookeeper import open_zookeeper
 
@@ -84,9 +85,21 @@ def open_redlock(directory: Path) -> Iterator[str]:
         yield f"redlock://{','.join(hosts)}/0"
 
 
-#: Those of several servers, which the matrix leaves out.
+@contextlib.contextmanager
+def open_postgresql(directory: Path) -> Iterator[str]:
+    """A server beside that of the shop's database, with what locks need."""
+    import distlock
+
+    with running_postgresql() as url:
+        with contextlib.closing(distlock.connect(url)) as locks:
+            locks.namespace.prepare()
+        yield url
+
+
+#: Those of several servers, and what is one of the databases, too, which the matrix leaves out.
 TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "cluster": open_cluster,
+    "postgresql": open_postgresql,
     "redlock": open_redlock,
     "sentinel": open_sentinels,
 }

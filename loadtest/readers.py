@@ -19,7 +19,7 @@ from loadtest.verdict import Conclusion
 BACKEND = "redis"
 #: Those that have readers and permits: a row has neither here.
 BACKENDS = ("file", "redis", "zookeeper")
-WITHOUT = (IN_THE_DATABASE, "redlock")
+WITHOUT = (IN_THE_DATABASE, "postgresql", "redlock")
 STOCK, PRODUCTS = 16, 4
 #: So many read reports, half as many buy, and so many pay.
 CROWD = Crowd(users=16, purchases=10)

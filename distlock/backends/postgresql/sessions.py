@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from distlock.backends.base import Ask, Sink
 from distlock.backends.postgresql import statements
@@ -51,12 +52,8 @@ class Sessions:
         """The one that never waits. It is opened if there is none."""
         if (found := self._desk()) is not None:
             return found
-        if not self._opening.acquire(timeout=max(0.0, deadline - now())):
-            raise TimeoutError
-        try:
+        with self._alone(deadline):
             return self._desk() or self._open(deadline, desk=True)
-        finally:
-            self._opening.release()
 
     def for_hold(self, ask: Ask, deadline: float) -> Session:
         """One that may hold *ask*, whose lease is that of what it holds already, where there is one."""
@@ -65,7 +62,6 @@ class Sessions:
             return desk
         with self._mutex:
             others = [one for one in self._all if one.waits is None and not one.gone]
-            full = len(self._all) > self._most
         for one in others:
             if one.holds and one.ttl == ask.ttl:
                 return one
@@ -73,7 +69,7 @@ class Sessions:
             if one.is_free():
                 return one
         # Beside a shorter lease there, both have the longer one.
-        return desk if full else self._more(deadline) or desk
+        return self._more(deadline) or desk
 
     def for_wait(self, ask: Ask, row: Row, deadline: float) -> Session | None:
         """One that is to wait for *ask* and is marked so; None if there may be no more."""
@@ -82,8 +78,6 @@ class Sessions:
                 if one.is_free() and not one.desk:
                     one.waits = ask, row
                     return one
-            if len(self._all) > self._most:
-                return None
         opened = self._more(deadline)
         if opened is not None:
             with self._mutex:
@@ -191,11 +185,21 @@ class Sessions:
         return next((one for one in self._all if one.desk and not one.gone), None)
 
     def _more(self, deadline: float) -> Session | None:
-        """One more, if the server has one to spare."""
+        """One more, if there may be one and the server has one to spare."""
+        with self._alone(deadline), suppress(Gone, Refused):
+            if len(self._all) <= self._most:
+                return self._open(deadline, desk=False)
+        return None
+
+    @contextmanager
+    def _alone(self, deadline: float) -> Iterator[None]:
+        """For the block nobody else opens a session."""
+        if not self._opening.acquire(timeout=max(0.0, deadline - now())):
+            raise TimeoutError
         try:
-            return self._open(deadline, desk=False)
-        except (Gone, Refused):
-            return None
+            yield
+        finally:
+            self._opening.release()
 
     def _open(self, deadline: float, desk: bool) -> Session:
         wire = Wire(self._address.conninfo, deadline)

@@ -4,15 +4,27 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends import create
-from loadtest.postgresql import running_postgresql
+import distlock
+from loadtest.postgresql import PostgreSQLServer, own_postgresql
+
+
+def prepare(url: str) -> None:
+    locks = distlock.connect(url)
+    locks.namespace.prepare()
+    locks.close()
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The URL of a database that is ready for locks."""
-    with running_postgresql() as url:
-        backend = create(url)
-        backend.prepare()  # type: ignore[attr-defined]
-        backend.close()
-        yield url
+    with own_postgresql() as running:
+        prepare(running.url)
+        yield running.url
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgreSQLServer]:
+    """One that a test may stop."""
+    with own_postgresql() as running:
+        prepare(running.url)
+        yield running

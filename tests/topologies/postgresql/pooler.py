@@ -1,0 +1,66 @@
+"""A proxy as poolers are one: the client is told another session than the one that it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+#: "K", the length, and then the server's process: what the server says of the session.
+_KEY = b"K" + struct.pack(">i", 12)
+
+
+class Pooler:
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.port is not None
+        self._target = parts.port
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = url.replace(f":{parts.port}/", f":{port}/")
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one in [self._listener, *self._sockets]:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for one in [self._listener, *self._sockets]:
+            one.close()
+
+    def _start(self, target: object, *arguments: object) -> None:
+        self._threads.append(threading.Thread(target=target, args=arguments, daemon=True))  # type: ignore[arg-type]
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self._sockets += [client, server]
+                self._start(self._forward, client, server, False)
+                self._start(self._forward, server, client, True)
+
+    def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if answers and _KEY in data:
+                    at = data.index(_KEY) + len(_KEY)
+                    answers = False
+                    data = data[:at] + struct.pack(">i", 7) + data[at + 4 :]
+                target.sendall(data)
+        for one in (source, target):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

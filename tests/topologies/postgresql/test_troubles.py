@@ -1,0 +1,247 @@
+"""What goes wrong between a process and the server, or with either of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import distlock
+from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
+from distlock.testing.process import Process
+from loadtest.postgresql import PostgreSQLServer
+from tests.topologies.postgresql.pooler import Pooler
+
+Connect = Callable[..., distlock.Locks]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    made: list[distlock.Locks] = []
+
+    def connect(url: str, **more: object) -> distlock.Locks:
+        made.append(distlock.connect(url, prefix="t", **{"timeout": PATIENCE, "ttl": 60.0, **more}))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield connect
+    for one in made:
+        one.close()
+
+
+def asked(url: str, statement: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement)  # type: ignore[call-overload]
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def with_role(url: str, role: str, *more: str) -> str:
+    """The URL for a new *role*, which has the rights that the page names."""
+    asked(url, " ".join(["CREATE ROLE", role, "LOGIN", *more]))
+    asked(url, f"GRANT SELECT, INSERT, UPDATE ON distlock_name TO {role}")
+    asked(url, f"GRANT USAGE ON SEQUENCE distlock_number TO {role}")
+    return url.replace("shop@", f"{role}@")
+
+
+def waiting(url: str) -> int:
+    [(count,)] = asked(url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    assert isinstance(count, int)
+    return count
+
+
+# -- the server ----------------------------------------------------------------------------------
+
+
+def test_a_restart_is_told_to_the_holder_and_the_lock_can_be_had_again(
+    own_server: PostgreSQLServer, connect: Connect
+) -> None:
+    lost = threading.Event()
+    locks = connect(own_server.url, on_lost=lambda grant, why: lost.set())
+    grant = locks.lock("product_1").acquire()
+    assert grant is not None
+    fence = grant.fence
+    own_server.restart()
+    # A renewal would be due in twenty seconds.
+    assert lost.wait(PATIENCE / 2)
+    assert grant.lost
+    with locks.lock("product_1") as later:
+        assert later.fence > fence
+
+
+def test_who_waits_while_the_server_stops_is_told_that_it_is_away(
+    own_server: PostgreSQLServer, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    locks, other = connect(own_server.url), connect(own_server.url)
+    assert locks.lock("product_1").acquire()
+    waits = pool.submit(other.lock("product_1").acquire)
+    wait_until(lambda: waiting(own_server.url) == 1, "the other one waits")
+    own_server.stop()
+    with pytest.raises(distlock.BackendUnavailable, match="can't be used"):
+        waits.result(PATIENCE)
+    own_server.start()
+    assert other.lock("product_1").acquire()
+
+
+def test_a_process_that_finds_no_connection_to_wait_in_asks_again(
+    server: str, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    url = with_role(server, "crowded", "CONNECTION LIMIT 1")
+    locks, other = connect(server), connect(url)
+    grant = locks.lock("crowded").acquire()
+    assert grant is not None
+    waits = pool.submit(other.lock("crowded").acquire)
+    wait_until(lambda: engine_of(other).rooms.waiting == 1, "it waits")
+    # It has its one connection: nobody else has any.
+    refused = r"too many connections.*Raise max_connections on the server"
+    wait_until(
+        lambda: asked(server, "SELECT 1 FROM pg_stat_activity WHERE usename = 'crowded'") != [], "it is in"
+    )
+    with pytest.raises(distlock.BackendUnavailable, match=refused):
+        connect(url).lock("crowded").acquire()
+    assert waiting(server) == 0
+    grant.release()
+    assert waits.result(PATIENCE) is not None
+
+
+def test_more_names_than_sessions_are_waited_for(
+    server: str, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    locks, other = connect(server), connect(server, max_connections=2)
+    names = [f"many_{number}" for number in range(6)]
+    grants = [locks.lock(name).acquire() for name in names]
+    waits = [pool.submit(other.lock(name).acquire) for name in names]
+    wait_until(lambda: waiting(server) == 2, "two wait in sessions")
+    for grant in grants:
+        assert grant is not None
+        grant.release()
+    for done in waits:
+        assert done.result(PATIENCE) is not None
+
+
+def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect: Connect) -> None:
+    lost = threading.Event()
+    locks = connect(server, on_lost=lambda grant, why: lost.set())
+    grant = locks.lock("ended").acquire()
+    assert grant is not None
+    asked(
+        server,
+        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN distlock_name ON objid = id::oid "
+        "WHERE locktype = 'advisory' AND granted AND name = 't:ended'",
+    )
+    # A renewal would be due in twenty seconds.
+    assert lost.wait(PATIENCE / 2)
+    assert grant.lost
+
+
+# -- the process ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ttl", [60.0, 3.0])
+def test_a_killed_process_costs_nothing_and_a_stopped_one_its_ttl(
+    server: str, connect: Connect, ttl: float
+) -> None:
+    holder = Process(server, prefix="t", ttl=ttl)
+    fence = holder.do("acquire", "gone", PATIENCE)["fence"]
+    if ttl > PATIENCE:
+        holder.kill()
+    else:
+        holder.stop()
+    grant = connect(server).lock("gone").acquire(timeout=PATIENCE)
+    assert grant is not None
+    assert list(grant.fence) > fence
+    if ttl < PATIENCE:
+        holder.go_on()
+        assert holder.do("state")["lost"]
+    holder.finish()
+
+
+def test_holds_of_different_ttls_have_each_its_own_lease(server: str, connect: Connect) -> None:
+    short, long = Process(server, prefix="t", ttl=2.0), connect(server)
+    short.do("acquire", "short", PATIENCE)
+    with long.lock("long", ttl=60.0), long.lock("brief", ttl=30.0):
+        timeouts = asked(server, "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory'")
+        assert timeouts == [(3,)]
+    short.finish()
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_is_told_and_not_shown(server: str, connect: Connect) -> None:
+    url = with_role(server, "guest", "PASSWORD 'right'").replace("guest@", "guest:wr0ng@")
+    [(rules,)] = asked(server, "SHOW hba_file")
+    path = Path(str(rules))
+    path.write_text("host all guest all scram-sha-256\n" + path.read_text("ascii"), encoding="ascii")
+    asked(server, "SELECT pg_reload_conf()")
+    loaded = "SELECT 1 FROM pg_hba_file_rules WHERE auth_method = 'scram-sha-256'"
+    wait_until(lambda: asked(server, loaded) != [], "the rule is there")
+    with pytest.raises(distlock.BackendUnavailable, match="Check the user and the password") as told:
+        connect(url).lock("product_1").acquire()
+    assert "wr0ng" not in f"{told.value} {told.value.__cause__}"
+    with connect(url.replace("wr0ng", "right")).lock("product_1"):
+        pass
+
+
+def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
+    with pytest.raises(distlock.ConfigurationError, match="cannot be read") as told:
+        distlock.connect("postgresql://shop:wr0ng%zz@localhost/shop")
+    assert "wr0ng" not in str(told.value)
+    assert told.value.__cause__ is None
+
+
+def test_a_missing_table_names_the_command_that_makes_it(server: str, connect: Connect) -> None:
+    asked(server, "CREATE DATABASE bare")
+    with pytest.raises(distlock.ConfigurationError, match="Run: distlock prepare"):
+        connect(server.removesuffix("shop") + "bare").lock("product_1").acquire()
+
+
+def test_a_user_with_the_rights_of_the_page_can_lock(server: str, connect: Connect) -> None:
+    url = with_role(server, "clerk")
+    with connect(url).lock("mine"):
+        assert connect(url).lock("mine").acquire(timeout=0.1) is None
+
+
+def test_a_user_without_them_is_told_which(server: str, connect: Connect) -> None:
+    asked(server, "CREATE ROLE stranger LOGIN")
+    with pytest.raises(distlock.BackendUnavailable, match="Grant this user SELECT, INSERT and UPDATE"):
+        connect(server.replace("shop@", "stranger@")).lock("product_1").acquire()
+
+
+def test_a_proxy_that_pools_is_refused_unless_it_pools_sessions(server: str, connect: Connect) -> None:
+    with Pooler(server) as pooler:
+        with pytest.raises(distlock.ConfigurationError, match=r"stands a proxy.*pools_sessions=True"):
+            connect(pooler.url).lock("product_1").acquire()
+        with connect(pooler.url, pools_sessions=True).lock("product_1"):
+            assert not connect(server).lock("product_1").acquire(timeout=0)
+
+
+def test_a_server_without_idle_time_outs_is_refused(
+    server: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No such server is at hand: what is oldest is set above it.
+    monkeypatch.setattr("distlock.backends.postgresql.sessions._OLDEST", 990000)
+    with pytest.raises(distlock.ConfigurationError, match="Use version 14 or newer"):
+        connect(server).lock("product_1").acquire()
+
+
+def test_what_the_site_has_set_for_its_users_ends_no_wait(
+    server: str, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    url = with_role(server, "hurried")
+    asked(server, "ALTER ROLE hurried SET statement_timeout = '100ms'")
+    asked(server, "ALTER ROLE hurried SET lock_timeout = '100ms'")
+    asked(server, "ALTER ROLE hurried SET idle_session_timeout = '100ms'")
+    locks, other = connect(url), connect(url)
+    with locks.lock("slow"):
+        assert other.lock("slow").acquire(timeout=1.0) is None
+        waits = pool.submit(other.lock("slow").acquire)
+    assert waits.result(PATIENCE) is not None
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as pool:
+        yield pool
