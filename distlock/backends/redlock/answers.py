@@ -18,6 +18,7 @@ class Answers:
         self.servers = servers
         self.quorum = quorum
         self._yes = yes
+        self.asked: list[Server] = []
         self.said: dict[Server, Any] = {}
         #: Those that are away, and why.
         self.failed: dict[Server, str] = {}
@@ -45,13 +46,18 @@ class Answers:
         return None if agreed + len(self.servers) - len(self.said) >= self.quorum else False
 
     @property
+    def has_quorum(self) -> bool:
+        """Whether a quorum has answered, whatever it says."""
+        return len(self.said) >= self.quorum
+
+    @property
     def is_decided(self) -> bool:
         """Whether those that may answer yet can change neither that, nor whether a quorum answers at all."""
         said, agreed = len(self.said), len(self.agreed)
         pending = len(self.servers) - said - len(self.failed)
         if agreed >= self.quorum or said + pending < self.quorum:
             return True
-        return said >= self.quorum and agreed + pending < self.quorum
+        return self.has_quorum and agreed + pending < self.quorum
 
     def of(self, number: int) -> Answers:
         """Those to the question with that *number*, where each server was asked several."""
@@ -83,21 +89,45 @@ class AnswersToSeveral(Answers):
         self._questions = questions
 
     @property
+    def has_quorum(self) -> bool:
+        """Whether a quorum has answered, whatever it says."""
+        return len(self.said) >= self.quorum
+
+    @property
     def is_decided(self) -> bool:
         return all(self.of(number).is_decided for number in range(self._questions))
 
 
-def ask_all(answers: Answers, key: str, call: Call, deadline: float) -> None:
+def ask_all(answers: Answers, key: str, call: Call, deadline: float, spare: bool = True) -> None:
     """Have *call* made of each server, side by side, until it is decided or *deadline* is over.
 
-    What the others say later nobody hears; it is carried out before what is asked next for *key*. Raises what
-    is no outage.
+    What the others say later nobody hears; it is carried out before what is asked next for *key*. *spare*:
+    those that are known to be away are asked only where there is no quorum without them. Raises what is no
+    outage.
     """
     told: SimpleQueue[tuple[Server, Any]] = SimpleQueue()
+
+    def ask(server: Server) -> None:
+        answers.asked.append(server)
+        server.ask(key, call, lambda answer: told.put((server, answer)))
+
+    away: list[Server] = []
     for server in answers.servers:
-        server.ask(key, call, lambda answer, server=server: told.put((server, answer)))  # type: ignore[misc]
-    while not answers.is_decided:
+        if spare and (failure := server.away()) is not None:
+            answers.take(server, failure)
+            away.append(server)
+        else:
+            ask(server)
+    while True:
+        if answers.is_decided:
+            if answers.has_quorum or not away:
+                return
+            for server in away:
+                del answers.failed[server]
+                ask(server)
+            away = []
         try:
             answers.take(*told.get(timeout=max(0.0, deadline - clock.now())))
         except Empty:
             answers.give_up()
+            return

@@ -19,6 +19,7 @@ from distlock.backends.redlock.address import addresses_in
 from distlock.backends.redlock.answers import Answers, AnswersToSeveral, ask_all
 from distlock.backends.redlock.resting import Resting, poll
 from distlock.backends.redlock.server import LANES, Call, Server
+from distlock.backends.weak_sink import WeakSink
 from distlock.numbers import LONG, check_seconds
 
 
@@ -56,7 +57,7 @@ class RedlockBackend:
                 client_name=client_name,
                 credential_provider=credential_provider,
             )
-            self._servers.append(Server(one, address.shown, io_timeout))
+            self._servers.append(Server(one, address.shown))
         self._quorum = len(self._servers) // 2 + 1
         self._resting = Resting()
         # One that is dropped without a close has threads, too, which know nothing of it.
@@ -66,8 +67,10 @@ class RedlockBackend:
         return f"<RedlockBackend {', '.join(server.shown for server in self._servers)}>"
 
     def open(self, sink: Sink) -> None:
+        self._sink = sink
         for server in self._servers:
-            server.backend.open(sink)
+            # The threads know the servers, and may not keep the client alive.
+            server.backend.open(WeakSink(sink))
 
     # -- a hold ------------------------------------------------------------------------------------
 
@@ -78,7 +81,7 @@ class RedlockBackend:
         if ask.wait:
             self._resting.wait(ask.key, deadline)
         sent = clock.now()
-        answers = self._ask(ask.key, lambda backend: backend.request(_copy(ask)), _is_held, deadline)
+        answers = self._ask(ask.key, lambda server: server.request(_copy(ask)), _is_held, deadline)
         if answers.verdict:
             number = self._agree(ask, _numbers(answers), deadline)
             if number is not None and clock.now() < sent + ask.ttl:
@@ -86,8 +89,10 @@ class RedlockBackend:
                 self._resting.granted(ask.key)
                 return Held(number, ask.ttl)
         # Less than a quorum is only in the way of others.
-        self._give_back(ask, [one for one in self._servers if not isinstance(answers.said.get(one), Busy)])
-        if len(answers.said) < self._quorum:
+        for server in answers.asked:
+            if not isinstance(answers.said.get(server), Busy):
+                server.give_back(_copy(ask))
+        if not answers.has_quorum:
             raise answers.unavailable()
         return Queued(poll()) if ask.wait else Busy()
 
@@ -101,14 +106,16 @@ class RedlockBackend:
     def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
         copies = list(map(_copy, asks))
         answers: Answers = AnswersToSeveral(self._servers, self._quorum, len(asks))
-        ask_all(answers, "", lambda backend: backend.renew(copies), self._by(math.inf))
+        ask_all(answers, "", lambda server: server.backend.renew(copies), self._by(math.inf))
         renewed = [answers.of(number).verdict for number in range(len(asks))]
         if renewed and not any(one is not None for one in renewed):
             raise answers.unavailable()
         for ask, ours in zip(asks, renewed, strict=True):
             if ours is False:
                 ask.number = 0
-                self._give_back(ask, self._servers)
+                self._resting.released(ask.key)
+                for server in self._servers:
+                    server.give_back(_copy(ask))
         return renewed
 
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
@@ -122,7 +129,7 @@ class RedlockBackend:
         A request does not tell: where the hold has ended that begins another one, with other numbers.
         """
         copy = _copy(ask)
-        answers = self._ask(ask.key, lambda backend: backend.renew([copy])[0], bool, deadline)
+        answers = self._ask(ask.key, lambda server: server.backend.renew([copy])[0], bool, deadline)
         if answers.verdict is None:
             raise answers.unavailable()
         return answers.verdict
@@ -130,15 +137,13 @@ class RedlockBackend:
     def _release(self, ask: Ask, deadline: float) -> bool | None:
         """Whether a quorum had granted it; None: that is not known."""
         ask.number = 0
-        answers = self._ask(ask.key, lambda backend: backend.release(_copy(ask)), bool, deadline)
-        if len(answers.said) < self._quorum:
+        answers = Answers(self._servers, self._quorum, bool)
+        # Of all: one that is thought to be away may have been asked, and answer yet.
+        releasing: Call = lambda server: server.backend.release(_copy(ask))  # noqa: E731
+        ask_all(answers, ask.key, releasing, self._by(deadline), spare=False)
+        if not answers.has_quorum:
             raise answers.unavailable()
         return answers.verdict
-
-    def _give_back(self, ask: Ask, servers: Sequence[Server]) -> None:
-        """Have *servers* release what they may have granted. Nobody waits for that."""
-        for server in servers:
-            server.ask(ask.key, lambda backend: backend.release(_copy(ask)), _tell_nobody)
 
     # -- its number --------------------------------------------------------------------------------
 
@@ -151,7 +156,7 @@ class RedlockBackend:
         top = max(numbers.values())
         behind = [server for server, number in numbers.items() if number < top]
         answers = Answers(behind, self._quorum - (len(numbers) - len(behind)), _is_held)
-        raised: Call = lambda backend: backend.raise_floor(_copy(ask), top - 1)  # noqa: E731
+        raised: Call = lambda server: server.backend.raise_floor(_copy(ask), top - 1)  # noqa: E731
         ask_all(answers, ask.key, raised, self._by(deadline))
         return top if answers.verdict else None
 
@@ -161,7 +166,7 @@ class RedlockBackend:
         # Above what it has given out as well, among which the servers' own numbers may lie.
         floor = max(number, ask.number + ask.span - 1)
         answers = self._ask(
-            ask.key, lambda backend: backend.raise_floor(_copy(ask), floor), _is_held, math.inf
+            ask.key, lambda server: server.backend.raise_floor(_copy(ask), floor), _is_held, math.inf
         )
         if answers.verdict is False:
             return None
@@ -174,8 +179,8 @@ class RedlockBackend:
     # -- the rest ----------------------------------------------------------------------------------
 
     def locked(self, key: str) -> bool:
-        answers = self._ask(key, lambda backend: backend.locked(key), bool, math.inf)
-        if len(answers.said) < self._quorum:
+        answers = self._ask(key, lambda server: server.backend.locked(key), bool, math.inf)
+        if not answers.has_quorum:
             raise answers.unavailable()
         # Where it depends on servers that are away, somebody may hold it.
         return answers.verdict is not False
@@ -213,10 +218,6 @@ def _numbers(answers: Answers) -> dict[Server, int]:
 
 def _is_held(answer: object) -> bool:
     return isinstance(answer, Held)
-
-
-def _tell_nobody(answer: object) -> None:
-    pass
 
 
 def _dismiss(servers: Sequence[Server]) -> list[threading.Thread]:

@@ -8,16 +8,19 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from distlock import clock, reentrance
+from distlock.backends.base import Ask, Busy, Held, Queued
 from distlock.backends.redis import RedisBackend
 from distlock.errors import BackendUnavailable
 
 #: Threads for each server, and connections. What is asked for one key, one of them asks, in its order.
 LANES = 4
-#: A server that failed is asked again after twice the time that this took, and so many seconds at least.
-_PAUSE = 0.01
+#: So long a failure is believed, seconds. While anybody asks, one look after the other is under way.
+_FRESH = 1.0
+#: Of so many tokens it is known that they may be released late.
+_MANY = 1000
 
-#: What a server is asked, and who is told its answer, or the error in its place.
-Call = Callable[[RedisBackend], Any]
+#: What a server is asked, and who is told the answer, or the error in its place.
+Call = Callable[["Server"], Any]
 Tell = Callable[[Any], None]
 
 
@@ -29,15 +32,11 @@ class _Job(NamedTuple):
 
 
 class Server:
-    """Asked with `ask`, by any thread. While it is away nobody waits for it, but for one call now and then.
+    """*shown*: what people are told where it is."""
 
-    *shown*: what people are told where it is. *io_timeout*: seconds that it has for one answer.
-    """
-
-    def __init__(self, backend: RedisBackend, shown: str, io_timeout: float) -> None:
+    def __init__(self, backend: RedisBackend, shown: str) -> None:
         self.backend = backend
         self.shown = shown
-        self._io_timeout = io_timeout
         self._begin()
 
     def _begin(self) -> None:
@@ -46,17 +45,13 @@ class Server:
         #: Why it is away, and since when; None: it is not, as far as is known.
         self._failure: BackendUnavailable | None = None
         self._failed_at = 0.0
-        #: From when on it is asked again.
-        self._again = 0.0
+        #: Locked while somebody looks whether it is back.
+        self._looking = threading.Lock()
+        #: Tokens whose release had no answer.
+        self._late: dict[str, None] = {}
 
     def ask(self, key: str, call: Call, tell: Tell) -> None:
-        """Have *call* made, after those for *key* that came before, and *tell* its answer: in another thread.
-
-        Where the server is away: at once, with the reason.
-        """
-        if (failure := self._failure) is not None and not self._is_due():
-            tell(failure)
-            return
+        """Have *call* made in another thread, behind those for *key* before it, and *tell* its answer."""
         try:
             lane = self._lane(hash(key) % LANES)
         except RuntimeError as error:
@@ -64,14 +59,32 @@ class Server:
             return
         lane.jobs.put(_Job(call, tell, clock.now()))
 
-    def _is_due(self) -> bool:
-        """Whether it is time to ask again. Others that come meanwhile go without it."""
-        with self._mutex:
-            now = clock.now()
-            if now < self._again:
-                return False
-            self._again = now + 2 * self._io_timeout
-            return True
+    def away(self) -> BackendUnavailable | None:
+        """Why it is away; None: it is not, as far as is known. Whether it is back is looked for aside."""
+        failure = self._failure
+        if failure is None or clock.now() >= self._failed_at + _FRESH:
+            return None
+        if self._looking.acquire(blocking=False):
+            self.ask("", _look, self._seen)
+        return failure
+
+    def request(self, ask: Ask) -> Held | Queued | Busy:
+        """For `ask`. A token that may yet be released is not asked for: what it got would go with it."""
+        return Busy() if ask.token in self._late else self.backend.request(ask)
+
+    def give_back(self, ask: Ask) -> None:
+        """Release what it may have granted. Nobody waits for that."""
+
+        def told(answer: object) -> None:
+            if isinstance(answer, Exception):
+                if len(self._late) >= _MANY:
+                    self._late.pop(next(iter(self._late)), None)
+                self._late[ask.token] = None
+
+        self.ask(ask.key, lambda server: server.backend.release(ask), told)
+
+    def _seen(self, answer: object) -> None:
+        self._looking.release()
 
     def _lane(self, number: int) -> _Lane:
         lane = self._lanes.get(number)
@@ -89,14 +102,11 @@ class Server:
         if failure is not None and job.put <= self._failed_at:
             # It stood behind a call that failed, and would wait as long for nothing.
             return failure
-        began = clock.now()
         try:
-            answer = reentrance.call(job.call, self.backend)
+            answer = reentrance.call(job.call, self)
         except BackendUnavailable as error:
-            with self._mutex:
-                self._failed_at = clock.now()
-                self._again = self._failed_at + max(_PAUSE, 2 * (self._failed_at - began))
-                self._failure = error
+            self._failed_at = clock.now()
+            self._failure = error
             return error
         except Exception as error:
             return error
@@ -114,6 +124,10 @@ class Server:
     def after_fork(self) -> None:
         self._begin()
         self.backend.after_fork()
+
+
+def _look(server: Server) -> bool:
+    return server.backend.locked("")
 
 
 class _Lane:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import gc
+import threading
+
 import pytest
 
 from distlock.backends.redis.scripts import FORMAT
-from distlock.backends.redlock import backend, server
+from distlock.backends.redlock import RedlockBackend, backend, server
 from distlock.testing import conformance
+from distlock.testing.protocol import Contender, ask
 from tests.redis_server import eventually
 from tests.topologies.redlock.five import Five
 
@@ -26,6 +30,24 @@ class TestFloor(conformance.FloorConformance):
 
 class TestClose(conformance.CloseConformance):
     pass
+
+
+def test_a_client_that_is_dropped_leaves_no_thread(url: str) -> None:
+    gc.collect()
+    before = set(threading.enumerate())
+    one, mine = Contender(RedlockBackend(url)), ask("redlock:dropped")
+    # As that of an engine does.
+    one.sink.__dict__["knows"] = one
+    one.held(mine)
+    assert one.backend.release(mine)
+    assert len(set(threading.enumerate()) - before) == 5
+    del one
+
+    def freed() -> bool:
+        gc.collect()
+        return not set(threading.enumerate()) - before
+
+    eventually(freed, "its threads have ended", pause=0.1)
 
 
 class TestThreads(conformance.UnfairThreadConformance):

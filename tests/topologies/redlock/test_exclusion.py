@@ -62,3 +62,13 @@ def test_who_gets_too_few_gives_them_back_and_asks_again(
         eventually(lambda server=server: is_free(server.client.get(hold_key(key))), "it is given back")  # type: ignore[misc]
     assert few.backend.release(mine)
     many.until_held(other)
+
+
+def test_a_lock_lives_longer_on_the_servers_than_its_holder_counts_on(
+    five: Five, contender: MakeContender, key: str
+) -> None:
+    one, mine = contender(five.url), ask(key, ttl=1000.0)
+    assert one.held(mine).ttl == mine.ttl
+    lives = [server.client.pttl(hold_key(key)) / 1000 for server in five]
+    assert sorted(lives)[2] > mine.ttl
+    assert one.backend.release(mine)
