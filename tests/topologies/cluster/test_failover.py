@@ -1,21 +1,20 @@
-"""A primary fails in the middle of a rush, and its replica takes over."""
+"""Two instances of a shop sell out while a primary fails, and its replica takes over."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
+from distlock import clock
 from loadtest.redis_cluster import ClusterNode, RedisCluster
-from tests.fence.instance import SHOPPERS, Order
+from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
-from tests.fence.test_failover import hear
+from tests.topologies.rush import Rush, two_instances
 
 __all__ = ["database", "stock"]
 
-STOCK = 400
-ENOUGH = 20
+STOCK, ENOUGH = 300, 40
 KEY = "stalled:product_1"
 FAILURES: dict[str, Callable[[ClusterNode], None]] = {
     "killed": ClusterNode.kill,
@@ -29,25 +28,28 @@ FAILURES: dict[str, Callable[[ClusterNode], None]] = {
     ids=["killed, fenced", "killed, not fenced", "standing still, fenced"],
 )
 def test_all_is_sold_and_with_the_fence_once(
-    database: str, stock: Stock, own_cluster: RedisCluster, failure: str, fence: bool
+    database: str,
+    stock: Stock,
+    own_cluster: RedisCluster,
+    failure: str,
+    fence: bool,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stock.put(STOCK)
-    url = own_cluster.url
-    orders = [Order(face, database, url, face, fence, ttl=2.0, timeout=5.0) for face in ("django", "flask")]
-    with started(*orders) as instances:
-        for instance in instances:
-            instance.tell("rush")
-        hear(instances, ENOUGH)
+    with started(*two_instances(database, own_cluster.url, fence)) as instances:
+        rush = Rush(instances)
+        rush.wait_for(ENOUGH)
         primary = own_cluster.node_of(KEY)
         FAILURES[failure](primary)
-        began = time.monotonic()
-        hear(instances, ENOUGH)
-        print(f"{time.monotonic() - began:.1f} s later each instance has sold {ENOUGH} more.")
-        answers = [answer for instance in instances for answer in iter(instance.says, "done")]
-    assert answers.count("answered 409") == len(instances) * SHOPPERS
-    assert own_cluster.node_of(KEY) is not primary
+        began = clock.now()
+        answers = rush.end()
     sold = len(stock.sales())
-    print(f"Sold {'with' if fence else 'without'} the fence: {sold} of {STOCK}.")
+    with capsys.disabled():
+        gap = f"{rush.longest_gap(began):.3f} s without service"
+        print(f"\nRedis Cluster, a primary {failure}: {gap}, {sold} of {STOCK} sold.")
+    assert answers.count("answered 409") == len(instances) * SHOPPERS
+    assert set(stock.sellers()) == {"d", "f"}
+    assert own_cluster.node_of(KEY) is not primary
     if fence:
         assert (sold, stock.left()) == (STOCK, 0)
     else:

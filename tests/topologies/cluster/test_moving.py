@@ -6,17 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from distlock import clock
 from loadtest.redis_cluster import RedisCluster
-from tests.fence.instance import SHOPPERS, Order
+from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
-from tests.fence.test_failover import hear
 from tests.topologies.cluster.contender import MakeContender, ask, some_key
+from tests.topologies.rush import Rush, two_instances
 
 __all__ = ["database", "stock"]
 
-STOCK = 400
-#: Of each instance, before each move.
-ENOUGH = 5
+STOCK, MOVES, ENOUGH = 300, 5, 20
 
 
 def test_a_hold_and_its_line_move_along(cluster: RedisCluster, contender: MakeContender) -> None:
@@ -63,16 +62,22 @@ def test_while_half_of_its_keys_are_there_a_call_waits(
     assert one.release(first)
 
 
-def test_in_the_middle_of_a_rush(database: str, stock: Stock, cluster: RedisCluster) -> None:
+@pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
+def test_it_moves_in_the_middle_of_a_rush(
+    database: str, stock: Stock, cluster: RedisCluster, fence: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     stock.put(STOCK)
-    orders = [Order(face, database, cluster.url, face, False, ttl=10.0) for face in ("django", "flask")]
-    with started(*orders) as instances:
-        for instance in instances:
-            instance.tell("rush")
-        for _ in range(5):
-            hear(instances, ENOUGH)
+    with started(*two_instances(database, cluster.url, fence)) as instances:
+        rush = Rush(instances)
+        began = clock.now()
+        for moves in range(1, MOVES + 1):
+            rush.wait_for(moves * ENOUGH)
             cluster.move("stalled:product_1")
-        answers = [answer for instance in instances for answer in iter(instance.says, "done")]
+        answers = rush.end()
+    with capsys.disabled():
+        print(
+            f"\nRedis Cluster, a slot moved {MOVES} times: {rush.longest_gap(began):.3f} s without service."
+        )
     assert answers.count("answered 409") == len(instances) * SHOPPERS
     # Nothing is lost on the way: the lock alone keeps it exact.
     assert (len(stock.sales()), stock.left()) == (STOCK, 0)

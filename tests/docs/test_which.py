@@ -1,0 +1,31 @@
+"""The page on which lock service to take says what each one declares."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from distlock.backends import capabilities_of
+from distlock.backends.known import BUILT_IN
+from tests.docs.blocks import ROOT
+
+PAGE = (ROOT / "docs/explanation/which.md").read_text("utf-8")
+ROWS = re.findall(r"^\| `([\w+]+)` \| (yes|no) \| (yes|no) \| (yes|no) \|$", PAGE, re.MULTILINE)
+#: Of one process; and others' spellings, for TLS and a socket.
+NOT_THERE = {"memory", "unix", "rediss", "rediss+cluster", "rediss+sentinel", "redlocks"}
+
+
+def test_each_has_its_row() -> None:
+    assert {scheme for scheme, *_ in ROWS} == BUILT_IN.keys() - NOT_THERE
+    failures = set(re.findall(r"^\| \[`([\w+]+)://`\]", PAGE, re.MULTILINE))
+    assert failures == BUILT_IN.keys() - NOT_THERE
+
+
+@pytest.mark.parametrize(("scheme", "fair", "family", "seen"), ROWS)
+def test_it_can_what_its_row_says(scheme: str, fair: str, family: str, seen: str) -> None:
+    can = capabilities_of(scheme)
+    assert can.fair == (fair == "yes")
+    assert {can.read, can.permits, can.latch} == {family == "yes"}
+    assert {can.inspect, can.notify} == {seen == "yes"}
+    assert can.fence
