@@ -213,6 +213,50 @@ def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
     assert connected(former) == 0
 
 
+def test_a_primary_that_its_replicas_have_left_serves_nobody_with_min_replicas_to_write(
+    watched: Calm, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sentinels, "_heard", lambda self, payload: None)
+    one, held = contender(watched.url), ask()
+    alone = Contender(f"redis://127.0.0.1:{former}")
+    one.hold(held)
+    know(watched, held.key, 0)
+    assert tell(former, "CONFIG", "SET", "min-replicas-to-write", "1").startswith("+OK")
+    watched.fail_over()
+    eventually(lambda: "connected_slaves:0" in tell(former, "INFO", "replication"), "they have left it")
+    # It refuses, and so the sentinels are asked, though nothing was heard from them.
+    assert one.renew([held]) == [True]
+    assert connected(former) == 0
+    with pytest.raises(BackendUnavailable, match="NOREPLICAS"):
+        alone.request(ask())
+    alone.close()
+
+
+def test_tasks_leave_a_server_that_has_become_a_replica(
+    watched: Calm, former: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sentinels, "_heard", lambda self, payload: None)
+    locks = distlock.connect(watched.url, prefix="z", timeout=PATIENT, io_timeout=PATIENT)
+
+    async def buy() -> None:
+        async with locks.lock("product_1"):
+            pass
+        await asyncio.to_thread(demote)
+        # The first goes on the connection that is there, and a thread repeats it elsewhere.
+        async with locks.lock("product_1"), locks.lock("product_2"):
+            assert connected(former) == 0
+
+    def demote() -> None:
+        watched.fail_over()
+        eventually(lambda: watched.primary() != former, "it is replaced")
+        tell(former, "ACL", "SETUSER", "default", "+replicaof")
+        assert tell(former, "REPLICAOF", "127.0.0.1", str(watched.primary())).startswith("+OK")
+        assert connected(former) == 1
+
+    asyncio.run(buy())
+    locks.close()
+
+
 def test_without_a_majority_of_sentinels_there_is_no_failover_and_the_error_says_why(
     watched: Calm, contender: MakeContender
 ) -> None:
