@@ -19,8 +19,12 @@ from distlock.errors import ConfigurationError
 _CONNECTIONS = {"Connection": "redis", "SSLConnection": "rediss", "UnixDomainSocketConnection": "unix"}
 _POOLS = ("ConnectionPool", "BlockingConnectionPool")
 _MODULES = ("redis.connection", "redis.asyncio.connection")
+#: The same of a client that asks sentinels.
+_MANAGED = {"SentinelManagedConnection": "redis+sentinel", "SentinelManagedSSLConnection": "rediss+sentinel"}
+_OF_SENTINEL = ("redis.sentinel", "redis.asyncio.sentinel")
 
 _PLACE = ("host", "port", "db", "username", "password")
+_SENTINELS = ("service", "sentinel_username", "sentinel_password")
 #: Arguments of ``redis.Redis`` that say how it talks and what it makes of answers. We have ways of our own.
 _MANNERS = {
     "client_name",
@@ -73,14 +77,37 @@ def _of_client(client: object) -> tuple[str, dict[str, Any]]:
         if "cluster" in kind.lower():
             _refuse(f"{kind} leads to a cluster. {_ONE}")
         _refuse(f"{kind} is no client of redis-py for one server. {_ONE}")
-    if "sentinel" in type(pool).__module__:
-        _refuse("It asks Sentinel for the server. Write redis+sentinel://host,host,host/name in its place.")
+    if type(pool).__module__ in _OF_SENTINEL:
+        return _of_sentinels(pool, dict(arguments))
     for made, known in ((type(pool), _POOLS), (getattr(pool, "connection_class", type(None)), _CONNECTIONS)):
         if made.__module__ not in _MODULES or made.__qualname__ not in known:
             _refuse(
                 f"It uses {made.__module__}.{made.__qualname__}, and where that leads is not known. {_ONE}"
             )
     return _CONNECTIONS[pool.connection_class.__qualname__], dict(arguments)  # type: ignore[union-attr]
+
+
+def _of_sentinels(pool: Any, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Those of the primary, and where its sentinels are."""
+    kind = pool.connection_class
+    if kind.__module__ not in _OF_SENTINEL or kind.__qualname__ not in _MANAGED:
+        _refuse(f"It uses {kind.__module__}.{kind.__qualname__}, and where that leads is not known. {_ONE}")
+    if not pool.is_master:
+        _refuse("It asks Sentinel for a replica, where no lock can be taken: give one of master_for(…).")
+    scheme = _MANAGED[kind.__qualname__]
+    hosts, logins = [], set()
+    for sentinel in pool.sentinel_manager.sentinels:
+        said = sentinel.connection_pool.connection_kwargs
+        tls = sentinel.connection_pool.connection_class.__qualname__ == "SSLConnection"
+        if tls is not scheme.startswith("rediss"):
+            _refuse("It speaks TLS with the server or with its sentinels, and not with both.")
+        hosts.append(f"{_host(said['host'])}:{said['port']}")
+        logins.add((said.get("username"), said.get("password")))
+    if len(logins) != 1:
+        _refuse("Its sentinels want different logins: give all the same.")
+    user, password = logins.pop()
+    arguments |= {"host": ",".join(hosts), "service": pool.service_name}
+    return scheme, arguments | {"sentinel_username": user, "sentinel_password": password}
 
 
 def _of_dict(given: Mapping[Any, Any]) -> tuple[str, dict[str, Any]]:
@@ -98,18 +125,23 @@ def _of_dict(given: Mapping[Any, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _url(scheme: str, arguments: Mapping[str, Any]) -> str:
-    names = (*_PLACE, "path", *(TLS if scheme == "rediss" else ()))
+    names = (*_PLACE, "path", *_SENTINELS, *(TLS if scheme.startswith("rediss") else ()))
     said = {name: _text(name, arguments[name]) for name in names if arguments.get(name) not in (None, "")}
-    query = {name: said[name] for name in TLS if name in said}
+    query = {name: said[name] for name in (*_SENTINELS[1:], *TLS) if name in said}
     user, password = (quote(said.get(name, ""), safe="") for name in ("username", "password"))
     login = f"{user}:{password}@" if user or password else ""
     if scheme == "unix":
         where, query["db"] = quote(said.get("path", "")), said.get("db", "0")
+    elif "service" in said:
+        where = f"{said['host']}/{said['service']}/{quote(said.get('db', '0'), safe='')}"
     else:
-        host = said.get("host", "localhost")
-        host = f"[{host}]" if ":" in host else quote(host, safe="")
+        host = _host(said.get("host", "localhost"))
         where = f"{host}:{said.get('port', '6379')}/{quote(said.get('db', '0'), safe='')}"
     return f"{scheme}://{login}{where}" + (f"?{urlencode(query, quote_via=quote, safe='/')}" if query else "")
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else quote(host, safe="")
 
 
 def _text(name: str, value: object) -> str:

@@ -76,6 +76,24 @@ URLS: dict[str, tuple[Any, str]] = {
     ),
     "a proxy": (Proxy(redis.Redis(db=1)), "redis://localhost:6379/1"),
     "asyncio": (redis.asyncio.Redis(host="other", password="word"), "redis://:word@other:6379/0"),
+    "Sentinel": (
+        Sentinel([("h1", 26379), ("::1", 5000)]).master_for("shop", db=3, password=SECRET),
+        f"redis+sentinel://:{QUOTED}@h1:26379,[::1]:5000/shop/3",
+    ),
+    "Sentinel, with a login": (
+        Sentinel([("h1", 1)], sentinel_kwargs={"username": "watch", "password": "a&b"}).master_for("shop"),
+        "redis+sentinel://h1:1/shop/0?sentinel_username=watch&sentinel_password=a%26b",
+    ),
+    "Sentinel, with TLS": (
+        Sentinel([("h1", 1)], sentinel_kwargs={"ssl": True}, ssl=True, ssl_ca_certs="/ca.pem").master_for(
+            "shop"
+        ),
+        "rediss+sentinel://h1:1/shop/0?ssl_ca_certs=/ca.pem",
+    ),
+    "Sentinel, in asyncio": (
+        redis.asyncio.Sentinel([("h1", 1)]).master_for("shop"),
+        "redis+sentinel://h1:1/shop/0",
+    ),
     "a dict": (
         {"host": "other", "port": 7000, "db": "2", "password": "word", "socket_timeout": 3},
         "redis://:word@other:7000/2",
@@ -110,9 +128,14 @@ def test_another_database_of_the_same_server() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "Sentinel": (
-        lambda: Sentinel([("localhost", 1)]).master_for("shop"),
-        "asks Sentinel.*Write redis.sentinel://",
+    "a replica": (lambda: Sentinel([("h1", 1)]).slave_for("shop"), "asks Sentinel for a replica"),
+    "Sentinel with TLS, and a server without": (
+        lambda: Sentinel([("h1", 1)], sentinel_kwargs={"ssl": True}).master_for("shop"),
+        "and not with both",
+    ),
+    "a connection of the site's, by Sentinel": (
+        lambda: Sentinel([("h1", 1)]).master_for("shop", connection_class=OwnConnection),
+        "uses .*OwnConnection",
     ),
     "the Sentinels": (lambda: Sentinel([("localhost", 1)]), "Sentinel is no client of redis-py"),
     "a cluster": (lambda: object.__new__(redis.RedisCluster), "RedisCluster leads to a cluster"),

@@ -158,7 +158,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "RedisCache, which does not write to one Redis server",
     ),
-    "Sentinel": ({"BACKEND": OTHER, "LOCATION": "redis://shop/0", "OPTIONS": SENTINELS}, "asks Sentinel"),
     "no URL": ({"BACKEND": DJANGO, "LOCATION": f"redis://h:{QUOTED}/0"}, r"can't be made \(ValueError\)"),
 }
 
@@ -182,6 +181,13 @@ def test_the_settings_of_the_page_lead_to_its_server(settings: Any) -> None:
     exec(compile(snippets("how-to/redis.md")[0], "docs/how-to/redis.md", "exec"), written)
     settings.CACHES, settings.DISTLOCK = written["CACHES"], written["DISTLOCK"]
     assert clients.settings("default").location == "redis://shop:secret@redis.example:6379/1"
+    assert not said()
+
+
+def test_a_cache_that_asks_sentinels_is_followed_to_the_primary(settings: Any) -> None:
+    settings.CACHES = {"default": {"BACKEND": OTHER, "LOCATION": "redis://shop/0", "OPTIONS": SENTINELS}}
+    settings.DISTLOCK = {"default": {"LOCATION": "cache:default/1"}}
+    assert clients.settings("default").location == "redis+sentinel://127.0.0.1:1/shop/1"
     assert not said()
 
 

@@ -65,6 +65,16 @@ def test_the_settings_of_the_page_lead_to_its_server(make_app: MakeApp, locks: D
     assert settings.location == "redis://shop:secret@redis.example:6379/1"
 
 
+def test_a_cache_that_asks_sentinels_is_followed_to_the_primary(make_app: MakeApp, locks: DistLock) -> None:
+    words = {"CACHE_TYPE": "RedisSentinelCache", "CACHE_REDIS_SENTINELS": [("127.0.0.1", 1)]}
+    app = make_app(DISTLOCK={"default": {"LOCATION": "cache:default/1"}}, **words)
+    Cache(app)
+    locks.check(app)
+    with app.app_context():
+        settings = current_state().clients.settings("default")
+    assert settings.location == "redis+sentinel://127.0.0.1:1/mymaster/1"
+
+
 REFUSED: dict[str, tuple[str, dict[str, Any] | None, str]] = {
     "another name": ("cache:other", {"CACHE_TYPE": "RedisCache"}, "has no aliases such as 'other'"),
     "no cache": ("cache:default", None, "has 0 caches of Flask-Caching"),
@@ -72,11 +82,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any] | None, str]] = {
         "cache:default",
         {"CACHE_TYPE": "SimpleCache"},
         "is SimpleCache, which keeps nothing in R",
-    ),
-    "Sentinel": (
-        "cache:default",
-        {"CACHE_TYPE": "RedisSentinelCache", "CACHE_REDIS_SENTINELS": [("127.0.0.1", 1)]},
-        "asks Sentinel",
     ),
 }
 

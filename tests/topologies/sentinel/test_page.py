@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 from loadtest.sentinels import NAME, tell
 from tests.backends.redis.contender import ask
 from tests.backends.redis.test_permissions import LEAST_RULES
@@ -60,8 +57,3 @@ def test_the_settings_are_those_of_servers_and_sentinels(shared: Calm) -> None:
         assert one.config_get(name) == {name: value}
         one.config_set(name, 0)
     one.close()
-
-
-def test_the_page_says_how_the_scheme_is_refused_elsewhere() -> None:
-    text = (Path(__file__).parents[3] / "docs" / PAGE).read_text("utf-8")
-    assert re.search(r"master_for\(.*is refused: write the URL", text)
