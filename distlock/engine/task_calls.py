@@ -101,4 +101,7 @@ async def _in_thread(call: Call) -> Any:
                 await asyncio.wait([future])
             except asyncio.CancelledError:
                 continue
+        if not future.cancelled():
+            # Nobody hears of its error any more, and asyncio would log that.
+            future.exception()
         raise

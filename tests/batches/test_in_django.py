@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from django.db import connections, transaction
+from django.db import IntegrityError, connections, transaction
 from django.http import HttpResponse
 from django.utils import translation
 
@@ -108,6 +108,32 @@ def test_a_constraint_may_be_broken_within_a_view(line: DjangoLine) -> None:
 
     line.serve({"a": lambda: buy(1), "b": lambda: buy(2)})
     assert line.answers("a", "b") == {"a": SOLD, "b": SOLD}
+
+
+@on("postgresql")
+def test_what_may_be_deferred_is_checked_at_the_end_of_a_view_unless_it_says_otherwise(
+    line: DjangoLine,
+) -> None:
+    line.execute(
+        "DROP TABLE IF EXISTS slot",
+        "CREATE TABLE slot (n int CONSTRAINT one_each UNIQUE DEFERRABLE INITIALLY IMMEDIATE)",
+        "INSERT INTO slot VALUES (1)",
+    )
+
+    def take() -> HttpResponse:
+        try:
+            with transaction.atomic(using=line.using):
+                line.shop.execute("INSERT INTO slot VALUES (1)")
+        except IntegrityError:
+            return HttpResponse("taken", status=409)
+        return HttpResponse("yours")
+
+    def take_at_once() -> HttpResponse:
+        line.shop.execute("SET CONSTRAINTS one_each IMMEDIATE")
+        return take()
+
+    line.serve({"a": take, "b": take, "c": take_at_once})
+    assert line.answers("a", "b", "c") == {"a": Answer(409), "b": FAILED, "c": Answer(409)}
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
