@@ -14,8 +14,8 @@ from redis import Redis, RedisError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from distlock.backends.cluster.slots import slot_of
 from distlock.backends.redis.scripts import hold_key
-from distlock.backends.redis.slots import slot_of
 from loadtest.child import Child, StackError
 from loadtest.ports import free_port
 

@@ -25,7 +25,7 @@ class Home(NamedTuple):
 
 
 _REDIS = "distlock.backends.redis:RedisBackend"
-_CLUSTER = "distlock.backends.redis.cluster:ClusterBackend"
+_CLUSTER = "distlock.backends.cluster:ClusterBackend"
 _REDLOCK = "distlock.backends.redlock:RedlockBackend"
 _SENTINEL = "distlock.backends.sentinel:SentinelBackend"
 

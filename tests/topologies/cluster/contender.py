@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import Ask, Held, Queued
-from distlock.backends.redis.cluster import ClusterBackend
+from distlock.backends.cluster import ClusterBackend
 from distlock.testing.sink import RecordingSink
 from tests.backends.redis.contender import ask as ask
 from tests.backends.redis.contender import some_key as some_key

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from distlock import clock
+from distlock.backends.cluster.node import Node
+from distlock.backends.cluster.slots import Endpoint, Slots, moved, slot_of
 from distlock.backends.redis.connection import ReplyError
-from distlock.backends.redis.node import Node
 from distlock.backends.redis.scripts import hold_key
-from distlock.backends.redis.slots import Endpoint, Slots, moved, slot_of
 from distlock.errors import BackendUnavailable
 from loadtest.redis_cluster import RedisCluster
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NoReturn
 from urllib.parse import urlsplit
 
+from distlock.backends.cluster.slots import Endpoint
 from distlock.backends.redis.address import Address
-from distlock.backends.redis.slots import Endpoint
 from distlock.errors import ConfigurationError
 
 _SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}

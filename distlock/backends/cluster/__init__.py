@@ -1,0 +1,7 @@
+"""Locks in a Redis Cluster: each on the node that has its slot."""
+
+from __future__ import annotations
+
+from distlock.backends.cluster.backend import ClusterBackend
+
+__all__ = ["ClusterBackend"]

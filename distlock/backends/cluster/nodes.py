@@ -1,0 +1,197 @@
+"""The nodes of a cluster: which one has a lock, and where a call goes on when that changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from distlock import clock
+from distlock.backends.cluster.node import Node
+from distlock.backends.cluster.slots import Endpoint, Slots, moved, said, slot_of
+from distlock.errors import BackendUnavailable
+
+T = TypeVar("T")
+One = TypeVar("One")
+
+#: How long to wait for a slot that is on its way to another node, seconds.
+_MOVING = 0.01
+#: What a node answers while keys of a slot are on their way.
+_ON_ITS_WAY = ("ASK ", "TRYAGAIN")
+
+
+class Nodes:
+    """Those of one process. *make* one for each that is found; *seeds* tell of the others.
+
+    *shown*: the cluster, for messages.
+    """
+
+    def __init__(self, shown: str, seeds: Sequence[Endpoint], make: Callable[[Endpoint], Node]) -> None:
+        self._shown = shown
+        self._seeds = seeds
+        self._make = make
+        self._slots = Slots()
+        self._nodes: dict[Endpoint, Node] = {}
+        #: Those that failed, and have not served since.
+        self._suspects: set[Endpoint] = set()
+        self._mutex = threading.RLock()
+        self._never = threading.Event()
+
+    def known(self, key: str) -> Node | None:
+        """That of *key*, as far as is known without asking."""
+        place = self._slots[slot_of(key)]
+        return None if place is None else self._nodes.get(place)
+
+    def close(self) -> None:
+        for node in list(self._nodes.values()):
+            node.close()
+
+    def after_fork(self) -> None:
+        for node in self._nodes.values():
+            node.after_fork()
+        self._mutex, self._never = threading.RLock(), threading.Event()
+
+    def settle(self, deadline: float) -> bool:
+        """Have the answers to releases read: see `distlock.backends.optional.Posts`."""
+        done = True
+        for place, node in list(self._nodes.items()):
+            try:
+                done = node.settle(deadline) and done
+            except BackendUnavailable as error:
+                if not self._is_elsewhere(error, place, deadline):
+                    raise
+                for key in node.lost():
+                    if self._slots[slot_of(key)] != place:
+                        self._carry(node, key, deadline)
+                done = False
+        return done
+
+    def of(self, key: str, call: Callable[[Node, float], T], deadline: float) -> T:
+        """What *call* of the node that has *key* returns. It is given when to end."""
+        while True:
+            place, node = self._node_of(key, deadline)
+            try:
+                answer = call(node, deadline)
+            except BackendUnavailable as error:
+                failure = error
+            else:
+                self._suspects.discard(place)
+                return answer
+            if not self._is_elsewhere(failure, place, deadline):
+                raise failure
+            if moved(failure, place):
+                self._carry(node, key, deadline)
+
+    def of_each(
+        self,
+        many: Sequence[One],
+        key_of: Callable[[One], str],
+        call: Callable[[Node, Sequence[One], float], Sequence[bool | None]],
+        deadline: float,
+    ) -> list[bool | None]:
+        """What *call* says to each of *many*, asked node by node. None where nothing is known."""
+        answers: list[bool | None] = [None] * len(many)
+        failure: BackendUnavailable | None = None
+        left: Sequence[int] = range(len(many))
+        while left:
+            again: list[int] = []
+            for place, numbers in self._by_place(
+                [(number, key_of(many[number])) for number in left], deadline
+            ):
+                try:
+                    found = call(self._opened(place), [many[number] for number in numbers], deadline)
+                except BackendUnavailable as error:
+                    failure = error
+                    again += numbers if self._is_elsewhere(error, place, deadline) else ()
+                    continue
+                self._suspects.discard(place)
+                for number, answer in zip(numbers, found, strict=True):
+                    answers[number] = answer
+            left = again
+        if failure is not None and all(answer is None for answer in answers):
+            raise failure
+        return answers
+
+    def _by_place(
+        self, keys: Sequence[tuple[int, str]], deadline: float
+    ) -> Iterable[tuple[Endpoint, list[int]]]:
+        """The numbers of *keys*, put together by where they are."""
+        places: dict[Endpoint, list[int]] = {}
+        for number, key in keys:
+            places.setdefault(self._node_of(key, deadline)[0], []).append(number)
+        return places.items()
+
+    def _node_of(self, key: str, deadline: float) -> tuple[Endpoint, Node]:
+        slot = slot_of(key)
+        place = self._slots[slot]
+        if place is None or place in self._suspects:
+            try:
+                self._look(deadline, but=place)
+            except BackendUnavailable:
+                if place is None:
+                    raise
+            place = self._slots[slot]
+        if place is None:
+            raise BackendUnavailable(
+                f"No node of the Redis Cluster at {self._shown} has the slot {slot}, in which this "
+                "lock lies: see CLUSTER INFO there."
+            )
+        return place, self._opened(place)
+
+    def _is_elsewhere(self, failure: BackendUnavailable, place: Endpoint, deadline: float) -> bool:
+        """Whether what the node at *place* has failed to do may be done at another one, or in a moment."""
+        if redirection := moved(failure, place):
+            slot, now_at = redirection
+            self._slots[slot] = now_at
+            return clock.now() < deadline
+        if said(failure).startswith(_ON_ITS_WAY):
+            self._never.wait(_MOVING)
+            return clock.now() < deadline
+        # Another one may be about to take its place. Until it serves again each call asks about that first.
+        self._suspects.add(place)
+        with suppress(BackendUnavailable):
+            self._look(deadline, but=place)
+        return place not in self._slots.primaries
+
+    def _opened(self, place: Endpoint) -> Node:
+        with self._mutex:
+            if (node := self._nodes.get(place)) is None:
+                node = self._nodes[place] = self._make(place)
+            return node
+
+    def _carry(self, node: Node, key: str, deadline: float) -> None:
+        """*key* is not *node*'s any more. A release that was sent there is repeated where it is now."""
+        posted = node.forsake(key)
+        if posted is None:
+            return
+        released = self.of(key, lambda other, by: other.release(posted.ask, by), deadline)
+        if posted.undone and not released:
+            posted.told(False)
+
+    def _look(self, deadline: float, but: Endpoint | None = None) -> None:
+        """Ask a node which one has which slot; not the one at *but*."""
+        failure: BackendUnavailable | None = None
+        for place in dict.fromkeys((*self._nodes, *self._seeds)):
+            if place == but:
+                continue
+            try:
+                # One that does not answer leaves time for the others.
+                self._slots.read(self._opened(place).slots((clock.now() + deadline) / 2), place)
+            except BackendUnavailable as error:
+                failure = error
+            else:
+                self._drop_others()
+                return
+        if failure is not None:
+            raise failure
+
+    def _drop_others(self) -> None:
+        """Close what is no primary any more, and lead nowhere."""
+        primaries = self._slots.primaries
+        self._suspects &= primaries
+        with self._mutex:
+            gone = [self._nodes.pop(place) for place in self._nodes.keys() - primaries]
+        for node in gone:
+            # It may not answer any more, and nobody waits for that.
+            threading.Thread(target=node.close, name="distlock-redis-closing", daemon=True).start()
