@@ -94,6 +94,13 @@ class Listener:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
+    def dismiss(self) -> None:
+        """Have the thread end soon. It takes no mutex: a finaliser may run while a thread has it."""
+        self._closing.set()
+        if (connection := self._ears.connection) is not None:
+            connection.shut_down()
+        self._ears.call()
+
     def _run(self) -> None:
         backoff = _BACKOFF[0]
         told = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -11,6 +12,7 @@ from distlock.backends.redis.credentials import credentials_for
 from distlock.backends.sentinel.address import SentinelAddress
 from distlock.backends.sentinel.connection import PrimaryConnection
 from distlock.backends.sentinel.sentinels import Sentinels
+from distlock.backends.weak_sink import WeakSink
 
 
 class SentinelBackend(RedisBackend):
@@ -29,11 +31,14 @@ class SentinelBackend(RedisBackend):
         sentinels.close()
 
     def _connections(self) -> Callable[[], Connection]:
-        self._sentinels = Sentinels(self._address, self._io_timeout, self._client_name, self._moved)
+        # Holds that a new primary has not heard of are lost, and those that wait have to queue there.
+        moved = _tell_nobody if self._sink is None else WeakSink(self._sink).doubt
+        self._sentinels = Sentinels(self._address, self._io_timeout, self._client_name, moved)
+        # A client that is dropped without a close leaves no thread either.
+        weakref.finalize(self, self._sentinels.dismiss).atexit = False
         credentials = credentials_for(self._address, self._credential_provider)
         return partial(PrimaryConnection, self._sentinels, credentials, self._client_name)
 
-    def _moved(self) -> None:
-        """Holds that the new primary has not heard of are lost, and who waits has to queue there."""
-        if self._sink is not None:
-            self._sink.doubt()
+
+def _tell_nobody() -> None:
+    pass
