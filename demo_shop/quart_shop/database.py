@@ -37,9 +37,11 @@ async def in_thread(function: Callable[[*Arguments], Result], *arguments: *Argum
             await asyncio.wait([work])
         except asyncio.CancelledError as error:
             cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return work.result()
+    if cancelled is None:
+        return work.result()
+    # Nobody hears of its error any more, and asyncio would log that.
+    work.exception()
+    raise cancelled
 
 
 @contextmanager

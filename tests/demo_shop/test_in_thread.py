@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import threading
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,32 @@ def test_a_view_whose_client_goes_away_waits_for_its_thread() -> None:
         assert done.is_set()
 
     asyncio.run(main())
+
+
+def test_what_it_raises_for_a_client_who_went_away_is_no_news_of_asyncio() -> None:
+    begun, end = threading.Event(), threading.Event()
+    told: list[dict[str, Any]] = []
+
+    def refuse() -> None:
+        begun.set()
+        assert end.wait(30)
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        view = asyncio.create_task(in_thread(refuse))
+        try:
+            assert await asyncio.to_thread(begun.wait, 30)
+            view.cancel()
+            await asyncio.sleep(0)  # its turn
+        finally:
+            end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(view, 30)
+
+    asyncio.run(main())
+    gc.collect()
+    assert not told
 
 
 def test_what_it_returns_or_raises_is_the_function_s() -> None:
