@@ -17,14 +17,14 @@ CERTIFICATE = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test 
 
 
 class ManagedServer(RedisServer):
-    def __init__(self, certificate: Path) -> None:
+    def __init__(self, certificate: Path, *more: str) -> None:
         super().__init__()
         files = ["--tls-cert-file", str(certificate), "--tls-key-file", str(certificate.with_name("key.pem"))]
         # The last --port counts.
         arguments = ["--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no", *files]
         for command in TAKEN_AWAY:
             arguments += ["--rename-command", command, ""]
-        self._arguments = tuple(arguments)
+        self._arguments = (*arguments, *more)
         self._certificate = str(certificate)
         self.client.close()
         tls = {"ssl": True, "ssl_ca_certs": self._certificate}
@@ -36,11 +36,16 @@ class ManagedServer(RedisServer):
 
 
 @pytest.fixture(scope="session")
-def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedServer]:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
     names = ["-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run([*CERTIFICATE.split(), *names], cwd=folder, check=True, capture_output=True)
-    server = ManagedServer(folder / "cert.pem")
+    return folder / "cert.pem"
+
+
+@pytest.fixture(scope="session")
+def managed(certificate: Path) -> Iterator[ManagedServer]:
+    server = ManagedServer(certificate)
     try:
         server.start()
         server.tell("ACL", "SETUSER", "shop", "on", ">secret", "-@all", *LEAST_RULES)
