@@ -266,7 +266,7 @@ def test_without_a_majority_of_sentinels_there_is_no_failover_and_the_error_says
         sentinel.kill()
     held = ask()
     one.hold(held)
-    assert impatient.locked(held.key)
+    assert one.locked(held.key)
     watched.kill_primary()
     said: list[str] = []
 

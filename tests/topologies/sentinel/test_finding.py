@@ -16,7 +16,7 @@ from loadtest.sentinels import NAME, tell
 from tests.backends.redis.contender import ask, some_key
 from tests.backends.sentinel.liar import Liar
 from tests.redis_server import RedisServer, eventually, own_server
-from tests.topologies.sentinel.contender import MakeContender, SentinelContender
+from tests.topologies.sentinel.contender import MakeContender, SentinelContender, says_in_the_end
 from tests.topologies.sentinel.watched import Calm, client
 
 __all__ = ["own_server"]
@@ -42,7 +42,7 @@ def test_a_sentinel_that_is_gone_and_one_that_hangs_are_passed_over(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = at(free_port(), mute.getsockname()[1], *shared.sentinels)
-        contender(url, io_timeout=2.0).hold(ask())
+        contender(url, io_timeout=6.0).hold(ask())
 
 
 def test_a_name_that_the_sentinels_do_not_know_is_told_at_once(
@@ -59,9 +59,7 @@ def test_that_no_sentinel_can_be_reached_is_told_with_each_of_them(contender: Ma
     ports = [free_port(), free_port()]
     one = contender(at(*ports), io_timeout=0.3)
     each = "; ".join(rf"127.0.0.1:{port} says: \[Errno 111\] Connection refused" for port in ports)
-    says = rf"none of its sentinels names it: {each}. See whether the sentinels run"
-    with pytest.raises(BackendUnavailable, match=says):
-        one.request(ask())
+    says_in_the_end(one, rf"none of its sentinels names it: {each}. See whether the sentinels run")
 
 
 def test_a_server_that_is_no_sentinel_is_told(own_server: RedisServer, contender: MakeContender) -> None:
@@ -95,8 +93,7 @@ def test_what_the_sentinels_call_the_primary_and_is_none_gets_no_lock(
     (replica, *_) = (port for port in shared.servers if port != shared.primary())
     liar = Liar(replica)
     one = contender(at(liar.port), io_timeout=0.3)
-    with pytest.raises(BackendUnavailable, match=rf"{replica} is not the primary"):
-        one.request(ask())
+    says_in_the_end(one, rf"{replica} is not the primary")
     liar.close()
 
 
