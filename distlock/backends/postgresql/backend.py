@@ -24,6 +24,8 @@ from distlock.numbers import LONG, check_count, check_seconds
 
 #: Seconds between two looks of one that found no session to wait in.
 _ASIDE = 0.1
+#: Seconds between two looks whether a request has come to the line.
+_SOON = 0.001
 #: Names whose rows are remembered.
 _REMEMBERED = 10_000
 
@@ -79,15 +81,18 @@ class PostgreSQLBackend:
             with self._speaking(session, until):
                 if session.has_room(ask) and (held := session.take(ask, row, until)) is not None:
                     return held
-            if not ask.wait:
-                return Busy()
-            waiting = self._sessions.for_wait(ask, row, until)
-            if waiting is None:
-                return Queued(_ASIDE * random.uniform(0.5, 1.5))  # noqa: S311
-            with self._speaking(waiting, until):
-                answer = waiting.begin_to_wait()
-            self._sessions.listen()
-            return answer
+            return self._wait(ask, row, until) if ask.wait else Busy()
+
+    def _wait(self, ask: Ask, row: Row, until: float) -> Held | Queued:
+        session = self._sessions.for_wait(ask, row, until)
+        if session is None:
+            return Queued(_ASIDE * random.uniform(0.5, 1.5))  # noqa: S311
+        with self._speaking(session, until):
+            held = session.again(ask, until) if self._has_come(session, until) else None
+        if held is not None:
+            return held
+        self._sessions.listen()
+        return Queued(POLL)
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
         until = self._until(deadline)
@@ -178,6 +183,7 @@ class PostgreSQLBackend:
 
     def after_fork(self) -> None:
         inherited = self._sessions
+        self._finalizer.detach()
         self._begin()
         self._sessions.ears = inherited.ears
         inherited.forget()
@@ -189,26 +195,33 @@ class PostgreSQLBackend:
             self._address, self._max_connections, self._io_timeout, self._ack_window, self._pools_sessions
         )
         # The last chance of a backend that is dropped without a word. At exit there is the process's end.
-        weakref.finalize(self, self._sessions.leave_alone).atexit = False
+        self._finalizer = weakref.finalize(self, self._sessions.leave_alone)
+        self._finalizer.atexit = False
 
     def _has_come(self, session: Session, until: float) -> bool:
         """Whether *session* has what it waits for. In a block of `_speaking`."""
         if session.wire.since is None:
             session.begin_to_wait()
-        # The server may have given it the lock, and not said so yet: who asks now is to be told.
-        return session.wire.is_answered() or bool(self._asked(statements.look(session.pid), until)[0])
+        while not session.wire.is_answered():
+            # The server may have given it the lock, and not said so yet: who asks now is to be told.
+            [standing] = self._asked(statements.look(session.pid), until)
+            if standing or now() >= until:
+                return standing == [["t"]]
+            # Nor is it in the line before the server has come to its request: those after us would pass.
+            session.wire.hear(_SOON)
+        return True
 
     def _is_granted(self, session: Session, until: float) -> bool:
         """Take *session* out of the line, unless it has what it waits for. In a block of `_speaking`."""
         if not session.wire.is_answered():
             try:
-                [[[word]]] = self._asked(statements.send_away(session.pid), until)
+                [[[word]]] = self._asked(statements.call_off(session.pid), until)
+                if word != "granted":
+                    return session.called_off(until)
             except BaseException:
+                # What it may be given is free when the server finds that nobody is there.
                 self._sessions.drop(session)
                 raise
-            if word != "granted":
-                self._sessions.drop(session)
-                return False
         session.granted(until)
         return True
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.base import Ask, Held
 from distlock.backends.postgresql import statements
 from distlock.backends.postgresql.failures import Gone, Refused, old_row
 from distlock.backends.postgresql.wire import Rows, Wire
@@ -16,6 +16,8 @@ from distlock.clock import now
 
 #: Seconds until a waiter looks again. It is told: this is the net.
 POLL = 1.0
+#: What the server says of a statement that was told to stop.
+_CANCELED = "57014"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,10 @@ class Session:
         self.ttl, hold.granted = ttl, True
         return self._numbered(hold, numbers, deadline)
 
-    def begin_to_wait(self) -> Queued:
+    def begin_to_wait(self) -> None:
         assert self.waits is not None
         self.told = False
         self.wire.send(statements.wait(self.waits[1].id, self._window))
-        return Queued(POLL)
 
     def again(self, ask: Ask, deadline: float) -> Held | None:
         """What has become of *ask*, which waits here no more. None: nothing, and it stands here no more."""
@@ -127,13 +128,29 @@ class Session:
 
     def granted(self, deadline: float) -> Taken:
         """The wait is over: what it gave."""
-        assert self.waits is not None
-        ask, row = self.waits
         try:
             self.wire.answer(deadline)
         except Refused:
             self.waits = None
             raise
+        return self._keep()
+
+    def called_off(self, deadline: float) -> bool:
+        """The server was told to end the wait. Whether it had given the lock before."""
+        try:
+            self.wire.answer(deadline)
+        except Refused as error:
+            # What came in the same moment as the word to stop is ours, and is not said.
+            ours = bool(self.call(statements.look(self.pid), deadline)[0])
+            if error.code != _CANCELED or not ours:
+                self.waits = None
+                return False
+        self._keep()
+        return True
+
+    def _keep(self) -> Taken:
+        assert self.waits is not None
+        ask, row = self.waits
         self.holds[ask.key] = Taken(ask, row, granted=True)
         self.waits = None
         return self.holds[ask.key]

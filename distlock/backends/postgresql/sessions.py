@@ -164,8 +164,9 @@ class Sessions:
         desk = taken[0] if taken and taken[0].desk else None
         for one in reversed(taken):
             if one.waits is not None and desk is not None:
-                with suppress(TimeoutError, Gone, Refused), desk.taken(deadline):
-                    desk.call(statements.send_away(one.pid), deadline)
+                with suppress(TimeoutError, Gone, Refused), one.taken(deadline), desk.taken(deadline):
+                    desk.call(statements.call_off(one.pid), deadline)
+                    one.wire.answer(deadline)
             # A call that is under way is bounded.
             alone = one.mutex.acquire(timeout=max(self._patience, deadline - now()))
             one.gone = True
@@ -206,7 +207,9 @@ class Sessions:
         try:
             if wire.version < _OLDEST:
                 raise too_old(self._address, wire.version)
-            [[[pid, standing_by]], *_] = wire.call(statements.BEGIN, deadline)
+            # A statement that is kept waiting must not keep the locks of a process that hangs meanwhile.
+            longest = self._patience if desk else 0.0
+            [[[pid, standing_by]], *_] = wire.call(statements.begin(longest), deadline)
             if int(pid) != wire.pid and not self._pools:
                 raise pooled(self._address)
             if standing_by == "t":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-#: The first half of the keys of advisory locks: "dist". Those of the site's own code have another one, or
-#: are of the other kind, with one long key.
-CLASS = 0x64697374
+#: The first half of the keys of advisory locks: "dlk", and the number of the format. Those of the site's own
+#: code have another one, or are of the other kind, with one long key.
+CLASS = 0x646C6B31
 #: Numbers for each step of the sequence: one hold reserves so many.
 SPAN = 1024
-#: The longest idle time-out that the server can count, milliseconds.
+#: The longest time-out that the server can count, milliseconds.
 _LONGEST = 2**31 - 1
 
 TABLE = "distlock_name"
@@ -21,20 +21,18 @@ MAKE = (
     f"CREATE SEQUENCE IF NOT EXISTS {SEQUENCE}"
 )
 
-#: What the site may have set for the user or the database would end a wait, or read numbers from the past.
-BEGIN = (
-    "SELECT pg_backend_pid(), pg_is_in_recovery(); SET statement_timeout = 0; SET lock_timeout = 0; "
-    "SET default_transaction_isolation = 'read committed'"
-)
 PING = "SELECT 1"
 FIND = f"SELECT id FROM {TABLE} WHERE name = $1"  # noqa: S608
 INSERT = f"INSERT INTO {TABLE} (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING id"  # noqa: S608
 
 
+def _milliseconds(seconds: float) -> int:
+    return 0 if not seconds else max(1, min(_LONGEST, int(seconds * 1000)))
+
+
 def _idle(seconds: float) -> str:
     """The session ends when it was idle for so long. 0: never."""
-    milliseconds = 0 if not seconds else max(1, min(_LONGEST, int(seconds * 1000)))
-    return f"set_config('idle_session_timeout', '{milliseconds}', false)"
+    return f"set_config('idle_session_timeout', '{_milliseconds(seconds)}', false)"
 
 
 def _number(row: int, literal: str) -> str:
@@ -43,6 +41,17 @@ def _number(row: int, literal: str) -> str:
     return (
         f"SELECT above + nextval('{SEQUENCE}') * {SPAN} FROM {TABLE} "  # noqa: S608
         f"WHERE id = {row} AND name = {literal}"
+    )
+
+
+def begin(longest: float) -> str:
+    """*longest*: seconds that a statement may take on the server; 0: as long as it likes.
+
+    What the site may have set for the user or the database would end a wait, or read numbers from the past.
+    """
+    return (
+        f"SELECT pg_backend_pid(), pg_is_in_recovery(); SET statement_timeout = {_milliseconds(longest)}; "
+        "SET lock_timeout = 0; SET default_transaction_isolation = 'read committed'"
     )
 
 
@@ -73,15 +82,15 @@ def lift(row: int, literal: str, by: int) -> str:
 
 
 def look(pid: int) -> str:
-    """One row if the session *pid* has a lock."""
-    return f"SELECT FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory' AND granted"
+    """Whether the session *pid* has its lock, or waits for it; no row while it has not come to that."""
+    return f"SELECT granted FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory'"  # noqa: S608
 
 
-def send_away(pid: int) -> str:
-    """End the session *pid*, which waits: ``granted`` if it does not wait any more, and is left alone."""
+def call_off(pid: int) -> str:
+    """End the wait of the session *pid*: ``granted`` if it does not wait any more, and is left alone."""
     return (
-        f"SELECT CASE WHEN EXISTS ({look(pid)}) THEN 'granted' "
-        f"WHEN pg_terminate_backend({pid}, 1000) THEN 'gone' ELSE 'stays' END"
+        f"SELECT CASE WHEN EXISTS ({look(pid)} AND granted) THEN 'granted' "
+        f"WHEN pg_cancel_backend({pid}) THEN 'called off' ELSE 'gone' END"
     )
 
 

@@ -6,6 +6,7 @@ import math
 import os
 import select
 from collections.abc import Sequence
+from contextlib import suppress
 
 from psycopg import OperationalError
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, PGconn, PollingStatus
@@ -80,6 +81,11 @@ class Wire:
             return self.since is not None and not self._connection.is_busy()
         except OperationalError as error:
             raise Gone(str(error)) from error
+
+    def hear(self, seconds: float) -> None:
+        """Wait until something comes, for *seconds* at most."""
+        with suppress(TimeoutError):
+            self._sleep(select.POLLIN, now() + seconds)
 
     def answer(self, deadline: float) -> list[Rows]:
         """What the statements that were sent gave. The first error is raised when all of them are over."""

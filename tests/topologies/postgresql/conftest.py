@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import distlock
+from distlock.testing.fixtures import PATIENCE
 from loadtest.postgresql import PostgreSQLServer, own_postgresql
-
-
-def prepare(url: str) -> None:
-    locks = distlock.connect(url)
-    locks.namespace.prepare()
-    locks.close()
+from tests.topologies.postgresql.asking import Connect, prepare
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +25,22 @@ def own_server() -> Iterator[PostgreSQLServer]:
     with own_postgresql() as running:
         prepare(running.url)
         yield running
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    made: list[distlock.Locks] = []
+
+    def connect(url: str, **more: object) -> distlock.Locks:
+        made.append(distlock.connect(url, prefix="t", **{"timeout": PATIENCE, "ttl": 60.0, **more}))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield connect
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as pool:
+        yield pool

@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psycopg
 import pytest
 
 import distlock
+from distlock.backends import create
+from distlock.testing.closing import opened
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
+from distlock.testing.protocol import Contender, ask
 from loadtest.postgresql import PostgreSQLServer
+from tests.topologies.postgresql.asking import Connect, asked, waiting, with_role
 from tests.topologies.postgresql.pooler import Pooler
-
-Connect = Callable[..., distlock.Locks]
-
-
-@pytest.fixture
-def connect() -> Iterator[Connect]:
-    made: list[distlock.Locks] = []
-
-    def connect(url: str, **more: object) -> distlock.Locks:
-        made.append(distlock.connect(url, prefix="t", **{"timeout": PATIENCE, "ttl": 60.0, **more}))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield connect
-    for one in made:
-        one.close()
-
-
-def asked(url: str, statement: str) -> list[tuple[object, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement)  # type: ignore[call-overload]
-        return list(cursor.fetchall()) if cursor.description else []
-
-
-def with_role(url: str, role: str, *more: str) -> str:
-    """The URL for a new *role*, which has the rights that the page names."""
-    asked(url, " ".join(["CREATE ROLE", role, "LOGIN", *more]))
-    asked(url, f"GRANT SELECT, INSERT, UPDATE ON distlock_name TO {role}")
-    asked(url, f"GRANT USAGE ON SEQUENCE distlock_number TO {role}")
-    return url.replace("shop@", f"{role}@")
-
-
-def waiting(url: str) -> int:
-    [(count,)] = asked(url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-    assert isinstance(count, int)
-    return count
-
 
 # -- the server ----------------------------------------------------------------------------------
 
@@ -167,6 +136,30 @@ def test_holds_of_different_ttls_have_each_its_own_lease(server: str, connect: C
     short.finish()
 
 
+def test_a_forked_child_that_lives_on_does_not_keep_the_lock_of_its_killed_parent(
+    server: str, connect: Connect
+) -> None:
+    holder = Process(server, prefix="t", ttl=60.0)
+    holder.do("acquire", "forked", PATIENCE)
+    child = holder.do("fork", "forked")["child"]
+    try:
+        holder.kill()
+        assert connect(server).lock("forked").acquire(timeout=PATIENCE)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        holder.finish()
+
+
+def test_a_backend_that_is_dropped_leaves_no_session_and_no_thread(server: str) -> None:
+    before = opened()
+    dropped = Contender(create(server))
+    dropped.held(ask("dropped"))
+    assert opened() - before
+    del dropped
+    gc.collect()
+    wait_until(lambda: not opened() - before, "nothing of it is left")
+
+
 # -- refusals ------------------------------------------------------------------------------------
 
 
@@ -239,9 +232,3 @@ def test_what_the_site_has_set_for_its_users_ends_no_wait(
         assert other.lock("slow").acquire(timeout=1.0) is None
         waits = pool.submit(other.lock("slow").acquire)
     assert waits.result(PATIENCE) is not None
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(16) as pool:
-        yield pool

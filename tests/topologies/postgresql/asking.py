@@ -1,0 +1,38 @@
+"""What tests ask the server beside distlock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+
+import distlock
+
+#: Makes a client of a URL, closed at the end of the test.
+Connect = Callable[..., distlock.Locks]
+
+
+def prepare(url: str) -> None:
+    locks = distlock.connect(url)
+    locks.namespace.prepare()
+    locks.close()
+
+
+def asked(url: str, statement: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement)  # type: ignore[call-overload]
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def with_role(url: str, role: str, *more: str) -> str:
+    """The URL for a new *role*, which has the rights that the page names."""
+    asked(url, " ".join(["CREATE ROLE", role, "LOGIN", *more]))
+    asked(url, f"GRANT SELECT, INSERT, UPDATE ON distlock_name TO {role}")
+    asked(url, f"GRANT USAGE ON SEQUENCE distlock_number TO {role}")
+    return url.replace("shop@", f"{role}@")
+
+
+def waiting(url: str) -> int:
+    [(count,)] = asked(url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    assert isinstance(count, int)
+    return count
