@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from distlock import clock
-from distlock.backends.redlock.server import Call, Server
+from distlock.backends.redlock.server import Server, Tell
 from distlock.errors import BackendUnavailable
 
 
@@ -98,18 +98,19 @@ class AnswersToSeveral(Answers):
         return all(self.of(number).is_decided for number in range(self._questions))
 
 
-def ask_all(answers: Answers, key: str, call: Call, deadline: float, spare: bool = True) -> None:
-    """Have *call* made of each server, side by side, until it is decided or *deadline* is over.
+def ask_all(
+    answers: Answers, ask: Callable[[Server, Tell], None], deadline: float, spare: bool = True
+) -> None:
+    """*ask* each server, side by side, until it is decided or *deadline* is over.
 
-    What the others say later nobody hears; it is carried out before what is asked next for *key*. *spare*:
-    those that are known to be away are asked only where there is no quorum without them. Raises what is no
-    outage.
+    What the others say later nobody hears. *spare*: those that are known to be away are asked only where
+    there is no quorum without them. Raises what is no outage.
     """
     told: SimpleQueue[tuple[Server, Any]] = SimpleQueue()
 
-    def ask(server: Server) -> None:
+    def begin(server: Server) -> None:
         answers.asked.append(server)
-        server.ask(key, call, lambda answer: told.put((server, answer)))
+        ask(server, lambda answer: told.put((server, answer)))
 
     away: list[Server] = []
     for server in answers.servers:
@@ -117,14 +118,14 @@ def ask_all(answers: Answers, key: str, call: Call, deadline: float, spare: bool
             answers.take(server, failure)
             away.append(server)
         else:
-            ask(server)
+            begin(server)
     while True:
         if answers.is_decided:
             if answers.has_quorum or not away:
                 return
             for server in away:
                 del answers.failed[server]
-                ask(server)
+                begin(server)
             away = []
         try:
             answers.take(*told.get(timeout=max(0.0, deadline - clock.now())))

@@ -18,7 +18,8 @@ from distlock.backends.redis import RedisBackend
 from distlock.backends.redlock.address import addresses_in
 from distlock.backends.redlock.answers import Answers, AnswersToSeveral, ask_all
 from distlock.backends.redlock.resting import Resting, poll
-from distlock.backends.redlock.server import LANES, Call, Server
+from distlock.backends.redlock.server import LANES, Call, Server, tell_nobody
+from distlock.backends.redlock.tries import begin_try, number_of, set_number, token_of
 from distlock.backends.weak_sink import WeakSink
 from distlock.numbers import LONG, check_seconds
 
@@ -75,29 +76,29 @@ class RedlockBackend:
     # -- a hold ------------------------------------------------------------------------------------
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        if ask.number and self._is_ours(ask, deadline):
-            return Held(ask.number, ask.ttl)
-        ask.number = 0
+        if (number := number_of(ask)) and self._is_ours(ask, deadline):
+            return Held(number, ask.ttl)
         if ask.wait:
             self._resting.wait(ask.key, deadline)
-        sent = clock.now()
-        answers = self._ask(ask.key, lambda server: server.request(_copy(ask)), _is_held, deadline)
+        begin_try(ask)
+        mine, sent = _copy(ask), clock.now()
+        answers = self._ask(ask.key, lambda server: server.backend.request(mine), _is_held, deadline)
         if answers.verdict:
-            number = self._agree(ask, _numbers(answers), deadline)
-            if number is not None and clock.now() < sent + ask.ttl:
-                ask.number = number
+            number = self._agree(mine, _numbers(answers), deadline) or 0
+            if number and clock.now() < sent + ask.ttl:
+                set_number(ask, number)
                 self._resting.granted(ask.key)
                 return Held(number, ask.ttl)
         # Less than a quorum is only in the way of others.
         for server in answers.asked:
             if not isinstance(answers.said.get(server), Busy):
-                server.give_back(_copy(ask))
+                server.release(mine, tell_nobody)
         if not answers.has_quorum:
             raise answers.unavailable()
         return Queued(poll()) if ask.wait else Busy()
 
     def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        if ask.number and self._is_ours(ask, deadline):
+        if number_of(ask) and self._is_ours(ask, deadline):
             return True
         # Nobody queues; but a request without an answer may have left something.
         self._release(ask, deadline)
@@ -106,16 +107,17 @@ class RedlockBackend:
     def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
         copies = list(map(_copy, asks))
         answers: Answers = AnswersToSeveral(self._servers, self._quorum, len(asks))
-        ask_all(answers, "", lambda server: server.backend.renew(copies), self._by(math.inf))
+        renewing: Call = lambda server: server.backend.renew(copies)  # noqa: E731
+        ask_all(answers, lambda server, tell: server.ask("", renewing, tell), self._by(math.inf))
         renewed = [answers.of(number).verdict for number in range(len(asks))]
         if renewed and not any(one is not None for one in renewed):
             raise answers.unavailable()
-        for ask, ours in zip(asks, renewed, strict=True):
+        for ask, copy, ours in zip(asks, copies, renewed, strict=True):
             if ours is False:
-                ask.number = 0
+                set_number(ask, 0)
                 self._resting.released(ask.key)
                 for server in self._servers:
-                    server.give_back(_copy(ask))
+                    server.release(copy, tell_nobody)
         return renewed
 
     def release(self, ask: Ask, deadline: float = math.inf) -> bool:
@@ -124,31 +126,28 @@ class RedlockBackend:
         return self._release(ask, deadline) is not False
 
     def _is_ours(self, ask: Ask, deadline: float) -> bool:
-        """Whether the hold of *ask*, which was granted, still is. Its lifetime starts anew.
-
-        A request does not tell: where the hold has ended that begins another one, with other numbers.
-        """
-        copy = _copy(ask)
-        answers = self._ask(ask.key, lambda server: server.backend.renew([copy])[0], bool, deadline)
+        """Whether the hold of *ask*, which was granted, still is. Its lifetime starts anew."""
+        mine = _copy(ask)
+        answers = self._ask(ask.key, lambda server: server.backend.renew([mine])[0], bool, deadline)
         if answers.verdict is None:
             raise answers.unavailable()
         return answers.verdict
 
     def _release(self, ask: Ask, deadline: float) -> bool | None:
         """Whether a quorum had granted it; None: that is not known."""
-        ask.number = 0
+        mine = _copy(ask)
+        set_number(ask, 0)
         answers = Answers(self._servers, self._quorum, bool)
-        # Of all: one that is thought to be away may have been asked, and answer yet.
-        releasing: Call = lambda server: server.backend.release(_copy(ask))  # noqa: E731
-        ask_all(answers, ask.key, releasing, self._by(deadline), spare=False)
+        # Of all: one that is thought to be away may have been asked, and grant it yet.
+        ask_all(answers, lambda server, tell: server.release(mine, tell), self._by(deadline), spare=False)
         if not answers.has_quorum:
             raise answers.unavailable()
         return answers.verdict
 
     # -- its number --------------------------------------------------------------------------------
 
-    def _agree(self, ask: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
-        """The number of the hold of *ask*; None: no quorum is left. *numbers*: those that a quorum gave it.
+    def _agree(self, mine: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
+        """The number of the hold of *mine*; None: no quorum is left. *numbers*: those that a quorum gave it.
 
         It is the largest. All of a quorum count from there on before anybody hears of it: so every later hold
         has a larger one, because its quorum has a server of this one.
@@ -156,24 +155,24 @@ class RedlockBackend:
         top = max(numbers.values())
         behind = [server for server, number in numbers.items() if number < top]
         answers = Answers(behind, self._quorum - (len(numbers) - len(behind)), _is_held)
-        raised: Call = lambda server: server.backend.raise_floor(_copy(ask), top - 1)  # noqa: E731
-        ask_all(answers, ask.key, raised, self._by(deadline))
+        raising: Call = lambda server: server.backend.raise_floor(mine, top - 1)  # noqa: E731
+        ask_all(answers, lambda server, tell: server.ask(mine.key, raising, tell), self._by(deadline))
         return top if answers.verdict else None
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        if ask.number > number and self._is_ours(ask, math.inf):
-            return Held(ask.number, ask.ttl)
+        known, mine = number_of(ask), _copy(ask)
+        if known > number and self._is_ours(ask, math.inf):
+            return Held(known, ask.ttl)
         # Above what it has given out as well, among which the servers' own numbers may lie.
-        floor = max(number, ask.number + ask.span - 1)
-        answers = self._ask(
-            ask.key, lambda server: server.backend.raise_floor(_copy(ask), floor), _is_held, math.inf
-        )
+        floor = max(number, known + ask.span - 1)
+        raising: Call = lambda server: server.backend.raise_floor(mine, floor)  # noqa: E731
+        answers = self._ask(ask.key, raising, _is_held, math.inf)
         if answers.verdict is False:
             return None
-        raised = self._agree(ask, _numbers(answers), math.inf) if answers.verdict else None
+        raised = self._agree(mine, _numbers(answers), math.inf) if answers.verdict else None
         if raised is None:
             raise answers.unavailable()
-        ask.number = raised
+        set_number(ask, raised)
         return Held(raised, ask.ttl)
 
     # -- the rest ----------------------------------------------------------------------------------
@@ -199,7 +198,7 @@ class RedlockBackend:
 
     def _ask(self, key: str, call: Call, yes: Callable[[Any], bool], deadline: float) -> Answers:
         answers = Answers(self._servers, self._quorum, yes)
-        ask_all(answers, key, call, self._by(deadline))
+        ask_all(answers, lambda server, tell: server.ask(key, call, tell), self._by(deadline))
         return answers
 
     def _by(self, deadline: float) -> float:
@@ -209,7 +208,7 @@ class RedlockBackend:
 
 def _copy(ask: Ask) -> Ask:
     """*ask*, for one server. There it lives longer by the drift: here it is over before."""
-    return Ask(ask.key, ask.token, ask.ttl + drift(ask.ttl), ask.span, wait=False)
+    return Ask(ask.key, token_of(ask), ask.ttl + drift(ask.ttl), ask.span, wait=False)
 
 
 def _numbers(answers: Answers) -> dict[Server, int]:

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from distlock import clock, reentrance
-from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.base import Ask
 from distlock.backends.redis import RedisBackend
 from distlock.errors import BackendUnavailable
 
@@ -16,12 +16,16 @@ from distlock.errors import BackendUnavailable
 LANES = 4
 #: So long a failure is believed, seconds. While anybody asks, one look after the other is under way.
 _FRESH = 1.0
-#: Of so many tokens it is known that they may be released late.
+#: So many releases are kept for one that is away. What it has granted otherwise ends with its lease.
 _MANY = 1000
 
 #: What a server is asked, and who is told the answer, or the error in its place.
 Call = Callable[["Server"], Any]
 Tell = Callable[[Any], None]
+
+
+def tell_nobody(answer: object) -> None:
+    pass
 
 
 class _Job(NamedTuple):
@@ -47,8 +51,8 @@ class Server:
         self._failed_at = 0.0
         #: Locked while somebody looks whether it is back.
         self._looking = threading.Lock()
-        #: Tokens whose release had no answer.
-        self._late: dict[str, None] = {}
+        #: By token: what it may have granted, or may grant yet, and nobody wants any more.
+        self._owed: dict[str, Ask] = {}
 
     def ask(self, key: str, call: Call, tell: Tell) -> None:
         """Have *call* made in another thread, behind those for *key* before it, and *tell* its answer."""
@@ -68,20 +72,24 @@ class Server:
             self.ask("", _look, self._seen)
         return failure
 
-    def request(self, ask: Ask) -> Held | Queued | Busy:
-        """For `ask`. A token that may yet be released is not asked for: what it got would go with it."""
-        return Busy() if ask.token in self._late else self.backend.request(ask)
-
-    def give_back(self, ask: Ask) -> None:
-        """Release what it may have granted. Nobody waits for that."""
+    def release(self, ask: Ask, tell: Tell) -> None:
+        """As `ask`. Where there is no answer it is done again when the server is back."""
 
         def told(answer: object) -> None:
-            if isinstance(answer, Exception):
-                if len(self._late) >= _MANY:
-                    self._late.pop(next(iter(self._late)), None)
-                self._late[ask.token] = None
+            if isinstance(answer, BackendUnavailable):
+                with self._mutex:
+                    if len(self._owed) >= _MANY:
+                        del self._owed[next(iter(self._owed))]
+                    self._owed[ask.token] = ask
+            tell(answer)
 
         self.ask(ask.key, lambda server: server.backend.release(ask), told)
+
+    def _pay(self) -> None:
+        with self._mutex:
+            owed, self._owed = self._owed, {}
+        for ask in owed.values():
+            self.release(ask, tell_nobody)
 
     def _seen(self, answer: object) -> None:
         self._looking.release()
@@ -111,6 +119,8 @@ class Server:
         except Exception as error:
             return error
         self._failure = None
+        if self._owed:
+            self._pay()
         return answer
 
     def dismiss(self) -> list[threading.Thread]:

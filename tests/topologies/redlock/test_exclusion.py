@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from distlock.backends.base import Busy, Held
+from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.backends.redlock import RedlockBackend
+from distlock.backends.redlock.backend import _copy as copy_of
 from distlock.errors import BackendUnavailable
 from distlock.testing.protocol import ask
 from tests.backends.redis.proxy import Proxy
@@ -56,10 +59,11 @@ def test_who_gets_too_few_gives_them_back_and_asks_again(
     few, many = contender(url_of([server.port for server in five[:3]])), contender(five.url)
     mine, other = ask(key), ask(key)
     few.held(mine)
+    states = [partial(server.client.get, hold_key(key)) for server in five]
+    eventually(lambda: not any(is_free(state()) for state in states[:3]), "all three have granted it")
     # Two are left of five: they are taken, and given back.
     many.queued(other)
-    for server in five[3:]:
-        eventually(lambda server=server: is_free(server.client.get(hold_key(key))), "it is given back")  # type: ignore[misc]
+    eventually(lambda: all(is_free(state()) for state in states[3:]), "they are given back")
     assert few.backend.release(mine)
     many.until_held(other)
 
@@ -71,4 +75,23 @@ def test_a_lock_lives_longer_on_the_servers_than_its_holder_counts_on(
     assert one.held(mine).ttl == mine.ttl
     lives = [server.client.pttl(hold_key(key)) / 1000 for server in five]
     assert sorted(lives)[2] > mine.ttl
+    assert one.backend.release(mine)
+
+
+def test_a_release_of_an_earlier_try_that_is_carried_out_late_ends_nothing(
+    five: Five, contender: MakeContender, key: str
+) -> None:
+    """A try that fell short is given back, perhaps late, and the next one is of the same ask."""
+    one, other = contender(five.url), contender(five.url)
+    mine, held = ask(key), ask(key)
+    other.held(held)
+    one.queued(mine)
+    earlier = copy_of(mine)
+    assert other.backend.release(held)
+    one.until_held(mine)
+    for server in five:
+        late = RedisBackend(server.url)
+        assert late.release(earlier) is False
+        late.close()
+    assert one.backend.renew([mine]) == [True]
     assert one.backend.release(mine)

@@ -19,7 +19,7 @@ AHEAD = 10_000_000_000
 class NotWrittenBack(RedlockBackend):
     """The majority that grants does not hear of the number."""
 
-    def _agree(self, ask: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
+    def _agree(self, mine: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
         return max(numbers.values())
 
 

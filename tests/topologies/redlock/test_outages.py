@@ -7,12 +7,15 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Ask, Held
+from distlock.backends.redis.scripts import hold_key, is_free
+from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock import server as server_of_five
 from distlock.errors import BackendUnavailable
 from distlock.testing.protocol import Contender, ask
-from tests.redis_server import eventually
+from tests.backends.redis.proxy import Proxy
+from tests.redis_server import RedisServer, eventually
 from tests.topologies.redlock.contender import MakeContender
-from tests.topologies.redlock.five import Five
+from tests.topologies.redlock.five import Five, url_of
 
 #: How many locks are taken where each might cost a time-out.
 MANY = 20
@@ -133,12 +136,44 @@ def test_three_servers_that_stand_still_are_an_error_and_none_when_they_go_on(
     eventually(lambda: takes(one, f"{key}_other"), "a lock is granted again")
 
 
+def test_a_server_that_comes_back_gives_back_what_nobody_wants_any_more(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    first, way = own_five[0], Proxy(own_five[0].port)
+    one = contender(url_of([way.port, *(server.port for server in own_five[1:])]))
+    mine = ask(key, ttl=1000.0)
+    assert isinstance(one.backend, RedlockBackend)
+    try:
+        one.held(mine)
+        eventually(lambda: is_held_on(first, key), "the first one has granted it, too")
+        way.hold(replies=False, new=True)
+        assert one.backend.release(mine)
+        owed = one.backend._servers[0]._owed
+        eventually(lambda: bool(owed), "the release was not answered")
+        # It never arrives.
+        way.fail_over(first.port)
+        assert is_held_on(first, key)
+
+        def is_given_back() -> bool:
+            one.backend.locked(key)
+            return not is_held_on(first, key)
+
+        eventually(is_given_back, "it is given back")
+    finally:
+        way.close()
+
+
+def is_held_on(server: RedisServer, key: str) -> bool:
+    return not is_free(server.client.get(hold_key(key)))
+
+
 def test_a_lock_outlives_the_data_of_two_servers_and_not_that_of_three(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:
     one, two = contender(own_five.url), contender(own_five.url)
     mine, other = ask(key), ask(key)
     number = one.held(mine).number
+    eventually(lambda: all(is_held_on(server, key) for server in own_five), "all have granted it")
     for server in own_five[:2]:
         server.client.flushall()
     two.queued(other)

@@ -1,0 +1,35 @@
+"""Each try has a token of its own.
+
+A waiting process asks again and again with the same `Ask`, and gives back what fell short in between. A
+server that stood still, or a slow network, may carry that out late. It must not end what a later try was
+granted: so the servers know another token for each. Which one it is stands in the note that a backend has in
+each ask, beside the number of the hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from distlock.backends.base import Ask
+
+#: More tries than any ask has.
+_TRIES = 1 << 32
+
+
+def begin_try(ask: Ask) -> None:
+    """What was granted to the tries before is not *ask*'s any more."""
+    ask.number = ask.number % _TRIES + 1
+
+
+def token_of(ask: Ask) -> str:
+    """That of the latest try. It tells nothing of that of the ask."""
+    return hashlib.blake2b(f"{ask.token} {ask.number % _TRIES}".encode(), digest_size=16).hexdigest()
+
+
+def number_of(ask: Ask) -> int:
+    """The first number of the hold, as far as it was granted; 0: it was not."""
+    return ask.number // _TRIES
+
+
+def set_number(ask: Ask, number: int) -> None:
+    ask.number = number * _TRIES + ask.number % _TRIES
