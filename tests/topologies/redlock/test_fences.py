@@ -74,3 +74,15 @@ def test_they_grow_while_one_server_after_the_other_is_killed_and_restarted_empt
         server.restart()
     assert numbers == sorted(set(numbers))
     assert numbers[-1] > numbers[0]
+
+
+def test_an_ask_whose_hold_has_ended_gets_another_number(
+    five: Five, contender: MakeContender, key: str
+) -> None:
+    one, two = contender(five.url), contender(five.url)
+    mine, other = ask(key, ttl=0.3), ask(key)
+    before = one.held(mine).number
+    between = two.until_held(other).number
+    assert two.backend.release(other)
+    assert before < between < one.until_held(mine).number
+    assert one.backend.release(mine)
