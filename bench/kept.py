@@ -61,19 +61,24 @@ def read(folder: Path) -> Kept:
             f"{path} is of a run that was stopped, or could not measure something. "
             f"Run: scripts/bench --to {folder}"
         )
-    tables = [
-        Table(
-            each["row"],
-            each["title"],
-            each["rounds"],
-            each["measures"],
-            [target_of(one) for one in (*each["targets"], *each["not judged"])],
-            each["notes"],
-            each["violations"],
-            each["lost"],
-        )
-        for each in told["tables"]
-    ]
+    try:
+        tables = [
+            Table(
+                each["row"],
+                each["title"],
+                each["rounds"],
+                each["measures"],
+                [target_of(one) for one in (*each["targets"], *each["not judged"])],
+                each["notes"],
+                each["violations"],
+                each["lost"],
+            )
+            for each in told["tables"]
+        ]
+    except KeyError:
+        raise BenchError(
+            f"{path} is of another version of the bench. Run: scripts/bench --to {folder}"
+        ) from None
     return Kept(told["about"], tables)
 
 

@@ -85,6 +85,16 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
         kept.read(tmp_path)
 
 
+def test_what_another_version_has_kept_is_told_and_not_read(tmp_path: Path) -> None:
+    table = Table("row", "A title", {"distlock": [{"rate": 30.0}]}, ["rate"], [], [], [], [])
+    kept.write(tmp_path, [table], {"machine": "this"}, whole=True)
+    told = json.loads((tmp_path / kept.JSON).read_text())
+    del told["tables"][0]["not judged"]
+    (tmp_path / kept.JSON).write_text(json.dumps(told))
+    with pytest.raises(BenchError, match="of another version of the bench"):
+        kept.read(tmp_path)
+
+
 def test_a_run_with_a_row_that_could_not_be_measured_is_not_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
