@@ -227,6 +227,11 @@ def test_the_page_has_no_table_of_its_own(site: None) -> None:
     assert reverse("admin:distlock_lock_changelist") == LIST
 
 
+def hold_still(browser: Page) -> None:
+    """What is about to be clicked moves where the page comes anew with another line above it."""
+    browser.evaluate("document.querySelector('#distlock-refresh').checked = false")
+
+
 def test_in_a_browser_the_page_follows_the_locks(log_in: LogIn, served: str, browser: Page) -> None:
     client = log_in("view_lock", "break_lock")
     cookie = client.cookies["sessionid"].value
@@ -239,10 +244,12 @@ def test_in_a_browser_the_page_follows_the_locks(log_in: LogIn, served: str, bro
     assert faults_everywhere(browser) == []
     browser.open(f"{served}{ONE}")
     assert faults_everywhere(browser) == []
+    hold_still(browser)
     browser.click("button.distlock-ask")
     said = "The holder of the lock product_1 was asked to give it back, and may go on"
     browser.wait_for(f"document.body?.innerText.includes({said!r})")
     assert grant.release_requested
+    hold_still(browser)
     browser.click("a.distlock-break")
     browser.wait_for("document.querySelector('button.distlock-break') !== null")
     assert faults_everywhere(browser) == []
