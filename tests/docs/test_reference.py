@@ -109,7 +109,9 @@ def test_each_argument_of_connect_has_a_row() -> None:
     assert table("core.md", "argument") == keywords(distlock.connect) - {"backend"}
 
 
-@pytest.mark.parametrize("backend", ["postgresql", "redis", "redis+cluster", "redlock", "zookeeper", "file"])
+@pytest.mark.parametrize(
+    "backend", ["postgresql", "redis", "redis+cluster", "redis+sentinel", "redlock", "zookeeper", "file"]
+)
 def test_each_option_of_a_backend_has_a_row(backend: str) -> None:
     page = f"backends/{backend.rpartition('+')[2]}.md"
     assert table(page, "option") == keywords(distlock.backends.class_of(backend))
