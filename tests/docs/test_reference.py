@@ -109,9 +109,8 @@ def test_each_argument_of_connect_has_a_row() -> None:
     assert table("core.md", "argument") == keywords(distlock.connect) - {"backend"}
 
 
-@pytest.mark.parametrize(
-    "backend", ["postgresql", "redis", "redis+cluster", "redis+sentinel", "redlock", "zookeeper", "file"]
-)
+# Those of Sentinel are those of one server.
+@pytest.mark.parametrize("backend", ["postgresql", "redis", "redis+cluster", "redlock", "zookeeper", "file"])
 def test_each_option_of_a_backend_has_a_row(backend: str) -> None:
     page = f"backends/{backend.rpartition('+')[2]}.md"
     assert table(page, "option") == keywords(distlock.backends.class_of(backend))
@@ -135,3 +134,9 @@ def test_what_is_written_has_its_rows() -> None:
     told = set(re.findall(r'"(DISTLOCK_(?:NAME|FENCE))"', source("distlock/cli")))
     assert table("stored.md", "variable") == {URL, PREFIX, *told}
     assert len(told) == 2
+
+
+def test_the_options_of_sentinel_are_those_of_one_server() -> None:
+    sentinel, server = (keywords(distlock.backends.class_of(word)) for word in ("redis+sentinel", "redis"))
+    assert sentinel == server
+    assert table("backends/sentinel.md", "option") <= sentinel
