@@ -1,12 +1,13 @@
+"""The whole kit, as one server passes it."""
+
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
-from distlock.backends.redis.scripts import hold_key
-from distlock.testing import conformance
-from tests.redis_server import eventually
+from tests.backends.redis import test_conformance as of_redis
+from tests.backends.redis.test_conformance import *  # noqa: F403
 from tests.topologies.sentinel.watched import Calm, client
 
 
@@ -15,96 +16,14 @@ def url(shared: Calm) -> str:
     return shared.url
 
 
-class TestProtocol(
-    conformance.ProtocolConformance,
-    conformance.NumberConformance,
-    conformance.LeaseConformance,
-    conformance.PostingConformance,
-    conformance.AwaitingConformance,
-    conformance.HandingConformance,
-    conformance.ReadConformance,
-    conformance.ReadLeaseConformance,
-    conformance.PermitConformance,
-    conformance.PermitLeaseConformance,
-):
-    pass
+@pytest.fixture
+def redis_server(shared: Calm) -> SimpleNamespace:
+    primary = client(shared.primary())
+    # It connects now, before a test counts what is open.
+    primary.ping()
+    return SimpleNamespace(client=primary)
 
 
-class TestFloor(conformance.FloorConformance):
-    pass
-
-
-class TestInspection(conformance.InspectionConformance):
-    pass
-
-
-class TestNotify(conformance.NotifyConformance):
-    pass
-
-
-class TestRevocation(conformance.RevocationConformance):
-    pass
-
-
-class TestClose(conformance.CloseConformance):
-    pass
-
-
-class TestSharing(conformance.SharingConformance):
-    pass
-
-
-class TestSemaphores(conformance.SemaphoreConformance):
-    pass
-
-
-class TestThreads(conformance.ThreadConformance):
-    pass
-
-
-class TestCarts(conformance.CartConformance):
-    pass
-
-
-class TestTroubles(conformance.TroubleConformance):
+class TestTroubles(of_redis.TestTroubles):
     #: With a Redis alone all 20,000 are seen to be forgotten.
     names = 1_000
-
-    @pytest.fixture(autouse=True)
-    def _server(self, shared: Calm) -> None:
-        self.client = client(shared.primary())
-        # It connects now, before the test counts what is open.
-        self.client.ping()
-
-    @pytest.fixture
-    def options(self) -> dict[str, Any]:
-        # The counter of a name outlives its lock by that much.
-        return {"fence_ttl": 0.05}
-
-    def residue(self) -> int:
-        def keys() -> int:
-            return sum(1 for _ in self.client.scan_iter(match="dl:2:{kit%3Amany_*", count=10_000))
-
-        eventually(lambda: keys() == 0, "the counters are forgotten")
-        return 0
-
-
-class TestLatchProtocol(conformance.LatchProtocolConformance):
-    pass
-
-
-class TestLatches(conformance.LatchConformance):
-    pass
-
-
-class TestKilled(conformance.KilledConformance):
-    pass
-
-
-class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):
-    @pytest.fixture(autouse=True)
-    def _server(self, shared: Calm) -> None:
-        self.client = client(shared.primary())
-
-    def waiting(self, name: str) -> int:
-        return self.client.llen(f"{hold_key(f'kit:{name}')}:queue")
