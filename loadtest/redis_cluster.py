@@ -6,7 +6,6 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +122,7 @@ class RedisCluster:
 
     def _join(self) -> None:
         share = -(-SLOTS // PRIMARIES)
-        for number, node in zip(count(), self.primaries):
+        for number, node in enumerate(self.primaries):
             last = min((number + 1) * share, SLOTS) - 1
             node.tell("CLUSTER", "ADDSLOTSRANGE", number * share, last)
         for number, node in enumerate(self.nodes, 1):

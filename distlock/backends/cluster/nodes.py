@@ -79,7 +79,7 @@ class Nodes:
                 self._suspects.discard(place)
                 return answer
             if not self._is_elsewhere(failure, place, deadline):
-                raise failure
+                raise self._told(failure)
             if moved(failure, place):
                 self._carry(node, key, deadline)
 
@@ -110,7 +110,7 @@ class Nodes:
                     answers[number] = answer
             left = again
         if failure is not None and all(answer is None for answer in answers):
-            raise failure
+            raise self._told(failure)
         return answers
 
     def _by_place(
@@ -153,6 +153,17 @@ class Nodes:
         with suppress(BackendUnavailable):
             self._look(deadline, but=place)
         return place not in self._slots.primaries
+
+    def _told(self, failure: BackendUnavailable) -> BackendUnavailable:
+        """*failure*, for a caller who is to mend the cluster and not the URL."""
+        if not said(failure).startswith("CLUSTERDOWN"):
+            return failure
+        told = BackendUnavailable(
+            f"The Redis Cluster at {self._shown} does not serve: {said(failure).rstrip('.')}. See CLUSTER "
+            "INFO there: where one slot has no primary all stop, unless cluster-require-full-coverage is no."
+        )
+        told.__cause__ = failure
+        return told
 
     def _opened(self, place: Endpoint) -> Node:
         with self._mutex:

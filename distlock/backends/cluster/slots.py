@@ -42,9 +42,6 @@ class Slots:
     def __setitem__(self, slot: int, place: Endpoint) -> None:
         self._places[slot] = place
 
-    def __bool__(self) -> bool:
-        return bool(self._places)
-
     @property
     def primaries(self) -> set[Endpoint]:
         return set(self._places.values())

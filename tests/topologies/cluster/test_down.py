@@ -1,0 +1,36 @@
+"""A cluster that lacks some slots is told as what it is, and not as a URL to be corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from distlock.backends.cluster.slots import slot_of
+from distlock.errors import BackendUnavailable
+from loadtest.ports import free_port
+from tests.redis_server import RedisServer, running
+from tests.topologies.cluster.contender import MakeContender, ask
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    yield from running("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+
+
+def test_a_slot_that_nobody_has_is_named(server: RedisServer, contender: MakeContender) -> None:
+    mine = ask()
+    with pytest.raises(BackendUnavailable, match=f"has the slot {slot_of(mine.key)}, .* see CLUSTER INFO"):
+        contender(f"redis+cluster://127.0.0.1:{server.port}").request(mine)
+
+
+def test_one_that_stops_for_the_slots_of_others_says_why(
+    server: RedisServer, contender: MakeContender
+) -> None:
+    mine = ask()
+    server.tell("CLUSTER", "ADDSLOTS", str(slot_of(mine.key)))
+    one = contender(f"redis+cluster://127.0.0.1:{server.port}")
+    for call in (one.request, lambda mine: one.renew([mine])):
+        with pytest.raises(BackendUnavailable, match=r"CLUSTERDOWN.*cluster-require-full-coverage") as told:
+            call(mine)
+        assert "redis+cluster://" not in str(told.value)
