@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from distlock.backends.cluster.slots import slot_of
 from distlock.backends.redis.scripts import hold_key
-from loadtest.child import Child, StackError
+from loadtest.child import Child, StackError, thread_states
 from loadtest.ports import free_port
 
 SLOTS = 16384
@@ -84,6 +84,11 @@ class ClusterNode:
         """Let it hang, until it is stopped."""
         assert self.child is not None
         self.child.freeze()
+
+    def lives(self) -> bool:
+        """Whether any thread of it neither has ended nor stands still."""
+        assert self.child is not None
+        return any(state not in "TZX" for state in thread_states(self.child.process.pid))
 
     def stop(self) -> None:
         self.client.close()

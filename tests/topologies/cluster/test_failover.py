@@ -43,6 +43,8 @@ def test_all_is_sold_and_with_the_fence_once(
         FAILURES[failure](primary)
         began = clock.now()
         answers = rush.end()
+        # All was sold without it, and not when it went on.
+        assert not primary.lives()
     sold = len(stock.sales())
     with capsys.disabled():
         gap = f"{rush.longest_gap(began):.3f} s without service"
