@@ -20,7 +20,7 @@ from loadtest.lock_services import BACKENDS, open_lock_service
 from loadtest.matrix import Terms, conclusions, fill, plan
 from loadtest.matrix_terminal import MatrixProgress
 from loadtest.matrix_terminal import summary as matrix_summary
-from loadtest.options import READERS, RUSH, TRANSACTIONS, parse, told
+from loadtest.options import FAILOVER, READERS, RUSH, TRANSACTIONS, parse, told
 from loadtest.readers_run import read
 from loadtest.record import as_json, matrix_as_json, rush_as_json
 from loadtest.report import open_file, write_matrix, write_readers, write_report, write_rush
@@ -74,12 +74,14 @@ def tell_story(options: argparse.Namespace) -> int:
             progress.starting(scenario)
             control = runs[scenario.control].conclusion if scenario.control else None
             run = run_scenario(scenario, visit, shop, crowd, backend, database, control, progress.selling)
-            runs[scenario.slug] = replace(run, backend=options.backend, database=options.database)
+            service = scenario.outage.backend if scenario.outage else options.backend
+            runs[scenario.slug] = replace(run, backend=service, database=options.database)
             progress.end(run)
     done = list(runs.values())
     print(json.dumps(as_json(done), indent=2) if options.json else f"\n{summary(done)}", flush=True)
     if options.report:
-        what = f"{options.story}-{options.backend}-{kind_of(options.database)}{'-async' * options.is_async}"
+        told_of = (options.story, options.backend, kind_of(options.database), "async" * options.is_async)
+        what = "-".join(filter(None, told_of))
         file = open_file(options.report, what)
         write_report(done, file)
         progress.say(f"\nThe report, with plots, is {file}: open it in a browser.", last=True)
@@ -89,7 +91,8 @@ def tell_story(options: argparse.Namespace) -> int:
 @contextmanager
 def servers(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """The lock service and the database of all scenarios: servers that take seconds are started once."""
-    if options.database in SERVERS:
+    # A lock service that is to fail is each scenario's own, with a database that has seen no other's fences.
+    if options.database in SERVERS and options.story != FAILOVER:
         with (
             workspace() as directory,
             open_lock_service(options.backend, directory) as lock,

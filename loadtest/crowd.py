@@ -11,6 +11,8 @@ class Crowd:
 
     users: int = 50
     purchases: int = 10
+    #: A buyer who is told to come later does so after this time at the latest, seconds.
+    pause: float = 5.0
 
     @property
     def requests(self) -> int:

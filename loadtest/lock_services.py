@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from demo_shop.configuration import IN_THE_DATABASE
 from loadtest.child import Child, StackError
@@ -27,6 +26,13 @@ def open_file(directory: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_redis(directory: Path) -> Iterator[str]:
+    with running_redis(directory) as (_, port):
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextlib.contextmanager
+def running_redis(directory: Path) -> Iterator[tuple[Child, int]]:
+    """A server that keeps what it has to in *directory*, and its port."""
     server = shutil.which("redis-server")
     if not server:
         raise StackError("redis-server is not installed. Run: apt-get install redis-server, or scripts/demo.")
@@ -35,7 +41,7 @@ def open_redis(directory: Path) -> Iterator[str]:
     child = Child("redis", [*command, "--save", "", "--appendonly", "no"], directory / "redis.log")
     try:
         child.wait_until(lambda: redis_answers(port))
-        yield f"redis://127.0.0.1:{port}/0"
+        yield child, port
     finally:
         child.stop()
 
@@ -75,14 +81,25 @@ def open_cluster(directory: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_redlock(directory: Path) -> Iterator[str]:
-    """Five Redis servers that know nothing of each other."""
-    with contextlib.ExitStack() as servers:
-        hosts = []
+    with running_redlock(directory) as servers:
+        yield redlock_url(servers)
+
+
+@contextlib.contextmanager
+def running_redlock(directory: Path) -> Iterator[dict[int, Child]]:
+    """Five Redis servers that know nothing of each other, by their ports."""
+    with contextlib.ExitStack() as stop:
+        servers = {}
         for number in range(1, 6):
             own = directory / f"redlock-{number}"
             own.mkdir()
-            hosts.append(urlsplit(servers.enter_context(open_redis(own))).netloc)
-        yield f"redlock://{','.join(hosts)}/0"
+            child, port = stop.enter_context(running_redis(own))
+            servers[port] = child
+        yield servers
+
+
+def redlock_url(ports: Iterable[int]) -> str:
+    return f"redlock://{','.join(f'127.0.0.1:{port}' for port in ports)}/0"
 
 
 @contextlib.contextmanager

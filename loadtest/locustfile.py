@@ -59,10 +59,6 @@ VISITS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-#: Seconds; a sale has to come to an end.
-LONGEST_PAUSE = 5.0
-
-
 class Sale:
     """What one run shares: the gate before the shop, and a row for each answer."""
 
@@ -100,6 +96,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--purchases", type=int, default=10, help="How often each buyer buys")
     parser.add_argument("--visit", choices=VISITS, default="buy", help="What they ask the shop for")
     parser.add_argument("--products", type=int, default=1, help="How many products there are, for carts")
+    # A sale has to come to an end.
+    parser.add_argument(
+        "--pause", type=float, default=5.0, help="Longest time until they come again, seconds"
+    )
     parser.add_argument("--record", default="", help="Write one row for each answer to this JSON file")
 
 
@@ -128,6 +128,7 @@ class Buyer(FastHttpUser):
     def on_start(self) -> None:
         options = self.environment.parsed_options
         self.left, self.products, self.visit = options.purchases, options.products, options.visit
+        self.pause = options.pause
         # A buyer has seen the page; and the instances connect to their database before the sale.
         self.client.get("/products/1", name="look")
         sale.enter(self.environment)
@@ -164,7 +165,7 @@ class Buyer(FastHttpUser):
             else:
                 answer.failure(f"{answer.status_code} {row['code'] or ''}".strip())
         # Coming again at once would be refused again, and spend all purchases of this buyer on one jam.
-        gevent.sleep(pause_of(headers.get("Retry-After")))
+        gevent.sleep(min(self.pause, pause_of(headers.get("Retry-After"))))
 
 
 def body(answer: Any) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def body(answer: Any) -> dict[str, Any]:
 
 def pause_of(retry_after: str | None) -> float:
     """Seconds until a buyer that was turned away comes again."""
-    return min(float(retry_after), LONGEST_PAUSE) if retry_after and retry_after.isdigit() else 0.0
+    return float(retry_after) if retry_after and retry_after.isdigit() else 0.0
 
 
 def wait_of(timing: str) -> float | None:

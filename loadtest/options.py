@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from dataclasses import replace
 from pathlib import Path
 
 from demo_shop.configuration import IN_THE_DATABASE, NO_FOR_UPDATE
 from demo_shop.guards import DISTRIBUTED, GUARDS
 from demo_shop.museum.exhibits import EXHIBITS
 from demo_shop.rush import WAYS
-from loadtest import readers, rush, transactions
+from loadtest import failover, outages, readers, rush, transactions
 from loadtest.crowd import Crowd
 from loadtest.databases import DATABASES, kind_of
 from loadtest.lock_services import BACKENDS, TOPOLOGIES
@@ -24,8 +25,15 @@ UP = "up"
 UP_STOCK, UP_PAUSE = 20, 0.05
 #: Its locks have a lease: the page can show what happens to a holder that stands still.
 UP_BACKEND = "redis"
-INSTANCES, TRANSACTIONS, RUSH, READERS = "instances", "transactions", "rush", "readers"
-CROWDS = {INSTANCES: CROWD, TRANSACTIONS: transactions.CROWD, RUSH: rush.CROWD, READERS: readers.CROWD}
+INSTANCES, TRANSACTIONS, FAILOVER = "instances", "transactions", "failover"
+RUSH, READERS = "rush", "readers"
+CROWDS = {
+    INSTANCES: CROWD,
+    TRANSACTIONS: transactions.CROWD,
+    FAILOVER: failover.CROWD,
+    RUSH: rush.CROWD,
+    READERS: readers.CROWD,
+}
 EPILOG = (
     "Exit status: 0 every scenario went as expected, 1 a locked shop oversold or a guarded one broke, "
     "2 inconclusive, 3 it could not be run."
@@ -43,9 +51,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         # Ten lines of usage would hide it.
         parser.exit(2, f"{parser.prog}: {refused}\n{parser.prog} --help tells of every option.\n")
     usual = CROWDS[options.story]
-    options.crowd = Crowd(
-        usual.users if options.users is None else options.users,
-        usual.purchases if options.purchases is None else options.purchases,
+    options.crowd = replace(
+        usual,
+        users=usual.users if options.users is None else options.users,
+        purchases=usual.purchases if options.purchases is None else options.purchases,
     )
     if options.story == TRANSACTIONS:
         options.backend = options.backend or transactions.BACKEND
@@ -53,6 +62,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         options.framework = transactions.FRAMEWORK
         options.stock = transactions.STOCK if options.stock is None else options.stock
         options.pause = transactions.PAUSE if options.pause is None else options.pause
+    if options.story == FAILOVER:
+        options.database = options.database or failover.DATABASE
+        options.framework = failover.FRAMEWORK
+        options.stock = failover.STOCK if options.stock is None else options.stock
+        options.pause = failover.PAUSE if options.pause is None else options.pause
     if options.story == RUSH:
         options.backend = options.backend or rush.BACKEND
         options.database = rush.DATABASE
@@ -67,7 +81,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if not options.matrix or options.story == READERS:
         options.visit = VISITS[options.visit or BUY]
     if not options.matrix:
-        options.backend = options.backend or (UP_BACKEND if options.up else "file")
+        if options.story != FAILOVER:
+            options.backend = options.backend or (UP_BACKEND if options.up else "file")
         options.framework = options.framework or "django"
         options.database = options.database or "sqlite"
     return options
@@ -95,6 +110,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="instances: which lock is enough for how many of them (default). transactions: a lock that is "
         "released before COMMIT, and a holder that is stopped past its lease, with and without the fence; on "
         f"postgresql and redis. Its scenarios: {', '.join(one.slug for one in transactions.scenarios())}. "
+        "failover: a lock service of several servers loses one, or is restarted, with and without the fence; "
+        "on each of them unless --backend says otherwise. Its scenarios: "
+        f"{', '.join(outage.slug for outage in outages.OUTAGES)}, each with -unfenced and -fenced. "
         "rush: how many units of one hot product are sold a second where COMMIT takes 5 ms, by the database "
         "itself, with distlock, and in batches; on postgresql, and redis unless --backend says otherwise. "
         f"Its scenarios: {', '.join(WAYS)}. readers: reports that are read while units are sold, and a "
@@ -167,6 +185,8 @@ def objection(options: argparse.Namespace) -> str:
         return ""
     if options.story == TRANSACTIONS and (refused := object_to_transactions(options)):
         return refused
+    if options.story == FAILOVER and (refused := object_to_failover(options)):
+        return refused
     if options.story == RUSH and (refused := object_to_rush(options)):
         return refused
     if options.story == READERS and (refused := object_to_readers(options)):
@@ -215,6 +235,8 @@ def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
     """The scenarios of the story that was asked for; where a shop is to be opened, also the unlocked one."""
     if options.story == TRANSACTIONS:
         return transactions.scenarios()
+    if options.story == FAILOVER:
+        return failover.scenarios(options.backend)
     framework = options.framework or "django"
     if options.story == RUSH:
         return rush.scenarios(framework)
@@ -259,6 +281,18 @@ def object_to_transactions(options: argparse.Namespace) -> str:
         return f"--story transactions is told in {transactions.FRAMEWORK}: leave out --framework"
     if options.visit not in (None, BUY) or options.guard != DISTRIBUTED:
         return "--story transactions has guards and buyers of its own: leave out --guard and --visit"
+    return ""
+
+
+def object_to_failover(options: argparse.Namespace) -> str:
+    if options.up:
+        return "--story failover is run, judged and closed: leave out up"
+    if options.backend not in (None, *outages.BACKENDS):
+        return f"--story failover needs a lock service that goes on: {', '.join(outages.BACKENDS)}"
+    if options.framework not in (None, failover.FRAMEWORK):
+        return f"--story failover is told in {failover.FRAMEWORK}: leave out --framework"
+    if options.visit not in (None, BUY) or options.guard != DISTRIBUTED:
+        return "--story failover has guards and buyers of its own: leave out --guard and --visit"
     return ""
 
 

@@ -86,6 +86,8 @@ def next_steps(runs: Sequence[Run]) -> list[tuple[str, str]]:
     if {run.conclusion for run in runs} != {Conclusion.SHOWN}:
         odd = next(run for run in runs if run.conclusion is not Conclusion.SHOWN)
         story = "--story transactions " if odd.scenario.is_timed else ""
+        if odd.scenario.outage:
+            story = "--story failover "
         return [(f"scripts/demo {story}{odd.scenario.slug}", "runs the first odd scenario once more, alone")]
     steps = [("scripts/demo up", "opens the shop in your browser: choose a guard, and send 50 buyers")]
     if not any(run.scenario.is_timed for run in runs):

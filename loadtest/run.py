@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from demo_shop.orders import Ledger
 from loadtest.child import Child, StackError
 from loadtest.crowd import Crowd
 from loadtest.moments import Moment, early_releases, read_moments
+from loadtest.outages import Outage
 from loadtest.scenario import Scenario
 from loadtest.stack import ROOT, Front, Stack
 from loadtest.stopping import Stopped, Stopping
-from loadtest.verdict import SOLD, Conclusion, Figures, Shelf, Stall, Verdict, conclude, judge
+from loadtest.striking import Striking
+from loadtest.verdict import SOLD, Absence, Conclusion, Figures, Shelf, Stall, Verdict, conclude, judge
 from loadtest.visit import Visit
+from loadtest.workspace import workspace
 
 LONGEST_SALE = 120.0
 
@@ -68,7 +72,14 @@ def run_scenario(
         stopping = None
         if scenario.stop:
             # The first instance's name, as the stack makes it.
-            stopping = opened.enter_context(Stopping(scenario.stop, f"{scenario.instances[0]}-1"))
+            first = f"{scenario.instances[0]}-1"
+            stopping = Stopping(scenario.stop, first)
+            if scenario.outage:
+                directory = opened.enter_context(workspace())
+                struck = opened.enter_context(scenario.outage.open(directory))
+                stopping = Striking(struck, scenario.outage.forgets, scenario.stop, first)
+                backend = struck.url
+            opened.enter_context(stopping)
             shop = replace(shop, stall=stopping.where)
         stack = Stack(scenario.instances, shop, backend, database, 0, visit.in_redis, journal)
         opened.enter_context(stack)
@@ -89,13 +100,16 @@ def hold_sale(
     with stopping.beside(stack) if stopping else nullcontext():
         record = load(stack, front, visit, crowd, progress)
     ledger, rows, stopped = stack.ledger(), record["rows"], stopping.stopped if stopping else None
-    moments = read_moments(stack.shop.journal)
+    moments, outage = read_moments(stack.shop.journal), scenario.outage
+    # One that only strikes while somebody is inside leaves the lock with its holder.
+    stops = outage.forgets if outage else scenario.stop is not None
     figures = replace(
         figures_of(visit, stack.shop.stock, crowd, front.names, rows, ledger),
         ended=record["ended"],
         early_releases=early_releases(moments) if scenario.atomic_requests else None,
-        stops=scenario.stop is not None,
-        stall=stall_of(stopped, stack.shop.lock_ttl, moments, rows, ledger) if stopped else None,
+        stops=stops,
+        stall=stall_of(stopped, stack.shop.lock_ttl, moments, rows, ledger) if stopped and stops else None,
+        absence=absence_of(outage, stopped, stack.shop.lock_ttl, moments) if outage else None,
     )
     verdict = judge(figures)
     return Run(
@@ -112,7 +126,8 @@ def hold_sale(
         ledger,
         stack.keep_logs(f"{visit.slug}-{scenario.slug}") if verdict.doubts else None,
         moments,
-        stopped,
+        # What was struck is not an instance.
+        None if outage else stopped,
     )
 
 
@@ -150,7 +165,8 @@ def locust_command(url: str, visit: Visit, crowd: Crowd, record: Path) -> list[s
     command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest" / "locustfile.py"), "--headless"]
     command += ["--host", url, "--users", str(crowd.users), "--spawn-rate", str(crowd.users)]
     command += ["--visit", visit.slug, "--products", str(visit.products)]
-    return [*command, "--purchases", str(crowd.purchases), "--record", str(record), "--only-summary"]
+    command += ["--purchases", str(crowd.purchases), "--pause", str(crowd.pause)]
+    return [*command, "--record", str(record), "--only-summary"]
 
 
 def figures_of(
@@ -184,7 +200,7 @@ def stall_of(
 ) -> Stall:
     answer = next((row for row in rows if row["purchase"] == stopped.purchase), None)
     meanwhile = [moment for moment in moments if stopped.since < moment.at < stopped.until]
-    others = [moment.what for moment in meanwhile if moment.instance != stopped.instance]
+    others = [moment.what for moment in meanwhile if moment.purchase != stopped.purchase]
     units = Counter(order.stock_seen for order in ledger.orders)
     mine = [order.stock_seen for order in ledger.orders if answer and order.number == answer["order"]]
     return Stall(
@@ -196,6 +212,18 @@ def stall_of(
         code=answer["code"] if answer else None,
         resold=sum(units[unit] - 1 for unit in mine),
     )
+
+
+def absence_of(outage: Outage, struck: Stopped | None, ttl: float, moments: Sequence[Moment]) -> Absence:
+    """The longest time in which nobody was granted the lock, from the outage on."""
+    expected = ttl + outage.takes
+    if struck is None:
+        return Absence(None, expected)
+    granted = [moment.at for moment in moments if moment.what == "granted" and moment.at > struck.since]
+    # Where one that is inside keeps the others out of the database, only the first one shows the service.
+    shown = [struck.since, *(granted[:1] if outage.forgets else granted)]
+    gaps = [after - before for before, after in pairwise(shown)]
+    return Absence(max(gaps, default=None), expected)
 
 
 def is_refusal(code: str | None) -> bool:

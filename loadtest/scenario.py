@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from demo_shop.configuration import Configuration
 from demo_shop.guards import DISTRIBUTED, GUARDS
+from loadtest.outages import Outage
 
 
 class Outcome(StrEnum):
@@ -45,6 +46,8 @@ class Scenario:
     atomic_requests: bool = False
     commit_pause: float = 0.0
     stop: Stop | None = None
+    #: What is done to the lock service in that moment, in the place of stopping the instance.
+    outage: Outage | None = None
     #: In the place of the guard's own title.
     called: str = ""
 

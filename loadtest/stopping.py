@@ -72,17 +72,23 @@ class Stopping:
             thread.join()
 
     def _run(self, stack: Stack) -> None:
-        if (purchase := self._wait_for_purchase()) is None:
-            return
-        victim = stack.instances[stack.names.index(self.instance)]
-        try:
+        if (purchase := self._wait_for_purchase()) is not None:
             with purchase:
                 name = purchase.makefile().read()
-                victim.freeze()
-                since = time.time()
-                # We hang up: it goes on as soon as it runs again.
-            self._let_others_buy(stack, since)
-            self.stopped = Stopped(self.instance, name, since, time.time())
+                with self._interrupted(stack, purchase) as since:
+                    self._let_others_buy(stack, since)
+                    self.stopped = Stopped(self.instance, name, since, time.time())
+
+    @contextmanager
+    def _interrupted(self, stack: Stack, purchase: socket.socket) -> Iterator[float]:
+        """The purchase goes no further in the block. Gives the time since when."""
+        victim = stack.instances[stack.names.index(self.instance)]
+        try:
+            victim.freeze()
+            since = time.time()
+            # It goes on as soon as it runs again.
+            purchase.close()
+            yield since
         finally:
             victim.thaw()
 
@@ -108,6 +114,5 @@ class Stopping:
 
     def _passed_on(self, stack: Stack, since: float) -> bool:
         return any(
-            moment.what == "granted" and moment.at > since and moment.instance != self.instance
-            for moment in read_moments(stack.shop.journal)
+            moment.what == "granted" and moment.at > since for moment in read_moments(stack.shop.journal)
         )

@@ -31,6 +31,8 @@ SERVICES = {
 }
 COLUMNS = ("scenario", "sold", "of", "left", "must be", "is", "")
 ALIGN = "<>>><<<"
+#: Before the last one, where lock services were away.
+AWAY = "away"
 
 
 #: Columns of the narrowest terminal that anybody uses.
@@ -69,7 +71,9 @@ class Teller:
 class Progress(Teller):
     """A heading for each scenario, and below it how far it is."""
 
-    def open(self, crowd: Crowd, visit: Visit, shop: Configuration, backend: str, database: str) -> None:
+    def open(
+        self, crowd: Crowd, visit: Visit, shop: Configuration, backend: str | None, database: str
+    ) -> None:
         self.say(where(backend, database), last=True)
         self.say(
             f"A shop has {words.shelf(visit.products, shop.stock)}. {crowd.users} buyers, all starting "
@@ -99,26 +103,32 @@ class Progress(Teller):
         self.say(" " * INDENT + text, last=last, indent=INDENT)
 
 
-def where(backend: str, database: str) -> str:
-    """What keeps the lock, and what the stock."""
+def where(backend: str | None, database: str) -> str:
+    """What keeps the lock, where that is one thing, and what the stock."""
     given = "" if database in DATABASES else ", a server of yours"
-    return f"Lock service: {SERVICES[backend]}. Database: {kind_of(database)}{given}."
+    service = f"Lock service: {SERVICES[backend]}. " if backend else ""
+    return f"{service}Database: {kind_of(database)}{given}."
 
 
 def table(runs: Sequence[Run]) -> str:
-    rows = [COLUMNS] + [
-        (
-            run.scenario.slug,
-            str(run.figures.sold),
-            str(run.figures.initial),
-            str(run.figures.final),
-            str(run.scenario.must_be),
-            str(run.verdict.outcome),
-            MARKS[run.conclusion],
-        )
-        for run in runs
-    ]
-    return aligned(rows, ALIGN)
+    rows = [COLUMNS, *map(row, runs)]
+    if not any(run.figures.absence for run in runs):
+        return aligned(rows, ALIGN)
+    away = [AWAY, *map(words.away, runs)]
+    longer = [(*most, seconds, mark) for (*most, mark), seconds in zip(rows, away, strict=True)]
+    return aligned(longer, f"{ALIGN[:-1]}><")
+
+
+def row(run: Run) -> tuple[str, ...]:
+    return (
+        run.scenario.slug,
+        str(run.figures.sold),
+        str(run.figures.initial),
+        str(run.figures.final),
+        str(run.scenario.must_be),
+        str(run.verdict.outcome),
+        MARKS[run.conclusion],
+    )
 
 
 def aligned(rows: Sequence[tuple[str, ...]], align: str) -> str:

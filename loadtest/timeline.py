@@ -54,7 +54,7 @@ def timeline(run: Run) -> Timeline | None:
     purchases = by_purchase(run.moments)
     if run.stopped:
         shown = around_stop(purchases, run.stopped)
-    elif run.scenario.is_timed:
+    elif run.scenario.atomic_requests:
         shown = neighbours(purchases)
     else:
         shown = []

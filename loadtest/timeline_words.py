@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loadtest.moments import Purchase, by_purchase
+from loadtest.outages import Outage
 from loadtest.run import Run
 from loadtest.stopping import Stopped
 from loadtest.timeline import neighbours, sell_one_unit, sold_meanwhile, stock_before
@@ -10,12 +11,30 @@ from loadtest.timeline import neighbours, sell_one_unit, sold_meanwhile, stock_b
 
 def told(run: Run) -> str:
     """ "" where there is no timeline."""
+    if run.scenario.outage:
+        return told_of_outage(run, run.scenario.outage)
     purchases = by_purchase(run.moments)
     if run.stopped:
         return told_of_stop(run, purchases, run.stopped)
-    if run.scenario.is_timed and (pair := neighbours(purchases)):
+    if run.scenario.atomic_requests and (pair := neighbours(purchases)):
         return told_of_pair(*pair)
     return ""
+
+
+def told_of_outage(run: Run, outage: Outage) -> str:
+    absence = run.figures.absence
+    if absence is None or absence.seconds is None:
+        return ""
+    said = f"{outage.why}; {absence.seconds:.2f} s without service, and {absence.expected:g} s at most."
+    if not outage.forgets or run.figures.stall is None:
+        return said
+    if run.figures.stall.refused:
+        return f"{said} The purchase inside was refused before COMMIT: nothing had happened."
+    if run.figures.stall.resold:
+        return f"{said} The purchase inside went on, and so did the next: both sold one unit."
+    return (
+        f"{said} The purchase inside had come to the fence first; the others were refused, and asked again."
+    )
 
 
 def told_of_pair(first: Purchase, second: Purchase) -> str:

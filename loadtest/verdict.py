@@ -48,6 +48,15 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
+class Absence:
+    """How long the lock service gave nobody the lock, and how long that may take, seconds."""
+
+    #: None: nobody was granted it again, or it was never struck.
+    seconds: float | None
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The numbers of one run."""
 
@@ -75,6 +84,8 @@ class Figures:
     #: Whether one instance was to be stopped, and what came of it.
     stops: bool = False
     stall: Stall | None = None
+    #: Where the lock service was struck.
+    absence: Absence | None = None
 
     @property
     def initial(self) -> int:
@@ -156,7 +167,8 @@ def doubts_of(run: Figures) -> Iterator[str]:
             yield f"The instance {instance} {what} nothing, so it took no part."
     for instance in sorted(run.sold_by.keys() - set(run.instances)):
         yield f"An unknown instance, {instance}, sold something."
-    if run.refused > run.requests * REFUSALS_ALLOWED:
+    # Where the lock service is away, its refusals are right, and the sale goes on after them.
+    if not run.absence and run.refused > run.requests * REFUSALS_ALLOWED:
         yield (
             f"The lock refused {run.refused} of {run.requests} requests; "
             f"a run counts up to {REFUSALS_ALLOWED:.0%}."
@@ -170,6 +182,8 @@ def doubts_of(run: Figures) -> Iterator[str]:
         yield f"{run.untold_orders} orders are in the database, and their buyers were not told of them."
     if run.stops:
         yield from doubts_of_stall(run.stall)
+    if run.absence:
+        yield from doubts_of_absence(run.absence)
     for which, shelf in named(run.shelves):
         taken = shelf.initial - shelf.final
         if shelf.sold < taken:
@@ -187,6 +201,14 @@ def doubts_of_stall(stall: Stall | None) -> Iterator[str]:
         yield "The purchase that was stopped got no answer."
 
 
+def doubts_of_absence(absence: Absence) -> Iterator[str]:
+    """Whether the service went on as soon as its settings promise."""
+    if absence.seconds is None:
+        yield "Nobody was granted the lock after the outage."
+    elif absence.seconds > absence.expected:
+        yield f"Nobody was granted the lock for {absence.seconds:.1f} s: expected are {absence.expected:g} s."
+
+
 def doubts_of_cause(run: Figures) -> Iterator[str]:
     """Whether something else than what the run is about made it oversell."""
     if run.early_releases == 0:
@@ -199,7 +221,8 @@ def doubts_of_guard(run: Figures) -> Iterator[str]:
     """Whether it was the guard that kept the run exact."""
     if run.early_releases:
         yield f"{run.early_releases} purchases released the lock before their COMMIT was done."
-    if run.stall and run.stall.status and not run.stall.refused:
+    # One that came to the fence before the others did is let through, and they are not.
+    if run.stall and run.stall.status and not run.stall.refused and not run.absence:
         yield f"The stopped purchase was answered {run.stall.status}, and not 503 lock_lost."
 
 

@@ -69,6 +69,14 @@ def what_happened(run: Run) -> str:
     return f"{sold} {seen.final} are left. This run proves nothing."
 
 
+def away(run: Run) -> str:
+    """How long the lock service gave nobody the lock; "" where nothing was done to it."""
+    absence = run.figures.absence
+    if absence is None:
+        return ""
+    return "for good" if absence.seconds is None else f"{absence.seconds:.2f} s"
+
+
 def what_it_means(run: Run) -> str:
     must = "oversell" if run.scenario.must_be is Outcome.OVERSOLD else "sell exactly its stock"
     match run.conclusion:
@@ -105,7 +113,9 @@ def in_all(runs: Sequence[Run]) -> str:
     lessons = []
     if any(run.scenario.atomic_requests for run in runs):
         lessons.append("a lock has to last until COMMIT")
-    if any(run.scenario.stop for run in runs):
+    if any(run.scenario.outage for run in runs):
+        lessons.append("what a lock service forgets with a server, the fence in the database does not")
+    elif any(run.scenario.stop for run in runs):
         lessons.append("a holder that stood still and lost it is kept out by the fence only")
     if lessons:
         return f"Every scenario went as expected: {', and '.join(lessons)}."

@@ -33,16 +33,9 @@ forceSync=no
 @contextlib.contextmanager
 def open_zookeeper(directory: Path) -> Iterator[str]:
     """The URL of a server that keeps its data in *directory*."""
-    java = shutil.which("java")
-    if not java or not all(Path(jar).exists() for jar in JARS):
-        raise StackError(
-            "ZooKeeper is not installed. Run: apt-get install libzookeeper-java default-jre-headless, or "
-            "scripts/demo."
-        )
     port, settings = free_port(), directory / "zookeeper.cfg"
     settings.write_text(SETTINGS.format(data=directory / "zookeeper", port=port), encoding="utf-8")
-    command = [java, *JAVA, LOG_LEVEL, "-cp", ":".join(JARS), SERVER, str(settings)]
-    child = Child("ZooKeeper", command, directory / "zookeeper.log")
+    child = Child("ZooKeeper", command(settings), directory / "zookeeper.log")
     try:
         child.wait_until(lambda: zookeeper_answers(port))
         yield f"zookeeper://127.0.0.1:{port}/locks"
@@ -50,11 +43,30 @@ def open_zookeeper(directory: Path) -> Iterator[str]:
         child.stop()
 
 
+def command(settings: Path) -> list[str]:
+    """What runs a server with the file *settings*."""
+    java = shutil.which("java")
+    if not java or not all(Path(jar).exists() for jar in JARS):
+        raise StackError(
+            "ZooKeeper is not installed. Run: apt-get install libzookeeper-java default-jre-headless, or "
+            "scripts/demo."
+        )
+    return [java, *JAVA, LOG_LEVEL, "-cp", ":".join(JARS), SERVER, str(settings)]
+
+
 def zookeeper_answers(port: int) -> bool:
     """Whether it serves. One that asks too early may never be answered."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=0.2) as connection:
-            connection.sendall(b"srvr")
-            return connection.recv(17) == b"Zookeeper version"
-    except OSError:
-        return False
+    return ask(port, b"srvr").startswith(b"Zookeeper version")
+
+
+def ask(port: int, word: bytes) -> bytes:
+    """What it says to one of its words of four letters; b"" if nothing."""
+    said = b""
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", port), timeout=0.2) as connection,
+    ):
+        connection.sendall(word)
+        while chunk := connection.recv(4096):
+            said += chunk
+    return said

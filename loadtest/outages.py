@@ -1,0 +1,219 @@
+"""What is done to a lock service of several servers, or to one that is restarted, while a shop sells out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from demo_shop.orders import PRODUCT_ID
+from loadtest.child import Child
+from loadtest.ensemble import open_ensemble
+from loadtest.lock_services import redlock_url, running_redlock
+from loadtest.postgresql import own_postgresql
+from loadtest.sentinels import Watched, tell
+
+if TYPE_CHECKING:
+    from loadtest.redis_cluster import RedisCluster
+
+#: The lock that the buyers of the story wait for.
+KEY = f"shop:product_{PRODUCT_ID}"
+#: After so many milliseconds of silence the sentinels take a server for dead.
+DOWN_AFTER = 1000
+
+#: Has a replica hear nothing more of what its primary is told.
+DEAFEN = (("ACL", "SETUSER", "default", "-psync", "-sync"), ("CLIENT", "KILL", "TYPE", "replica"))
+
+
+def nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A lock service that can be struck once."""
+
+    url: str
+    strike: Callable[[], object]
+    #: Before the sale.
+    prepare: Callable[[], object] = nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    slug: str
+    #: Of `loadtest.lock_services`.
+    backend: str
+    #: What happens.
+    what: str
+    #: Whether the service forgets who holds the lock, and why it does, or not.
+    forgets: bool
+    why: str
+    #: How long it takes the service to go on, seconds: as its own settings have it.
+    takes: float
+    #: Starts the service, in a directory.
+    open: Callable[[Path], AbstractContextManager[Struck]]
+
+
+@contextmanager
+def sentinel_killed(directory: Path) -> Iterator[Struck]:
+    with watched(directory) as found:
+        primary = found.primary()
+        yield Struck(found.url, found.servers[primary].kill, lambda: deafen(primary))
+
+
+@contextmanager
+def sentinel_replaced(directory: Path) -> Iterator[Struck]:
+    with watched(directory) as found:
+        yield Struck(found.url, found.fail_over)
+
+
+@contextmanager
+def watched(directory: Path) -> Iterator[Watched]:
+    found = Watched(directory, down_after=DOWN_AFTER)
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def deafen(primary: int) -> None:
+    for words in DEAFEN:
+        tell(primary, *words)
+
+
+@contextmanager
+def cluster_killed(directory: Path) -> Iterator[Struck]:
+    with cluster(directory) as found:
+        primary = found.node_of(KEY)
+        yield Struck(found.url, primary.kill, lambda: deafen(primary.port))
+
+
+@contextmanager
+def cluster_moved(directory: Path) -> Iterator[Struck]:
+    with cluster(directory) as found:
+        yield Struck(found.url, lambda: found.move(KEY))
+
+
+def cluster(directory: Path) -> RedisCluster:
+    # What a bare Python has to run is told before there is a client of redis-py.
+    from loadtest.redis_cluster import RedisCluster
+
+    return RedisCluster(directory)
+
+
+@contextmanager
+def zookeeper_killed(directory: Path) -> Iterator[Struck]:
+    with open_ensemble(directory) as ensemble:
+        yield Struck(ensemble.url, lambda: ensemble.leader().kill())
+
+
+@contextmanager
+def redlock_killed(directory: Path) -> Iterator[Struck]:
+    with running_redlock(directory) as servers:
+        one, two, *_ = servers.values()
+        yield Struck(redlock_url(servers), lambda: kill(one, two))
+
+
+def kill(*servers: Child) -> None:
+    for child in servers:
+        child.kill()
+
+
+@contextmanager
+def redlock_emptied(directory: Path) -> Iterator[Struck]:
+    with running_redlock(directory) as servers:
+        three = list(servers)[:3]
+        yield Struck(redlock_url(servers), lambda: [tell(port, "FLUSHALL") for port in three])
+
+
+@contextmanager
+def postgresql_restarted(directory: Path) -> Iterator[Struck]:
+    import distlock
+
+    with own_postgresql() as server:
+        with closing(distlock.connect(server.url)) as locks:
+            locks.namespace.prepare()
+        yield Struck(server.url, server.restart)
+
+
+#: A primary says yes before its replicas know, and so the one that takes its place may never have heard.
+UNHEARD = "The primary had said yes, and the one that took its place had not heard of it"
+
+OUTAGES = (
+    Outage(
+        "sentinel-killed",
+        "sentinel",
+        "the primary killed, its replicas behind",
+        True,
+        UNHEARD,
+        4.0,
+        sentinel_killed,
+    ),
+    Outage(
+        "sentinel-replaced",
+        "sentinel",
+        "SENTINEL FAILOVER",
+        False,
+        "The replica that took over had heard of the hold",
+        4.0,
+        sentinel_replaced,
+    ),
+    Outage(
+        "cluster-killed",
+        "cluster",
+        "the primary of its slot killed, its replica behind",
+        True,
+        UNHEARD,
+        4.0,
+        cluster_killed,
+    ),
+    Outage(
+        "cluster-moved",
+        "cluster",
+        "its slot moved to another primary",
+        False,
+        "The hold and its line moved along",
+        1.0,
+        cluster_moved,
+    ),
+    Outage(
+        "zookeeper-killed",
+        "zookeeper",
+        "the leader of three servers killed",
+        False,
+        "What a majority has written down the next leader knows",
+        5.0,
+        zookeeper_killed,
+    ),
+    Outage(
+        "redlock-killed",
+        "redlock",
+        "two of five servers killed",
+        False,
+        "Three of five are a majority still",
+        0.0,
+        redlock_killed,
+    ),
+    Outage(
+        "redlock-emptied",
+        "redlock",
+        "three of five servers emptied",
+        True,
+        "A majority that has lost its data said yes to somebody else",
+        0.0,
+        redlock_emptied,
+    ),
+    Outage(
+        "postgresql-restarted",
+        "postgresql",
+        "the server restarted",
+        True,
+        "The lock is a session's, and a restart ends all sessions",
+        5.0,
+        postgresql_restarted,
+    ),
+)
+BACKENDS = tuple(dict.fromkeys(outage.backend for outage in OUTAGES))
