@@ -29,6 +29,8 @@ def scenarios(backend: str | None = None) -> tuple[Scenario, ...]:
 
 def both(outage: Outage) -> tuple[Scenario, Scenario]:
     must_be = Outcome.OVERSOLD if outage.forgets else Outcome.EXACT
+    if outage.by_chance:
+        must_be = Outcome.EITHER
     unfenced = Scenario(
         f"{outage.slug}-unfenced",
         f"{outage.backend}: {outage.what}",

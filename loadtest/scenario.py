@@ -13,6 +13,8 @@ from loadtest.outages import Outage
 class Outcome(StrEnum):
     OVERSOLD = "oversold"
     EXACT = "exact"
+    #: What must be seen where chance decides: one of the two.
+    EITHER = "either"
     #: Something else than units went wrong: see `loadtest.readers`.
     BROKEN = "broken"
     INCONCLUSIVE = "inconclusive"

@@ -142,6 +142,12 @@ def tell(port: int, *words: str) -> str:
     return said.decode(errors="replace")
 
 
+def deafen(primary: int) -> None:
+    """Its replicas hear nothing more of what the server at this port is told."""
+    for words in (("ACL", "SETUSER", "default", "-psync", "-sync"), ("CLIENT", "KILL", "TYPE", "replica")):
+        tell(primary, *words)
+
+
 def answers(port: int) -> bool:
     return tell(port, "PING").startswith("+PONG")
 

@@ -132,7 +132,8 @@ def conclude(must_be: Outcome, run: Figures, verdict: Verdict, control: Conclusi
     """Whether the run showed what it must. *control* is what became of the same run without the guard."""
     if must_be is Outcome.EXACT and verdict.outcome is Outcome.OVERSOLD:
         return Conclusion.WRONG
-    if verdict.outcome is not must_be or verdict.doubts:
+    may_be = {Outcome.OVERSOLD, Outcome.EXACT} if must_be is Outcome.EITHER else {must_be}
+    if verdict.outcome not in may_be or verdict.doubts:
         return Conclusion.INCONCLUSIVE
     # Where one purchase was stopped, the orders for its unit tell what came of it: see `doubts_of_cause`.
     if must_be is Outcome.OVERSOLD and not run.stops and run.sold < run.initial * CLEAR_MARGIN:

@@ -78,6 +78,8 @@ def away(run: Run) -> str:
 
 
 def what_it_means(run: Run) -> str:
+    if run.scenario.must_be is Outcome.EITHER and run.conclusion is Conclusion.SHOWN:
+        return "As expected: whether this arrangement oversells is chance."
     must = "oversell" if run.scenario.must_be is Outcome.OVERSOLD else "sell exactly its stock"
     match run.conclusion:
         case Conclusion.SHOWN:

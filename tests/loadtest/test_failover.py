@@ -17,7 +17,7 @@ from loadtest.stopping import Stopped
 from loadtest.terminal import table
 from loadtest.verdict import Absence, Conclusion, Figures, conclude, judge
 from tests.loadtest.test_transactions import REFUSED, STALL
-from tests.loadtest.test_verdict import EXACT
+from tests.loadtest.test_verdict import EXACT, OVERSOLD
 from tests.loadtest.test_words import run as run_of
 
 SCENARIOS = {scenario.slug: scenario for scenario in scenarios()}
@@ -42,6 +42,13 @@ def test_two_of_a_kind_differ_only_in_the_fence(slug: str) -> None:
     assert fenced == replace(control, slug=slug, fence=True, must_be=Outcome.EXACT, control=control.slug)
     assert control.outage is not None
     assert (control.must_be is Outcome.OVERSOLD) == control.outage.forgets
+
+
+@pytest.mark.parametrize("figures", [EXACT, OVERSOLD], ids=["exact", "oversold"])
+def test_what_chance_decides_is_told_and_not_judged(figures: Figures) -> None:
+    assert conclude(Outcome.EITHER, figures, judge(figures), None) is Conclusion.SHOWN
+    doubtful = replace(figures, ended=False)
+    assert conclude(Outcome.EITHER, doubtful, judge(doubtful), None) is Conclusion.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(

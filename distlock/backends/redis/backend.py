@@ -62,6 +62,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         permits=True,
     )
     _read: type[Address] = Address
+    _releases: type[Unanswered] = Unanswered
 
     def __init__(
         self,
@@ -267,7 +268,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         make = self._connections()
         self._pool = Pool(self._address, make, self._max_connections, self._sink)
         self._calls = Calls(self._address, self._pool, self.process, self.window, self._fence_ttl)
-        self._unanswered = Unanswered(self._calls, self._pool)
+        self._unanswered = self._releases(self._calls, self._pool)
         self._listener = None
         self._pushes = Pushes(self._sink, self.window)
         if self._sink is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from distlock.backends.redis import RedisBackend
@@ -11,8 +14,12 @@ from distlock.backends.redis.connection import Connection
 from distlock.backends.redis.credentials import credentials_for
 from distlock.backends.sentinel.address import SentinelAddress
 from distlock.backends.sentinel.connection import PrimaryConnection
+from distlock.backends.sentinel.releases import Releases
 from distlock.backends.sentinel.sentinels import Sentinels
-from distlock.backends.weak_sink import WeakSink
+from distlock.errors import BackendUnavailable
+
+#: How long those have to end whom the former primary let in before the other one was known, seconds.
+_MEANWHILE = 1.0
 
 
 class SentinelBackend(RedisBackend):
@@ -24,6 +31,8 @@ class SentinelBackend(RedisBackend):
 
     _read = SentinelAddress
     _address: SentinelAddress
+    _releases = Releases
+    _unanswered: Releases
 
     def close(self) -> None:
         sentinels = self._sentinels
@@ -31,14 +40,31 @@ class SentinelBackend(RedisBackend):
         sentinels.close()
 
     def _connections(self) -> Callable[[], Connection]:
-        # Holds that a new primary has not heard of are lost, and those that wait have to queue there.
-        moved = _tell_nobody if self._sink is None else WeakSink(self._sink).doubt
+        moved = partial(_tell, weakref.ref(self))
         self._sentinels = Sentinels(self._address, self._io_timeout, self._client_name, moved)
         # A client that is dropped without a close leaves no thread either.
         weakref.finalize(self, self._sentinels.dismiss).atexit = False
         credentials = credentials_for(self._address, self._credential_provider)
         return partial(PrimaryConnection, self._sentinels, credentials, self._client_name)
 
+    def _follow(self) -> None:
+        """There is a new primary."""
+        # The thread that tells it may be the one that the way there needs.
+        threading.Thread(target=self._release_again, name="distlock-redis-releasing", daemon=True).start()
+        # Holds that it has not heard of are lost, and those that wait have to queue there.
+        if self._sink is not None:
+            self._sink.doubt()
 
-def _tell_nobody() -> None:
-    pass
+    def _release_again(self) -> None:
+        # Until then these holds keep others out whom the new primary would let in beside those.
+        if self._sentinels.closing.wait(_MEANWHILE):
+            return
+        # If it can't be reached the holds end with their ttl.
+        with suppress(BackendUnavailable):
+            self._unanswered.repeat_recent(self._by(math.inf))
+
+
+def _tell(backend: weakref.ref[SentinelBackend]) -> None:
+    living = backend()
+    if living is not None:
+        living._follow()

@@ -11,7 +11,7 @@ import distlock
 from distlock.backends.redis.scripts import hold_key
 from distlock.backends.sentinel.sentinels import Sentinels
 from distlock.errors import BackendUnavailable
-from loadtest.sentinels import tell
+from loadtest.sentinels import deafen, tell
 from tests.backends.redis.contender import Contender, ask, some_key
 from tests.redis_server import eventually
 from tests.topologies.sentinel.contender import PATIENT, MakeContender
@@ -98,9 +98,7 @@ def test_a_hold_that_was_not_replicated_is_lost_and_says_so(watched: Calm) -> No
     two = distlock.connect(watched.url, prefix="x", io_timeout=PATIENT)
     with one.lock("warm_up"):
         pass
-    port = watched.primary()
-    assert tell(port, "ACL", "SETUSER", "default", "-psync", "-sync").startswith("+OK")
-    tell(port, "CLIENT", "KILL", "TYPE", "replica")
+    deafen(watched.primary())
     grant = one.lock("product_1").acquire()
     assert grant is not None
     watched.kill_primary()
@@ -108,6 +106,30 @@ def test_a_hold_that_was_not_replicated_is_lost_and_says_so(watched: Calm) -> No
         assert other.fence > grant.fence
         assert lost.wait(PATIENT)
         assert grant.lost
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize("releases_before", [0, 1], ids=["awaited", "posted"])
+def test_what_was_released_at_the_former_primary_is_not_held_at_the_new_one(
+    watched: Calm, releases_before: int
+) -> None:
+    one, two = (distlock.connect(watched.url, prefix="x", ttl=600, io_timeout=PATIENT) for _ in range(2))
+    for _ in range(releases_before):
+        with one.lock("warm_up"):
+            pass
+    grant = one.lock("product_1").acquire()
+    assert grant is not None
+    know(watched, "x:product_1", 0)
+    primary = watched.primary()
+    deafen(primary)
+    grant.release()
+    eventually(lambda: not two.lock("product_1").locked(), "the primary has heard of it")
+    watched.kill_primary()
+    eventually(lambda: watched.primary() != primary, "there is another one")
+    # Its replicas have not, and it would be held for ten minutes.
+    with two.lock("product_1", timeout=PATIENT):
+        pass
     one.close()
     two.close()
 

@@ -1,0 +1,57 @@
+"""What was released at a primary, and may be held still where another one takes its place.
+
+For a second or two after `SENTINEL FAILOVER` has promoted a replica nobody has heard of it, and the former
+primary goes on. What is released there meanwhile the new one would keep for its ttl.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from distlock import clock
+from distlock.backends.base import Ask
+from distlock.backends.redis import scripts
+from distlock.backends.redis.calls import Calls
+from distlock.backends.redis.pool import Pool
+from distlock.backends.redis.scripts import left_by
+from distlock.backends.redis.unanswered import Posted, Unanswered
+
+#: For how long a release is remembered, seconds, and how many are.
+_RECENT, _MOST = 5.0, 5000
+#: How many are repeated in one round trip: as with renewals, others have to wait meanwhile.
+_BATCH = 500
+
+
+class Releases(Unanswered):
+    """Those of one process. They can be repeated, for nothing but its token gives a hold back."""
+
+    def __init__(self, calls: Calls, pool: Pool) -> None:
+        super().__init__(calls, pool)
+        self._recent: deque[tuple[float, Ask]] = deque(maxlen=_MOST)
+
+    def post(
+        self,
+        ask: Ask,
+        told: Callable[[bool | None], None],
+        deadline: float,
+        send: Callable[[bytes, Posted, float], bool] | None = None,
+    ) -> bool:
+        sent = super().post(ask, told, deadline, send)
+        if sent:
+            self._recent.append((clock.now(), ask))
+        return sent
+
+    def forget(self, ask: Ask) -> None:
+        super().forget(ask)
+        self._recent.append((clock.now(), ask))
+
+    def repeat_recent(self, deadline: float) -> None:
+        """Release once more what was released lately. Raises `BackendUnavailable`."""
+        since = clock.now() - _RECENT
+        recent = [ask for at, ask in tuple(self._recent) if at >= since]
+        for script in dict.fromkeys(scripts.RELEASE[ask.mode] for ask in recent):
+            asks = [ask for ask in recent if scripts.RELEASE[ask.mode] is script]
+            for start in range(0, len(asks), _BATCH):
+                some = asks[start : start + _BATCH]
+                self._calls.call(script, some, deadline, more=list(map(left_by, some)))
