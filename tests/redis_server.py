@@ -44,6 +44,8 @@ def stand_still(process: subprocess.Popen[Any]) -> None:
 class RedisServer:
     """One server that keeps nothing unless told to by *arguments* of ``redis-server``."""
 
+    program = "redis-server"
+
     def __init__(self, *arguments: str) -> None:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="distlock-redis-"))
@@ -57,7 +59,7 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         command += ["--unixsocket", str(self.socket), "--dir", str(self.folder), "--logfile", "redis.log"]
         self._process = subprocess.Popen([*command, *self._arguments])
         eventually(self._answers, f"redis-server answers on port {self.port}")

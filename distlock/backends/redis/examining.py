@@ -29,7 +29,7 @@ def examine(send: Send, most_connections: int) -> Iterator[Finding]:
             "Examine it as another user: ACL SETUSER <user> +info +time +config|get.",
         )
         return
-    yield Finding("ok", "server", f"Redis {info.get('redis_version', '?')}.")
+    yield Finding("ok", "server", _version(info))
     yield from _place(info)
     yield from _format(send)
     yield _eviction(info, send)
@@ -37,6 +37,13 @@ def examine(send: Send, most_connections: int) -> Iterator[Finding]:
     yield _persistence(info, send)
     yield from _clock(send)
     yield _connections(info, most_connections)
+
+
+def _version(info: dict[str, str]) -> str:
+    # Valkey tells, besides, with which Redis it agrees.
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}."
+    return f"Redis {info.get('redis_version', '?')}."
 
 
 def _info(reply: object) -> dict[str, str]:
