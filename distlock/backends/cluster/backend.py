@@ -47,6 +47,7 @@ class ClusterBackend:
         fence_ttl: float = 60.0,
         client_name: str = "distlock",
         credential_provider: object = None,
+        replicas: int | None = None,
     ) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self._address = ClusterAddress(url)
@@ -57,6 +58,7 @@ class ClusterBackend:
             "fence_ttl": fence_ttl,
             "client_name": client_name,
             "credential_provider": credential_provider,
+            "replicas": replicas,
         }
         self._sink: Sink | None = None
         # Whatever is wrong with any of this is told now.

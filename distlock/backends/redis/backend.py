@@ -20,18 +20,19 @@ from distlock.backends.redis.awaiting import Awaiting
 from distlock.backends.redis.calls import Calls
 from distlock.backends.redis.connection import Connection
 from distlock.backends.redis.credentials import credentials_for
-from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.failures import too_high, unavailable
 from distlock.backends.redis.inspection import Inspection
 from distlock.backends.redis.latches import RedisLatches
 from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.notifying import Notifying
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.pushes import Pushes
+from distlock.backends.redis.replicas import ConfirmedCalls
 from distlock.backends.redis.resolver import Resolver
 from distlock.backends.redis.scripts import FORMAT, bulk, command, hold_key, is_free, left_by, polled
 from distlock.backends.redis.told import BUSY, FOREIGN, Told
 from distlock.backends.redis.unanswered import Unanswered
-from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_count, check_seconds
 
 #: What a script answers.
@@ -48,7 +49,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
     for requests; one more listens. *ack_window* is what a hand-over is worth until it is acknowledged.
     *fence_ttl* is how far the server's clock may be set back without a fence being given out twice.
     *client_name* is what ``CLIENT LIST`` shows. *credential_provider* is asked for the login, before each
-    connection: see `Credentials`. Times are in seconds.
+    connection: see `Credentials`. A grant counts when *replicas* have heard of it. Times are in seconds.
     """
 
     capabilities = Capabilities(
@@ -74,11 +75,13 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         fence_ttl: float = 60.0,
         client_name: str = "distlock",
         credential_provider: object = None,
+        replicas: int | None = None,
     ) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self.window = check_seconds("ack_window", ack_window, most=LONG)
         self._fence_ttl = check_seconds("fence_ttl", fence_ttl, most=LONG)
         self._max_connections = check_count("max_connections", max_connections)
+        self._replicas = None if replicas is None else check_count("replicas", replicas)
         self._address = self._read(url)
         self._client_name = client_name
         self._credential_provider = credential_provider
@@ -134,7 +137,8 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         return self._told.by(reply, ask)
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
-        way = _WAYS.get(call.__func__)
+        # To wait for replicas takes a thread.
+        way = None if self._replicas else _WAYS.get(call.__func__)
         if way is None:
             return None
         *said, deadline = arguments
@@ -234,10 +238,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
     def raise_floor(self, ask: Ask, number: int) -> Held | None:
         (reply,) = self._calls.call(scripts.RAISE_FLOOR, [ask], self._by(math.inf), more=bulk(number))
         if reply[1] == _TOO_HIGH:
-            raise ConfigurationError(
-                f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service "
-                "gave it out. Raise ERA (era= of connect), on all servers: numbers begin anew."
-            )
+            raise too_high(number)
         if not reply[1]:
             return None
         ask.number = int(reply[2])
@@ -267,7 +268,8 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         self._has_spoken = False
         make = self._connections()
         self._pool = Pool(self._address, make, self._max_connections, self._sink)
-        self._calls = Calls(self._address, self._pool, self.process, self.window, self._fence_ttl)
+        of_each = self._address, self._pool, self.process, self.window, self._fence_ttl
+        self._calls = ConfirmedCalls(*of_each, self._replicas) if self._replicas else Calls(*of_each)
         self._unanswered = self._releases(self._calls, self._pool)
         self._listener = None
         self._pushes = Pushes(self._sink, self.window)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from socket import gaierror
 
 from distlock.backends.redis.address import Address
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, ConfigurationError
 
 _PERMISSIONS = (
     "Let the user run the commands that the page 'The redis backend' of the docs lists, on ~dl:* and &dl:*."
@@ -163,6 +163,14 @@ def unending(address: Address, key: str) -> BackendUnavailable:
         f"In the Redis server at {address.shown} the hold '{key}' had no lifetime: somebody took it away "
         "(PERSIST). It has one again, and ends with it unless its holder lives. If the holder is gone, it "
         f"can be freed at once: redis-cli -n {address.db} DEL '{key}'."
+    )
+
+
+def too_high(number: int) -> ConfigurationError:
+    """A fence may not be raised above *number*."""
+    return ConfigurationError(
+        f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service gave it "
+        "out. Raise ERA (era= of connect), on all servers: numbers begin anew."
     )
 
 

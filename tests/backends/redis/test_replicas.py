@@ -1,0 +1,139 @@
+"""A grant that counts only when replicas have heard of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import distlock
+from distlock.backends.redis.scripts import hold_key
+from distlock.errors import BackendUnavailable, ConfigurationError
+from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
+from tests.redis_server import PATIENCE, RedisServer, eventually, running
+
+PATIENT = {"replicas": 1, "io_timeout": PATIENCE}
+HASTY = {"replicas": 1, "io_timeout": 2.0}
+#: A push that comes late is a hand-over all the same, seconds.
+WINDOW = 30.0
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[RedisServer]:
+    yield from running("--repl-diskless-sync-delay", "0")
+
+
+@pytest.fixture(scope="module")
+def follower(primary: RedisServer) -> Iterator[RedisServer]:
+    yield from running("--replicaof", "127.0.0.1", str(primary.port))
+
+
+@pytest.fixture
+def replica(primary: RedisServer, follower: RedisServer) -> Iterator[RedisServer]:
+    """It may be paused. Afterwards it goes on."""
+    eventually(lambda: follower.client.info("replication")["master_link_status"] == "up", "it follows")
+    yield follower
+    follower.resume()
+
+
+def test_it_waits_until_the_replica_has_it(
+    primary: RedisServer, replica: RedisServer, contender: MakeContender
+) -> None:
+    one, mine = contender(primary.url, **PATIENT), ask()
+    replica.pause()
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(one.hold, mine)
+        # The control: it has it on the server.
+        eventually(lambda: primary.client.exists(hold_key(mine.key)), "it is granted")
+        with pytest.raises(TimeoutError):
+            held.result(0.1)
+        replica.resume()
+        assert held.result(PATIENCE).number
+    assert replica.client.exists(hold_key(mine.key))
+
+
+def test_what_too_few_have_heard_of_is_given_back(
+    primary: RedisServer, replica: RedisServer, contender: MakeContender
+) -> None:
+    one, two, mine = contender(primary.url, **HASTY), contender(primary.url), ask()
+    replica.pause()
+    with pytest.raises(BackendUnavailable, match=r"0 of 1 replicas .* was given back"):
+        one.request(mine)
+    two.hold(ask(mine.key))
+
+
+def handed(primary: RedisServer, contender: MakeContender, **options: float) -> tuple[Contender, object, int]:
+    """Somebody with *options* to whom a lock was handed over."""
+    one, two = (contender(primary.url, ack_window=WINDOW, **more) for more in ({}, options))
+    first = ask()
+    second = ask(first.key)
+    one.hold(first)
+    two.queue(second)
+    one.release(first)
+    assert two.sink.wait_for_hint(first.key)
+    ((_, _, number, _),) = two.sink.handovers
+    return two, second, number
+
+
+def test_an_acknowledged_one_is_waited_for_too(
+    primary: RedisServer, replica: RedisServer, contender: MakeContender
+) -> None:
+    two, second, number = handed(primary, contender, **PATIENT)
+    assert two.acknowledge([(second, number)]) == [True]  # type: ignore[list-item]
+    assert replica.client.exists(hold_key(second.key))  # type: ignore[attr-defined]
+
+
+def test_an_acknowledged_one_that_too_few_have_heard_of_is_given_back(
+    primary: RedisServer, replica: RedisServer, contender: MakeContender
+) -> None:
+    two, second, number = handed(primary, contender, **HASTY)
+    replica.pause()
+    with pytest.raises(BackendUnavailable, match="0 of 1 replicas"):
+        two.acknowledge([(second, number)])  # type: ignore[list-item]
+    assert not two.locked(second.key)  # type: ignore[attr-defined]
+
+
+def test_tasks_wait_for_it_too(primary: RedisServer, replica: RedisServer) -> None:
+    patient, hasty = (
+        distlock.connect(primary.url, prefix="tasks", timeout=PATIENCE, **options)  # type: ignore[arg-type]
+        for options in (PATIENT, HASTY)
+    )
+
+    async def take(locks: distlock.Locks) -> None:
+        async with locks.lock("product_1"):
+            assert replica.client.exists(hold_key("tasks:product_1"))
+
+    asyncio.run(take(patient))
+    replica.pause()
+    with pytest.raises(BackendUnavailable, match="0 of 1 replicas"):
+        asyncio.run(take(hasty))
+    patient.close()
+    hasty.close()
+
+
+def test_a_server_that_has_forgotten_its_scripts_is_no_obstacle(
+    primary: RedisServer, replica: RedisServer, contender: MakeContender
+) -> None:
+    one = contender(primary.url, **PATIENT)
+    for _ in range(2):
+        mine = ask(some_key())
+        one.hold(mine)
+        assert replica.client.exists(hold_key(mine.key))
+        primary.client.script_flush()
+
+
+def test_a_right_that_is_missing_is_named(primary: RedisServer, contender: MakeContender) -> None:
+    primary.tell("ACL", "SETUSER", "shop", "on", ">secret", "~*", "&*", "+@all", "-wait")
+    one = contender(primary.url.replace("://", "://shop:secret@"), **HASTY)
+    mine = ask()
+    with pytest.raises(BackendUnavailable, match=r"'wait' command.*The redis backend"):
+        one.request(mine)
+    assert not one.locked(mine.key)
+
+
+@pytest.mark.parametrize("replicas", [0, -1, True, 1.5, "1"])
+def test_what_is_no_number_of_replicas_is_refused(replicas: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"replicas=.*has to be a whole number, 1 or more"):
+        Contender("redis://localhost", replicas=replicas)  # type: ignore[arg-type]
