@@ -53,7 +53,7 @@ def connect(
     ``redis+sentinel://[user:password@]host[:port][,host…]/name[/db]``, the hosts of the sentinels;
     ``redis+cluster://[user:password@]host[:port][,host…]``;
     ``redlock://[user:password@]host,host,host[/db]``;
-    ``zookeeper://[user:password@]host[:port][,host…][/path]``;
+    ``zookeeper://[user:password@]host[:port][,host…][/path]``, ``zookeepers://`` for TLS;
     ``postgresql://[user:password@]host[:port]/database``;
     ``file:///directory`` for the processes of one host; ``memory://name`` for one process, in tests; or the
     scheme of a backend that is installed.

@@ -42,6 +42,8 @@ CHROOT = "/tests"
 class ZooKeeperServer:
     """One server. What it saved survives `restart`. *properties* are Java's: ``-Dname=value``."""
 
+    jars = JARS
+
     def __init__(self, *properties: str, **settings: object) -> None:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="distlock-zookeeper-"))
@@ -68,7 +70,7 @@ class ZooKeeperServer:
             *self._properties,
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-cp",
-            ":".join(JARS),
+            ":".join(self.jars),
             SERVER,
         ]
         with (self.folder / "log").open("ab") as log:

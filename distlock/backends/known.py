@@ -28,6 +28,7 @@ _REDIS = "distlock.backends.redis:RedisBackend"
 _CLUSTER = "distlock.backends.cluster:ClusterBackend"
 _REDLOCK = "distlock.backends.redlock:RedlockBackend"
 _SENTINEL = "distlock.backends.sentinel:SentinelBackend"
+_ZOOKEEPER = "distlock.backends.zookeeper:ZooKeeperBackend"
 
 #: Ours, by scheme. No other distribution can take one of these.
 BUILT_IN = {
@@ -42,9 +43,8 @@ BUILT_IN = {
     "redlocks": Home(_REDLOCK, "redlocks://localhost:6379,localhost:6380,localhost:6381/0", "redis"),
     "redis+sentinel": Home(_SENTINEL, "redis+sentinel://localhost:26379/mymaster/0", "redis"),
     "rediss+sentinel": Home(_SENTINEL, "rediss+sentinel://localhost:26379/mymaster/0", "redis"),
-    "zookeeper": Home(
-        "distlock.backends.zookeeper:ZooKeeperBackend", "zookeeper://localhost:2181/shop", "zookeeper"
-    ),
+    "zookeeper": Home(_ZOOKEEPER, "zookeeper://localhost:2181/shop", "zookeeper"),
+    "zookeepers": Home(_ZOOKEEPER, "zookeepers://localhost:2281/shop", "zookeeper"),
     "postgresql": Home(
         "distlock.backends.postgresql:PostgreSQLBackend", "postgresql://user@localhost:5432/shop", "postgres"
     ),

@@ -13,7 +13,7 @@ from tests.docs.blocks import ROOT
 PAGE = (ROOT / "docs/explanation/which.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `([\w+]+)` \| (yes|no) \| (yes|no) \| (yes|no) \|$", PAGE, re.MULTILINE)
 #: Of one process; and others' spellings, for TLS and a socket.
-NOT_THERE = {"memory", "unix", "rediss", "rediss+cluster", "rediss+sentinel", "redlocks"}
+NOT_THERE = {"memory", "unix", "rediss", "rediss+cluster", "rediss+sentinel", "redlocks", "zookeepers"}
 
 
 def test_each_has_its_row() -> None:

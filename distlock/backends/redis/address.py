@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from distlock.backends.redis.tls import TLS, Tls
+from distlock.backends.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
 #: What the backend decides itself. In the URL they would be silently overruled.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode
 
-from distlock.backends.redis.tls import TLS
+from distlock.backends.tls import TLS
 from distlock.errors import ConfigurationError
 
 #: The classes that connect to one server, and what a URL calls that. Others may do anything.

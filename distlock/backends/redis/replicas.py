@@ -30,6 +30,9 @@ class ConfirmedCalls(Calls):
     back, and the call raises `BackendUnavailable`.
     """
 
+    _address: Address
+    _pool: Pool
+
     def __init__(
         self,
         address: Address,

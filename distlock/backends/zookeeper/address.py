@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
+from distlock.backends.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
 #: Python's own `urlsplit` allows brackets in one host only, and that in some versions and not in others.
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)(?P<more>.*)", re.DOTALL)
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?P<more>.*)",
+    re.DOTALL,
+)
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
 _PORT = 2181
 _WRITE = (
-    "Write zookeeper://[user:password@]host[:port][,host[:port]…][/path]; quote special characters as %XX."
+    "Write zookeeper://[user:password@]host[:port][,host[:port]…][/path], or zookeepers://… for TLS; quote "
+    "special characters as %XX."
 )
 
 
@@ -28,7 +33,9 @@ class Address:
         #: As kazoo takes them: ``host:port,host:port``.
         self.hosts = ",".join(_host(text) for text in hosts.split(","))
         if parts["more"]:
-            raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} takes no parameters. {_WRITE}")
+            raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} has a # in it. {_WRITE}")
+        #: How TLS is spoken, or None.
+        self.tls = self._tls(parts["scheme"].lower() == "zookeepers", parts["query"] or "")
         #: ``/path`` or nothing.
         self.chroot = _chroot(parts["path"])
         self.shown = f"{self.hosts}{self.chroot}"
@@ -42,6 +49,25 @@ class Address:
 
     def __repr__(self) -> str:
         return f"<Address {self.shown}>"
+
+    def _tls(self, spoken: bool, query: str) -> Tls | None:
+        given = parse_qsl(query, keep_blank_values=True)
+        for name, _ in given:
+            if name not in TLS:
+                raise ConfigurationError(
+                    f"The URL of ZooKeeper at {self.hosts} has an unknown parameter: {name!r}. Known are, "
+                    f"with zookeepers://, {', '.join(TLS)}."
+                )
+            if not spoken:
+                raise ConfigurationError(
+                    f"The URL of ZooKeeper at {self.hosts} has {name}, which is for TLS: write zookeepers://."
+                )
+        if len(dict(given)) < len(given):
+            raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} says something twice.")
+        try:
+            return Tls(dict(given)) if spoken else None
+        except ValueError as error:
+            raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} can't be used. {error}") from None
 
 
 def _host(text: str) -> str:

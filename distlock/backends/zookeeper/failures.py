@@ -11,7 +11,16 @@ from distlock.errors import BackendUnavailable
 #: Once there was a connection: the server's own log knows why, and this most often.
 _CLOSED = (
     "See whether it has a quorum, and in its log why it closes connections: maxClientCnxns is how many one "
-    "host may have."
+    "host may have. If the port is its secureClientPort, write zookeepers://."
+)
+_NO_TLS = "See whether that port speaks TLS (secureClientPort); where it does not, write zookeeper://."
+_OTHER_HOST = (
+    "Write a host that the certificate names in the URL, or give the server a certificate for this host "
+    "(subjectAltName)."
+)
+_CLIENT_CERTIFICATE = (
+    "It wants a certificate of its clients that it trusts: name yours in the URL, "
+    "?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
 )
 
 #: What the error is or what its text has -> what to do about it. The first that fits is taken.
@@ -26,6 +35,22 @@ _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
     ("No host resolved", "Check the hosts' names in the URL."),
     ("refused", "See whether it runs and can be reached from here."),
     ("Too many open files", "Close files of this process, or raise its limit (ulimit -n)."),
+    ("No such file", "Correct the path in the URL, or the file."),
+    ("Permission denied: '", "Let this process's user read the file."),
+    ("can't be used (", "Correct the path in the URL, or the file."),
+    (
+        "certificate has expired",
+        "Renew the certificate of the server. If it is not out of date, see the clock of this host.",
+    ),
+    ("mismatch", _OTHER_HOST),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "Name the authority that signed its certificate in the URL: ?ssl_ca_certs=/path/ca.pem.",
+    ),
+    ("_ALERT_", _CLIENT_CERTIFICATE),
+    ("[SSL", _NO_TLS),
+    ("EOF occurred", _NO_TLS),
+    ("handshake operation timed out", _NO_TLS),
     ("socket connection", _CLOSED),
     (
         KazooTimeoutError,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import select
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from distlock import clock
+from distlock.backends.tls import Tls
+from distlock.backends.zookeeper.tls_socket import TlsSocket
 from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
@@ -18,8 +22,9 @@ logger = logging.getLogger(__name__)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's way to its surroundings. Its threads for events are not needed: ours block nowhere."""
 
-    def __init__(self, io_timeout: float) -> None:
+    def __init__(self, io_timeout: float, tls: Tls | None) -> None:
         super().__init__()
+        self._tls = tls
         #: What one attempt to connect may take, and what the answer to it may take, seconds.
         # Where one hangs there has to be time for another, before its caller gives up.
         self.patience = io_timeout / 2
@@ -42,7 +47,20 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
             logger.exception("An event of ZooKeeper met an unexpected error")
 
     def create_connection(self, *args: Any, timeout: float | None = None, **more: Any) -> Any:
-        return super().create_connection(*args, timeout=min(timeout or self.patience, self.patience), **more)
+        ends = clock.now() + min(timeout or self.patience, self.patience)
+        made = super().create_connection(*args, timeout=ends - clock.now(), **more)
+        return made if self._tls is None else self._speak_tls(self._tls, made, more["hostname"], ends)
+
+    def _speak_tls(self, tls: Tls, made: socket.socket, host: str, ends: float) -> TlsSocket:
+        try:
+            # kazoo's own knows no password of a key, no directory of authorities, and tells of no file.
+            made.settimeout(max(0.001, ends - clock.now()))
+            return TlsSocket(tls.context.wrap_socket(made, server_hostname=host))
+        except BaseException as error:
+            made.close()
+            if isinstance(error, OSError) and error.filename is not None:
+                raise OSError(error.errno, f"{error.strerror}: '{error.filename}'") from None
+            raise
 
     def select(
         self, reads: Sequence[Any], writes: Sequence[Any], _: Sequence[Any], timeout: float | None = None

@@ -80,7 +80,7 @@ class Wire(KazooClient):  # type: ignore[misc]
         super().__init__(
             hosts=address.hosts,
             timeout=session_timeout,
-            handler=Handler(io_timeout),
+            handler=Handler(io_timeout, address.tls),
             auth_data=address.auth,
             connection_retry={"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": _BACKOFF},
             command_retry={"max_tries": 0},

@@ -25,6 +25,14 @@ def test_hosts_and_path(url: str, hosts: str, chroot: str) -> None:
     assert address.shown == hosts + chroot
 
 
+def test_tls_is_spoken_where_the_scheme_says_so() -> None:
+    address = Address("ZooKeepers://zk1:2281/shop?ssl_password=s3cr3t&ssl_certfile=/a%20b.pem")
+    assert address.tls is not None
+    assert address.tls.password == "s3cr3t"
+    assert address.shown == "zk1:2281/shop"
+    assert Address("zookeeper://zk1").tls is None
+
+
 def test_a_login_is_used_and_never_shown() -> None:
     address = Address("zookeeper://shop:p%40ss@zk1/shop")
     assert address.auth == [("digest", "shop:p@ss")]
@@ -46,6 +54,11 @@ def test_a_login_is_used_and_never_shown() -> None:
         "zookeeper://zk1/%00",
         "zookeeper://zk1/zookeeper/config",
         "zookeeper://zk1/shop?timeout=3",
+        "zookeepers://zk1/shop?timeout=3",
+        "zookeeper://zk1/shop?ssl_ca_certs=/ca.pem",
+        "zookeepers://zk1/shop?ssl_cert_reqs=s3cr3t",
+        "zookeepers://zk1/shop?ssl_password=s3cr3t&ssl_password=s3cr3t",
+        "zookeeper://zk1/shop#part",
         "zookeeper://shop:s3cr3t@[::1/shop",
     ],
 )

@@ -1,4 +1,4 @@
-"""How TLS is spoken with the server, and the server verified: what the URL says of it."""
+"""How TLS is spoken with a server, and the server verified: what a URL says of it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,75 @@
+"""A ZooKeeper server that wants certificates of its clients, and a login."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.wire import Wire
+from loadtest.ports import free_port
+from tests.zookeeper_server import CHROOT, JARS, ZooKeeperServer
+
+CERTIFICATE = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -addext subjectAltName=IP:127.0.0.1"
+
+
+def certificate(folder: Path, name: str, days: int = 2) -> Path:
+    """Signed by itself, with its key in the same file."""
+    made = [*CERTIFICATE.split(), "-days", str(days), "-keyout", f"{name}.key", "-out", f"{name}.crt"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    both = folder / f"{name}.pem"
+    both.write_text((folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text())
+    return both
+
+
+class TlsZooKeeperServer(ZooKeeperServer):
+    """Beside its own port it has one without TLS, for the tests to look at it."""
+
+    # Debian's manifest leaves out what Netty needs for TLS.
+    jars = (*JARS, "/usr/share/java/netty-codec.jar", "/usr/share/java/netty-resolver.jar")
+
+    def __init__(self, folder: Path) -> None:
+        self.tls_port = free_port()
+        self.certificate, self.client = certificate(folder, "server"), certificate(folder, "client")
+        trusted = folder / "trusted.pem"
+        trusted.write_text((folder / "client.crt").read_text())
+        super().__init__(
+            **{
+                "secureClientPort": self.tls_port,
+                "secureClientPortAddress": "127.0.0.1",
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "ssl.keyStore.location": self.certificate,
+                "ssl.keyStore.type": "PEM",
+                "ssl.trustStore.location": trusted,
+                "ssl.trustStore.type": "PEM",
+                "ssl.clientAuth": "need",
+            }
+        )
+
+    @property
+    def url(self) -> str:
+        mine = f"&ssl_certfile={self.client}&ssl_keyfile={self.client.with_suffix('.key')}"
+        return f"{self.tls_url}?ssl_ca_certs={self.certificate.with_suffix('.crt')}{mine}"
+
+    @property
+    def tls_url(self) -> str:
+        """Without what TLS needs."""
+        return f"zookeepers://shop:secret@127.0.0.1:{self.tls_port}{CHROOT}"
+
+    def _new_admin(self) -> Wire:
+        # What the locks' user has made nobody else can read.
+        address = Address(f"zookeeper://shop:secret@127.0.0.1:{self.port}")
+        return Wire(address, session_timeout=60.0, io_timeout=1.0)
+
+
+@pytest.fixture(scope="session")
+def tls_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsZooKeeperServer]:
+    server = TlsZooKeeperServer(tmp_path_factory.mktemp("tls"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
