@@ -42,6 +42,7 @@ HELD_BY = {
     "reference/commands.md": "tests/cli/test_page.py",
     "reference/backends/redis.md": "tests/backends/redis/test_permissions.py",
     "reference/backends/sentinel.md": "tests/topologies/sentinel/test_page.py",
+    "reference/backends/zookeeper.md": "tests/topologies/zookeeper/tls.py",
 }
 #: Drawings: nothing writes them.
 DRAWN = {"explanation/how.md": 1}

@@ -11,8 +11,10 @@ import pytest
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.wire import Wire
 from loadtest.ports import free_port
+from tests.docs.blocks import blocks
 from tests.zookeeper_server import CHROOT, JARS, ZooKeeperServer
 
+PAGE = "reference/backends/zookeeper.md"
 CERTIFICATE = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -addext subjectAltName=IP:127.0.0.1"
 
 
@@ -23,6 +25,12 @@ def certificate(folder: Path, name: str, days: int = 2) -> Path:
     both = folder / f"{name}.pem"
     both.write_text((folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text())
     return both
+
+
+def documented() -> dict[str, object]:
+    """The settings of docs/reference/backends/zookeeper.md."""
+    (block,) = (one for one in blocks() if one.page == PAGE and "secureClientPort" in one.text)
+    return dict(line.split("=", 1) for line in block.text.splitlines())
 
 
 class TlsZooKeeperServer(ZooKeeperServer):
@@ -36,18 +44,12 @@ class TlsZooKeeperServer(ZooKeeperServer):
         self.certificate, self.client = certificate(folder, "server"), certificate(folder, "client")
         trusted = folder / "trusted.pem"
         trusted.write_text((folder / "client.crt").read_text())
-        super().__init__(
-            **{
-                "secureClientPort": self.tls_port,
-                "secureClientPortAddress": "127.0.0.1",
-                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-                "ssl.keyStore.location": self.certificate,
-                "ssl.keyStore.type": "PEM",
-                "ssl.trustStore.location": trusted,
-                "ssl.trustStore.type": "PEM",
-                "ssl.clientAuth": "need",
-            }
-        )
+        ours = {
+            "secureClientPort": self.tls_port,
+            "ssl.keyStore.location": self.certificate,
+            "ssl.trustStore.location": trusted,
+        }
+        super().__init__(**documented() | ours, secureClientPortAddress="127.0.0.1")
 
     @property
     def url(self) -> str:
