@@ -20,6 +20,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
 from distlock import clock
+from distlock.backends.zookeeper.tls_socket import NOT_NOW
 
 #: Bytes that are read at most at once.
 _PIECE = 65536
@@ -70,7 +71,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 sent = self._socket.send(packet)
                 if sent < len(packet):
                     self._hand_over(packet[sent:])
-            except BlockingIOError:
+            except NOT_NOW:
                 self._hand_over(packet)
             except BaseException as error:
                 # It has broken, or we were interrupted and nobody knows what was sent: kazoo's thread tells
@@ -153,7 +154,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         while len(received) < length:
             try:
                 piece = self._socket.recv(_PIECE)
-            except BlockingIOError:
+            except NOT_NOW:
                 if not self.handler.select([self._socket], [], [], timeout)[0]:
                     raise self.handler.timeout_exception("it does not answer") from None
                 continue

@@ -11,29 +11,26 @@ import socket
 import ssl
 import threading
 
+#: What a socket raises in place of waiting, the plain one and this one. kazoo, too, knows them apart.
+NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
 
 class TlsSocket:
-    """What is needed of a `socket.socket`. It does not wait, once it is told not to."""
+    """What is needed of a `socket.socket`. It does not wait, once it is told not to: see `NOT_NOW`."""
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
         self._tls = tls
         self._mutex = threading.Lock()
 
     def send(self, data: bytes) -> int:
-        """As of a socket. What was refused by BlockingIOError has to be at the beginning of the next call."""
+        """As of a socket. What it did not take has to be at the beginning of the next call."""
         with self._mutex:
-            try:
-                return self._tls.send(data)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-                raise BlockingIOError from error
+            return self._tls.send(data)
 
     def recv(self, size: int) -> bytes:
         """As of a socket. A record has 16 KB at most: with a *size* above that nothing is left unseen."""
         with self._mutex:
-            try:
-                return self._tls.recv(size)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-                raise BlockingIOError from error
+            return self._tls.recv(size)
 
     def fileno(self) -> int:
         return self._tls.fileno()
