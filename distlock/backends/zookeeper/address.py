@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
+from typing import NoReturn
 from urllib.parse import parse_qsl, unquote
 
 from distlock.backends.tls import TLS, Tls
@@ -15,6 +17,8 @@ _URL = re.compile(
 )
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
 _PORT = 2181
+#: The scheme for TLS; and the one mechanism of SASL that is offered.
+_SECURE, _DIGEST = "zookeepers", "DIGEST-MD5"
 _WRITE = (
     "Write zookeeper://[user:password@]host[:port][,host[:port]…][/path], or zookeepers://… for TLS; quote "
     "special characters as %XX."
@@ -32,10 +36,10 @@ class Address:
         login, _, hosts = parts["netloc"].rpartition("@")
         #: As kazoo takes them: ``host:port,host:port``.
         self.hosts = ",".join(_host(text) for text in hosts.split(","))
-        if parts["more"]:
-            raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} has a # in it. {_WRITE}")
+        given = self._given(parts["scheme"].lower(), parts["query"] or "", parts["more"])
+        mechanism = given.pop("sasl", None)
         #: How TLS is spoken, or None.
-        self.tls = self._tls(parts["scheme"].lower() == "zookeepers", parts["query"] or "")
+        self.tls = self._tls(given) if parts["scheme"].lower() == _SECURE else None
         #: ``/path`` or nothing.
         self.chroot = _chroot(parts["path"])
         self.shown = f"{self.hosts}{self.chroot}"
@@ -44,30 +48,45 @@ class Address:
             raise ConfigurationError(
                 f"The URL of ZooKeeper at {self.hosts} has a user without a password. {_WRITE}"
             )
-        #: Pairs of scheme and credential.
-        self.auth = [("digest", f"{unquote(user)}:{unquote(password)}")] if login else []
+        user, password = unquote(user), unquote(password)
+        #: What kazoo logs in by with SASL, or None; and else pairs of scheme and credential.
+        self.sasl = None if mechanism is None else self._sasl(mechanism, user, password)
+        self.auth = [("digest", f"{user}:{password}")] if login and not self.sasl else []
 
     def __repr__(self) -> str:
         return f"<Address {self.shown}>"
 
-    def _tls(self, spoken: bool, query: str) -> Tls | None:
+    def _given(self, scheme: str, query: str, more: str) -> dict[str, str]:
+        """What the query says."""
         given = parse_qsl(query, keep_blank_values=True)
         for name, _ in given:
-            if name not in TLS:
-                raise ConfigurationError(
-                    f"The URL of ZooKeeper at {self.hosts} has an unknown parameter: {name!r}. Known are, "
-                    f"with zookeepers://, {', '.join(TLS)}."
-                )
-            if not spoken:
-                raise ConfigurationError(
-                    f"The URL of ZooKeeper at {self.hosts} has {name}, which is for TLS: write zookeepers://."
-                )
+            if name not in ("sasl", *TLS):
+                self._refuse(f"It has an unknown parameter: {name!r}. Known are sasl, {', '.join(TLS)}.")
+            if name in TLS and scheme != _SECURE:
+                self._refuse(f"{name} is for TLS: write {_SECURE}://.")
         if len(dict(given)) < len(given):
-            raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} says something twice.")
+            self._refuse("It says something twice.")
+        if more:
+            self._refuse("It has a #: quote it as %23.")
+        return dict(given)
+
+    def _tls(self, given: dict[str, str]) -> Tls:
         try:
-            return Tls(dict(given)) if spoken else None
+            return Tls(given)
         except ValueError as error:
-            raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} can't be used. {error}") from None
+            self._refuse(str(error))
+
+    def _sasl(self, mechanism: str, user: str, password: str) -> dict[str, str]:
+        if mechanism != _DIGEST:
+            self._refuse(f"sasl has to be {_DIGEST}.")
+        if not user:
+            self._refuse("sasl needs user:password@ before the hosts.")
+        if find_spec("puresasl") is None:
+            self._refuse("sasl needs another package: pip install pure-sasl.")
+        return {"mechanism": mechanism, "username": user, "password": password}
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise ConfigurationError(f"The URL of ZooKeeper at {self.hosts} can't be used. {why}") from None
 
 
 def _host(text: str) -> str:

@@ -88,8 +88,11 @@ class Wire(KazooClient):  # type: ignore[misc]
         )
         #: Up while there is a connection.
         self._up = Flag()
-        self.acl = CREATOR_ALL_ACL if address.auth else OPEN_ACL_UNSAFE
-        self._connection = Connection(io_timeout, self, self._conn_retry.copy(), logger=self.memo)
+        self.acl = CREATOR_ALL_ACL if address.auth or address.sasl else OPEN_ACL_UNSAFE
+        retry = self._conn_retry.copy()
+        self._connection = Connection(
+            io_timeout, self, retry, logger=self.memo, sasl_options=address.sasl and {**address.sasl}
+        )
 
     @property
     def session_timeout(self) -> float:
