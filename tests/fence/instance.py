@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,6 +48,8 @@ class Order:
     era: int = 1
     #: Django: with ``ATOMIC_REQUESTS``; else the view opens its transaction by itself.
     atomic: bool = True
+    #: Of the backend.
+    options: dict[str, Any] = field(default_factory=dict)
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -55,7 +57,7 @@ class Order:
     @property
     def distlock(self) -> dict[str, Any]:
         service = {"LOCATION": self.redis, "TTL": self.ttl, "TIMEOUT": self.timeout, "ERA": self.era}
-        return {"default": service | {"FENCE": self.fence, "PREFIX": "stalled"}}
+        return {"default": service | {"FENCE": self.fence, "PREFIX": "stalled", "OPTIONS": self.options}}
 
 
 def say(line: str) -> None:

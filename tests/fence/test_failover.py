@@ -45,7 +45,8 @@ def test_between_a_push_and_its_acknowledgement(
     stock.put(2)
     eventually(lambda: follows(replica), "the replica follows")
     a, b, c = (
-        Order("django", database, url, name, True, ttl=2.0, timeout=60.0)
+        # A waiter does not ask again meanwhile: held back, its question would be an error.
+        Order("django", database, url, name, True, ttl=2.0, timeout=60.0, options={"ack_window": 5.0})
         for url, name in ((own_server.url, "a"), (way.url, "b"), (replica.url, "c"))
     )
     with started(a, b, c) as (before, between, after):
