@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from kazoo.exceptions import ConnectionDropped, KazooException, SessionExpiredError
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, KazooException, SessionExpiredError
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Close, Connect, int_int_struct, int_struct
+from kazoo.protocol.serialization import SASL, Close, Connect, int_int_struct, int_struct
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
@@ -28,6 +28,8 @@ _PIECE = 65536
 _MOMENT = 0.05
 #: The numbers of requests go around.
 _MOST_REQUESTS = 2**31 - 1
+#: More steps than a login by SASL has.
+_STEPS = 8
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]
@@ -200,6 +202,21 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             # kazoo's thread would end, and callers would wait until the session is given up.
             self.client._session_callback(KeeperState.EXPIRED_SESSION)
             raise ForceRetryError(f"Beginning a new session: {error!r}") from error
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        try:
+            super()._authenticate_with_sasl(host, min(timeout, self.handler.patience))
+        except AuthFailedError as error:
+            if isinstance(error.__cause__, ConnectionDropped):
+                # kazoo takes a server that dies meanwhile for one that refuses us, and gives the session up.
+                raise error.__cause__ from None
+            raise
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        if isinstance(request, SASL) and (xid or 0) > _STEPS:
+            # A server that has no SASL answers each step with nothing, and kazoo would never end.
+            raise AuthFailedError
+        super()._submit(request, timeout, xid)
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         # A server that is just starting may never answer, and the next attempt is answered at once.

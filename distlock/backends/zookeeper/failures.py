@@ -26,7 +26,10 @@ _CLIENT_CERTIFICATE = (
 #: What the error is or what its text has -> what to do about it. The first that fits is taken.
 _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
     (exceptions.NoAuthError, "Put user:password@ in the URL, or let everybody create nodes there (setAcl)."),
-    (exceptions.AuthFailedError, "Check the user and the password in the URL."),
+    (
+        exceptions.AuthFailedError,
+        "Check the user and the password in the URL and, with sasl=, that the server has SASL.",
+    ),
     (
         exceptions.InvalidACLError,
         "The server knows no digest authentication: take user:password@ out of the URL.",

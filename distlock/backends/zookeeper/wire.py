@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.protocol.serialization import Auth, Connect, Create2, SetData
+from kazoo.protocol.serialization import SASL, Auth, Connect, Create2, SetData
 from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
@@ -38,7 +38,7 @@ class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
 
 
 def _without_secrets(args: tuple[object, ...]) -> list[object]:
-    return [type(arg).__name__ if isinstance(arg, Auth | Connect) else arg for arg in args]
+    return [type(arg).__name__ if isinstance(arg, Auth | Connect | SASL) else arg for arg in args]
 
 
 class _Memo:

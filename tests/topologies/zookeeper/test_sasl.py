@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from puresasl.client import SASLClient
 
 from distlock.backends.zookeeper.address import Address
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.zookeeper.contender import MakeContender, ask
+from tests.redis_server import eventually
+from tests.topologies.zookeeper.tls import documented
 from tests.zookeeper_server import ZooKeeperServer, running
-
-JAAS = """\
-Server {
-    org.apache.zookeeper.server.auth.DigestLoginModule required user_shop="secret";
-};
-"""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     jaas: Path = tmp_path_factory.mktemp("sasl") / "jaas.conf"
-    jaas.write_text(JAAS)
-    provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
-    yield from running(f"-Djava.security.auth.login.config={jaas}", **provider)
+    jaas.write_text(documented("DigestLoginModule"))
+    name, _, value = documented("authProvider.1").strip().partition("=")
+    yield from running(f"-Djava.security.auth.login.config={jaas}", **{name: value})
 
 
 def url_of(server: ZooKeeperServer, login: str) -> str:
@@ -64,6 +62,35 @@ def test_a_wrong_password_is_told_and_not_shown(server: ZooKeeperServer, contend
     assert "s3cr3t" not in str(caught.value)
 
 
+def test_a_server_without_sasl_is_told(zookeeper_server: ZooKeeperServer, contender: MakeContender) -> None:
+    one = contender(url_of(zookeeper_server, "shop:secret"), io_timeout=10.0)
+    with pytest.raises(BackendUnavailable, match="with sasl=, that the server has SASL"):
+        one.request(ask())
+
+
+def test_a_server_that_dies_while_we_log_in_again_does_not_end_the_session(
+    server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, mine = contender(url_of(server, "shop:secret"), io_timeout=20.0), ask()
+    one.hold(mine)
+    wire = one.line().session.wire
+    steps: list[bytes | None] = []
+    process = SASLClient.process
+
+    def deaf_at_first(client: SASLClient, challenge: bytes | None = None) -> bytes:
+        steps.append(challenge)
+        if len(steps) == 1:
+            wire._connection._socket.shutdown(socket.SHUT_RD)
+        answer: bytes = process(client, challenge)
+        return answer
+
+    monkeypatch.setattr(SASLClient, "process", deaf_at_first)
+    wire.cut()
+    # The second attempt takes all steps of its own.
+    eventually(lambda: len(steps) > 2 and wire.connected, "it is back")
+    assert one.renew([mine]) == [True]
+
+
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -75,3 +102,9 @@ def test_what_is_not_offered_is_refused(url: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told) as caught:
         Address(url)
     assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_package_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distlock.backends.zookeeper.address.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match="pip install pure-sasl"):
+        Address("zookeeper://shop:secret@zk1?sasl=DIGEST-MD5")

@@ -27,10 +27,10 @@ def certificate(folder: Path, name: str, days: int = 2) -> Path:
     return both
 
 
-def documented() -> dict[str, object]:
-    """The settings of docs/reference/backends/zookeeper.md."""
-    (block,) = (one for one in blocks() if one.page == PAGE and "secureClientPort" in one.text)
-    return dict(line.split("=", 1) for line in block.text.splitlines())
+def documented(word: str) -> str:
+    """The block of docs/reference/backends/zookeeper.md that has *word*."""
+    (block,) = (one for one in blocks() if one.page == PAGE and word in one.text)
+    return block.text
 
 
 class TlsZooKeeperServer(ZooKeeperServer):
@@ -49,7 +49,9 @@ class TlsZooKeeperServer(ZooKeeperServer):
             "ssl.keyStore.location": self.certificate,
             "ssl.trustStore.location": trusted,
         }
-        super().__init__(**documented() | ours, secureClientPortAddress="127.0.0.1")
+        lines = documented("secureClientPort=").splitlines()
+        settings: dict[str, object] = dict(line.split("=", 1) for line in lines)
+        super().__init__(**settings | ours, secureClientPortAddress="127.0.0.1")
 
     @property
     def url(self) -> str:
