@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -84,6 +87,31 @@ def test_what_is_wrong_is_told_with_what_to_write(
     with pytest.raises(BackendUnavailable, match=told.format(**files)) as caught:
         one.request(ask())
     assert "secret" not in str(caught.value)
+
+
+def test_an_expired_certificate_is_told(tmp_path: Path, contender: MakeContender) -> None:
+    certificate(tmp_path, "once")
+    made = "openssl x509 -in once.crt -signkey once.key -days -1 -out expired.crt"
+    subprocess.run(made.split(), cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "expired.crt", tmp_path / "once.key")
+
+    def shake_hands() -> None:
+        # Until the test closes it.
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(OSError), context.wrap_socket(connection, server_side=True):
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=shake_hands, daemon=True)
+        thread.start()
+        url = f"zookeepers://127.0.0.1:{listener.getsockname()[1]}/?ssl_ca_certs={tmp_path / 'expired.crt'}"
+        with pytest.raises(BackendUnavailable, match=r"certificate has expired.*Renew the certificate"):
+            contender(url, io_timeout=PATIENT).request(ask())
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
 
 
 def test_a_host_that_the_certificate_does_not_name_is_refused(
