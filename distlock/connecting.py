@@ -54,7 +54,7 @@ def connect(
     ``redis+cluster://[user:password@]host[:port][,host…]``;
     ``redlock://[user:password@]host,host,host[/db]``;
     ``zookeeper://[user:password@]host[:port][,host…][/path]``, ``zookeepers://`` for TLS;
-    ``postgresql://[user:password@]host[:port]/database``;
+    ``postgresql://[user:password@]host[:port]/database``; ``mysql://`` likewise;
     ``file:///directory`` for the processes of one host; ``memory://name`` for one process, in tests; or the
     scheme of a backend that is installed.
     Instead of a URL: a client of redis-py, of which the connection arguments are read and nothing else; a

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from demo_shop.configuration import IN_THE_DATABASE
 from loadtest.child import Child, StackError
+from loadtest.mariadb import running_mariadb
 from loadtest.ports import free_port
 from loadtest.postgresql import running_postgresql
 from loadtest.sentinels import open_sentinels
@@ -105,17 +106,30 @@ def redlock_url(ports: Iterable[int]) -> str:
 @contextlib.contextmanager
 def open_postgresql(directory: Path) -> Iterator[str]:
     """A server beside that of the shop's database, with what locks need."""
+    with running_postgresql() as url:
+        prepare(url)
+        yield url
+
+
+@contextlib.contextmanager
+def open_mysql(directory: Path) -> Iterator[str]:
+    """A MariaDB, as `open_postgresql`."""
+    with running_mariadb() as url:
+        prepare(url)
+        yield url
+
+
+def prepare(url: str) -> None:
     import distlock
 
-    with running_postgresql() as url:
-        with contextlib.closing(distlock.connect(url)) as locks:
-            locks.namespace.prepare()
-        yield url
+    with contextlib.closing(distlock.connect(url)) as locks:
+        locks.namespace.prepare()
 
 
 #: Those of several servers, and what is one of the databases, too, which the matrix leaves out.
 TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "cluster": open_cluster,
+    "mysql": open_mysql,
     "postgresql": open_postgresql,
     "redlock": open_redlock,
     "sentinel": open_sentinels,

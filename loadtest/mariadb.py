@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from loadtest.child import Child, StackError, run_once
+from loadtest.child import Account, Child, StackError, run_once
 from loadtest.ports import free_port, listens
 from loadtest.unprivileged import find_account, home_of
 
@@ -25,7 +26,11 @@ OPTIONS = (
 #: It has no TLS. PyMySQL would get ready for it, and load this machine's certificates for each connection.
 WITHOUT_TLS = "ssl_disabled=true"
 #: One statement for each line: the server reads the file so.
-USERS = "CREATE DATABASE shop;\nCREATE USER shop@'%';\nGRANT ALL ON *.* TO shop@'%' WITH GRANT OPTION;\n"
+USERS = """\
+CREATE DATABASE IF NOT EXISTS shop;
+CREATE USER IF NOT EXISTS shop@'%';
+GRANT ALL ON *.* TO shop@'%' WITH GRANT OPTION;
+"""
 
 
 def find(command: str) -> str:
@@ -38,26 +43,63 @@ def find(command: str) -> str:
     return found
 
 
-@contextlib.contextmanager
-def running_mariadb() -> Iterator[str]:
-    """The URL of a database ``shop``; its user ``shop`` may do everything."""
-    install, server_command, account = find("mariadb-install-db"), find("mariadbd"), find_account()
-    find("my_print_defaults")  # which the installation needs, and which is in another package
-    with home_of(account) as home:
-        data, log, users, port = home / "data", home / "log", home / "users.sql", free_port()
+class MariaDBServer:
+    """In *home*, on a port of its own. It can be stopped and started again."""
+
+    def __init__(self, home: Path, account: Account | None, options: Sequence[str]) -> None:
+        install, self._command = find("mariadb-install-db"), find("mariadbd")
+        find("my_print_defaults")  # which the installation needs, and which is in another package
+        self._account, self._log, self.port = account, home / "log", free_port()
+        users = home / "users.sql"
         users.write_text(USERS)
         # --no-defaults: this machine may have a MariaDB of its own, with settings of its own.
         # --tmpdir: one that starts clears the temporary tables there away, be they another server's.
-        places = ("--no-defaults", f"--datadir={data}", f"--tmpdir={home}")
+        places = ("--no-defaults", f"--datadir={home / 'data'}", f"--tmpdir={home}")
         normal = "--auth-root-authentication-method=normal"
-        run_once("MariaDB's installation", [install, *places, "--skip-test-db", normal], log, account)
-        command = [server_command, *places, f"--port={port}", *OPTIONS]
+        asked = [install, *places, "--skip-test-db", normal]
+        run_once("MariaDB's installation", asked, self._log, account)
+        self._given = [*places, f"--port={self.port}", *options, f"--init-file={users}"]
+        self.url = f"mysql://shop@127.0.0.1:{self.port}/shop?{WITHOUT_TLS}"
+
+    def start(self) -> None:
         # SIGKILL: an orderly end takes seconds, for data that nobody needs.
-        command += [f"--init-file={users}"]
-        server = Child("MariaDB", command, log, account=account, stop_with=signal.SIGKILL)
+        self._server = Child(
+            "MariaDB",
+            [self._command, *self._given],
+            self._log,
+            account=self._account,
+            stop_with=signal.SIGKILL,
+        )
         try:
             # It listens only after its init file was run.
-            server.wait_until(lambda: listens(port))
-            yield f"mysql://shop@127.0.0.1:{port}/shop?{WITHOUT_TLS}"
+            self._server.wait_until(lambda: listens(self.port))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+
+@contextlib.contextmanager
+def own_mariadb(options: Sequence[str] = OPTIONS) -> Iterator[MariaDBServer]:
+    """With a database ``shop``, whose user ``shop`` may do everything."""
+    account = find_account()
+    with home_of(account) as home:
+        server = MariaDBServer(home, account, options)
+        server.start()
+        try:
+            yield server
         finally:
             server.stop()
+
+
+@contextlib.contextmanager
+def running_mariadb() -> Iterator[str]:
+    """The URL of its database."""
+    with own_mariadb() as server:
+        yield server.url

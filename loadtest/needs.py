@@ -23,6 +23,7 @@ SERVERS = {
     "zookeeper": "zookeeper",
     "postgresql": "postgresql",
     "mariadb": "mariadb",
+    "mysql": "mariadb",
 }
 
 

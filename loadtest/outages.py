@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from demo_shop.orders import PRODUCT_ID
 from loadtest.child import Child
 from loadtest.ensemble import open_ensemble
-from loadtest.lock_services import redlock_url, running_redlock
+from loadtest.lock_services import prepare, redlock_url, running_redlock
+from loadtest.mariadb import own_mariadb
 from loadtest.postgresql import own_postgresql
 from loadtest.sentinels import Watched, deafen, tell
 
@@ -125,16 +126,21 @@ def redlock_emptied(directory: Path) -> Iterator[Struck]:
 
 @contextmanager
 def postgresql_restarted(directory: Path) -> Iterator[Struck]:
-    import distlock
-
     with own_postgresql() as server:
-        with closing(distlock.connect(server.url)) as locks:
-            locks.namespace.prepare()
+        prepare(server.url)
+        yield Struck(server.url, server.restart)
+
+
+@contextmanager
+def mysql_restarted(directory: Path) -> Iterator[Struck]:
+    with own_mariadb() as server:
+        prepare(server.url)
         yield Struck(server.url, server.restart)
 
 
 #: A primary says yes before its replicas know, and so the one that takes its place may never have heard.
 UNHEARD = "The primary had said yes, and the one that took its place had not heard of it"
+ENDED = "The lock is a session's, and a restart ends all sessions"
 
 OUTAGES = (
     Outage(
@@ -206,9 +212,18 @@ OUTAGES = (
         "postgresql",
         "the server restarted",
         True,
-        "The lock is a session's, and a restart ends all sessions",
+        ENDED,
         5.0,
         postgresql_restarted,
+    ),
+    Outage(
+        "mysql-restarted",
+        "mysql",
+        "the MariaDB server killed and started again",
+        True,
+        ENDED,
+        5.0,
+        mysql_restarted,
     ),
 )
 BACKENDS = tuple(dict.fromkeys(outage.backend for outage in OUTAGES))

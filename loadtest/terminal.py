@@ -22,6 +22,7 @@ INDENT = 6
 SERVICES = {
     "file": "file, a directory of this host",
     "redis": "redis",
+    "mysql": "mariadb, its locks of GET_LOCK",
     "postgresql": "postgresql, its advisory locks",
     "redlock": "redlock, the majority of five redis servers",
     "sentinel": "redis with two replicas, and three sentinels",

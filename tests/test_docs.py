@@ -75,7 +75,10 @@ def test_the_examples_of_the_core_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize(
     "backend",
-    ["cluster", "database", "file", "memory", "postgresql", "redis", "redlock", "sentinel", "zookeeper"],
+    [
+        *("cluster", "database", "file", "memory", "mysql", "postgresql"),
+        *("redis", "redlock", "sentinel", "zookeeper"),
+    ],
 )
 def test_each_backend_has_a_page_with_the_same_headings(backend: str) -> None:
     page = DOCS / "reference/backends" / f"{backend}.md"

@@ -57,6 +57,7 @@ LAYERS: dict[str, set[str]] = {
 }
 #: What a layer may import that is neither ours nor Python's.
 THIRD_PARTIES = {
+    "distlock.backends.mysql": {"pymysql"},
     "distlock.backends.postgresql": {"psycopg"},
     "distlock.backends.redis": {"hiredis"},
     "distlock.backends.zookeeper": {"kazoo"},

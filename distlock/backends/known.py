@@ -48,6 +48,7 @@ BUILT_IN = {
     "postgresql": Home(
         "distlock.backends.postgresql:PostgreSQLBackend", "postgresql://user@localhost:5432/shop", "postgres"
     ),
+    "mysql": Home("distlock.backends.mysql:MySQLBackend", "mysql://user@localhost:3306/shop", "mysql"),
 }
 
 

@@ -42,7 +42,7 @@ def test_a_capability_that_is_not_declared_is_not_there() -> None:
 @pytest.mark.parametrize(
     "scheme",
     [
-        *("memory", "file", "redis", "rediss", "unix", "zookeeper", "postgresql"),
+        *("memory", "file", "redis", "rediss", "unix", "zookeeper", "postgresql", "mysql"),
         *("redis+sentinel", "rediss+sentinel", "redis+cluster", "redlock", "redlocks"),
     ],
 )

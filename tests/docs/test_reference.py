@@ -110,7 +110,9 @@ def test_each_argument_of_connect_has_a_row() -> None:
 
 
 # Those of Sentinel are those of one server.
-@pytest.mark.parametrize("backend", ["postgresql", "redis", "redis+cluster", "redlock", "zookeeper", "file"])
+@pytest.mark.parametrize(
+    "backend", ["mysql", "postgresql", "redis", "redis+cluster", "redlock", "zookeeper", "file"]
+)
 def test_each_option_of_a_backend_has_a_row(backend: str) -> None:
     page = f"backends/{backend.rpartition('+')[2]}.md"
     assert table(page, "option") == keywords(distlock.backends.class_of(backend))

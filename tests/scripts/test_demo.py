@@ -94,6 +94,7 @@ def test_a_machine_without_python_hears_two_announcements_of_their_own(clone: Pa
         ("--backend redlock --visit kill", "redis-server"),
         ("--visit=kill", "redis-server"),
         ("--backend zookeeper --database mariadb", "zookeeper mariadb"),
+        ("--backend mysql", "mariadb"),
         ("--database postgresql://elsewhere/shop", ""),
         ("--story transactions", "redis-server postgresql"),
         ("--story rush", "redis-server postgresql"),

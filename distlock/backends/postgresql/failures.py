@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distlock.backends.advisory.failures import Refused, Vanished
 from distlock.backends.postgresql.address import Address
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 
@@ -34,20 +35,8 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
 )
 
 
-class Refused(Exception):
-    """The server answered with an error."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-class Gone(Exception):
-    """The session broke, or ended. What it held is free."""
-
-
-def old_row() -> Refused:
-    return Refused("", _OLD_ROW)
+def old_row() -> Vanished:
+    return Vanished("", _OLD_ROW)
 
 
 def unavailable(address: Address, error: BaseException) -> LockError:

@@ -22,8 +22,6 @@ MAKE = (
 )
 
 PING = "SELECT 1"
-FIND = f"SELECT id FROM {TABLE} WHERE name = $1"  # noqa: S608
-INSERT = f"INSERT INTO {TABLE} (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING id"  # noqa: S608
 
 
 def _milliseconds(seconds: float) -> int:
@@ -35,13 +33,26 @@ def _idle(seconds: float) -> str:
     return f"set_config('idle_session_timeout', '{_milliseconds(seconds)}', false)"
 
 
-def _number(row: int, literal: str) -> str:
+def _number(row: str, literal: str) -> str:
     # A statement of its own: it sees what the holder before has raised, also after a wait. By the name,
     # too: the table may have been made anew.
     return (
         f"SELECT above + nextval('{SEQUENCE}') * {SPAN} FROM {TABLE} "  # noqa: S608
         f"WHERE id = {row} AND name = {literal}"
     )
+
+
+def literal(text: str) -> str:
+    """*text* in SQL, whatever the server's standard_conforming_strings."""
+    return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def find(literal: str) -> str:
+    return f"SELECT id FROM {TABLE} WHERE name = {literal}"  # noqa: S608
+
+
+def insert(literal: str) -> str:
+    return f"INSERT INTO {TABLE} (name) VALUES ({literal}) ON CONFLICT DO NOTHING RETURNING id"  # noqa: S608
 
 
 def begin(longest: float) -> str:
@@ -55,26 +66,26 @@ def begin(longest: float) -> str:
     )
 
 
-def take(row: int, literal: str, ttl: float) -> str:
+def take(row: str, literal: str, ttl: float) -> str:
     """One row if the lock of *row* was free; then its number. It passes nobody who waits in the server."""
     return f"SELECT {_idle(ttl)} WHERE pg_try_advisory_lock({CLASS}, {row}); {_number(row, literal)}"
 
 
-def wait(row: int, window: float) -> str:
+def wait(row: str, window: float) -> str:
     """Answered when the lock is ours. Nobody may have noticed: it is worth *window* seconds until then."""
     return f"SELECT {_idle(window)}; SELECT pg_advisory_lock({CLASS}, {row})"
 
 
-def accept(row: int, literal: str, ttl: float) -> str:
+def accept(row: str, literal: str, ttl: float) -> str:
     return f"SELECT {_idle(ttl)}; {_number(row, literal)}"
 
 
-def give_back(row: int, last: bool) -> str:
+def give_back(row: str, last: bool) -> str:
     """*last*: the session holds nothing else, and may be idle for as long as it likes."""
     return f"SELECT pg_advisory_unlock({CLASS}, {row})" + (f"; SELECT {_idle(0)}" if last else "")
 
 
-def lift(row: int, literal: str, by: int) -> str:
+def lift(row: str, literal: str, by: int) -> str:
     return (
         f"UPDATE {TABLE} SET above = above + {by} WHERE id = {row} AND name = {literal}; "  # noqa: S608
         + _number(row, literal)
@@ -94,7 +105,7 @@ def call_off(pid: int) -> str:
     )
 
 
-def held(row: int) -> str:
+def held(row: str) -> str:
     return (
         "SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted "  # noqa: S608
         "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "

@@ -5,25 +5,19 @@ from __future__ import annotations
 import math
 import os
 import select
-from collections.abc import Sequence
 from contextlib import suppress
 
 from psycopg import OperationalError
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, PGconn, PollingStatus
 from psycopg.pq.abc import PGresult
 
-from distlock.backends.postgresql.failures import Gone, Refused
+from distlock.backends.advisory.dialect import Rows
+from distlock.backends.advisory.failures import Gone, Refused
 from distlock.clock import now
-
-#: The rows of one statement.
-Rows = list[list[str]]
 
 
 class Wire:
-    """Connects to *conninfo* until *deadline*. One thread at a time. `TimeoutError`, `Refused` or `Gone`.
-
-    After a `TimeoutError` the answer is still to come: `settle` awaits it before the next question.
-    """
+    """Connects to *conninfo* until *deadline*."""
 
     def __init__(self, conninfo: bytes, deadline: float) -> None:
         #: Since when an answer is awaited; None: none is.
@@ -56,25 +50,20 @@ class Wire:
     def version(self) -> int:
         return self._connection.server_version
 
-    def call(self, statements: str, deadline: float, values: Sequence[str] | None = None) -> list[Rows]:
-        """The rows of each of the *statements*. With *values* there is one, and has them."""
-        self.settle(deadline)
-        self.send(statements, values)
+    def call(self, statements: str, deadline: float) -> list[Rows]:
+        self._settle(deadline)
+        self.send(statements)
         return self.answer(deadline)
 
-    def send(self, statements: str, values: Sequence[str] | None = None) -> None:
+    def send(self, statements: str) -> None:
         self.since = now()
         try:
-            if values is None:
-                self._connection.send_query(statements.encode())
-            else:
-                self._connection.send_query_params(statements.encode(), [value.encode() for value in values])
+            self._connection.send_query(statements.encode())
             self._connection.flush()
         except OperationalError as error:
             raise Gone(str(error)) from error
 
     def is_answered(self) -> bool:
-        """Whether something was sent, and all of its answer has come. Waits for nothing."""
         try:
             self._connection.flush()
             self._connection.consume_input()
@@ -83,12 +72,10 @@ class Wire:
             raise Gone(str(error)) from error
 
     def hear(self, seconds: float) -> None:
-        """Wait until something comes, for *seconds* at most."""
         with suppress(TimeoutError):
             self._sleep(select.POLLIN, now() + seconds)
 
     def answer(self, deadline: float) -> list[Rows]:
-        """What the statements that were sent gave. The first error is raised when all of them are over."""
         try:
             found = self._results(deadline)
         except OperationalError as error:
@@ -102,7 +89,7 @@ class Wire:
                 raise Refused(code, text or result.get_error_message())
         return [_rows(result) for result in found]
 
-    def settle(self, deadline: float) -> None:
+    def _settle(self, deadline: float) -> None:
         """Await what is left of an answer that somebody has not waited for."""
         if self.since is not None:
             try:
@@ -137,7 +124,6 @@ class Wire:
         self._connection.finish()
 
     def forget(self) -> None:
-        """In a forked child: the parent's session goes on, and does not outlive it because of us."""
         # finish() would say good-bye in the parent's name; a PGconn of another process does not.
         os.close(self.fileno)
 
@@ -147,8 +133,3 @@ def _rows(result: PGresult) -> Rows:
         [(result.get_value(row, column) or b"").decode() for column in range(result.nfields)]
         for row in range(result.ntuples)
     ]
-
-
-def literal(text: str) -> str:
-    """*text* in SQL, whatever the server's standard_conforming_strings."""
-    return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

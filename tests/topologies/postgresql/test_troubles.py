@@ -215,7 +215,7 @@ def test_a_server_without_idle_time_outs_is_refused(
     server: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No such server is at hand: what is oldest is set above it.
-    monkeypatch.setattr("distlock.backends.postgresql.sessions._OLDEST", 990000)
+    monkeypatch.setattr("distlock.backends.postgresql.dialect._OLDEST", 990000)
     with pytest.raises(distlock.ConfigurationError, match="Use version 14 or newer"):
         connect(server).lock("product_1").acquire()
 

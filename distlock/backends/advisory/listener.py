@@ -8,11 +8,11 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from distlock.backends.postgresql.failures import Gone
-from distlock.backends.postgresql.session import Session
+from distlock.backends.advisory.failures import Gone
+from distlock.backends.advisory.session import Session
 
 if TYPE_CHECKING:
-    from distlock.backends.postgresql.sessions import Sessions
+    from distlock.backends.advisory.sessions import Sessions
 
 #: Seconds after which a session that nobody needs is closed.
 KEPT = 10.0
@@ -35,7 +35,7 @@ class Listener:
         #: Guards the pipe. A garbage collection may come back to it.
         self._mutex = threading.RLock()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="distlock-postgresql", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="distlock-sessions", daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:

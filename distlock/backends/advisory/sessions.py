@@ -6,32 +6,25 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from distlock.backends.advisory.dialect import Dialect, ServerLock
+from distlock.backends.advisory.failures import Gone, Refused
+from distlock.backends.advisory.listener import Listener
+from distlock.backends.advisory.session import Session
 from distlock.backends.base import Ask, Sink
-from distlock.backends.postgresql import statements
-from distlock.backends.postgresql.address import Address
-from distlock.backends.postgresql.failures import Gone, Refused, pooled, standby, too_old
-from distlock.backends.postgresql.listener import Listener
-from distlock.backends.postgresql.session import Row, Session
-from distlock.backends.postgresql.wire import Wire
 from distlock.clock import now
-
-#: The first version with idle_session_timeout.
-_OLDEST = 140000
 
 
 class Sessions:
     """*most*: how many may wait. *patience*: after so many seconds a server that is silent is given up.
 
-    *window*: what a lock is worth that came to one who waits, until it is accepted, seconds. *pools*: a
-    proxy in between is known to pool whole sessions.
+    *window*: what a lock is worth that came to one who waits, until it is accepted, seconds.
     """
 
-    def __init__(self, address: Address, most: int, patience: float, window: float, pools: bool) -> None:
-        self._address = address
+    def __init__(self, dialect: Dialect, most: int, patience: float, window: float) -> None:
+        self._dialect = dialect
         self._most = most
         self._patience = patience
         self._window = window
-        self._pools = pools
         self.ears: Sink | None = None
         #: Guards the list, and who waits in which.
         self._mutex = threading.Lock()
@@ -71,19 +64,19 @@ class Sessions:
         # Beside a shorter lease there, both have the longer one.
         return self._more(deadline) or desk
 
-    def for_wait(self, ask: Ask, row: Row, deadline: float) -> Session | None:
+    def for_wait(self, ask: Ask, lock: ServerLock, deadline: float) -> Session | None:
         """One that is to wait for *ask* and is marked so; None if there may be no more."""
         with self._mutex:
             for one in self._all:
                 if one.is_free() and not one.desk:
-                    one.waits = ask, row
+                    one.waits = ask, lock
                     return one
         opened = self._more(deadline)
         if opened is not None:
             with self._mutex:
                 if not opened.is_free():
                     return None
-                opened.waits = ask, row
+                opened.waits = ask, lock
         return opened
 
     def drop(self, session: Session) -> None:
@@ -165,7 +158,7 @@ class Sessions:
         for one in reversed(taken):
             if one.waits is not None and desk is not None:
                 with suppress(TimeoutError, Gone, Refused), one.taken(deadline), desk.taken(deadline):
-                    desk.call(statements.call_off(one.pid), deadline)
+                    self._dialect.call_off(desk.saying(deadline), one.waits[1], one.number)
                     one.wire.answer(deadline)
             # A call that is under way is bounded.
             alone = one.mutex.acquire(timeout=max(self._patience, deadline - now()))
@@ -203,18 +196,9 @@ class Sessions:
             self._opening.release()
 
     def _open(self, deadline: float, desk: bool) -> Session:
-        wire = Wire(self._address.conninfo, deadline)
+        wire, number = self._dialect.open(deadline, self._patience, waits=not desk)
         try:
-            if wire.version < _OLDEST:
-                raise too_old(self._address, wire.version)
-            # A statement that is kept waiting must not keep the locks of a process that hangs meanwhile.
-            longest = self._patience if desk else 0.0
-            [[[pid, standing_by]], *_] = wire.call(statements.begin(longest), deadline)
-            if int(pid) != wire.pid and not self._pools:
-                raise pooled(self._address)
-            if standing_by == "t":
-                raise standby(self._address)
-            made = Session(wire, self._patience, self._window, desk, int(pid))
+            made = Session(self._dialect, wire, self._patience, self._window, desk, number)
             with self._mutex:
                 if self._listener is None:
                     self._listener = Listener(self)

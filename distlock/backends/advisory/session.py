@@ -7,26 +7,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from distlock.backends.advisory.dialect import Dialect, Rows, Say, ServerLock, Wire
+from distlock.backends.advisory.failures import Gone, Refused, Vanished
 from distlock.backends.base import Ask, Held
-from distlock.backends.postgresql import statements
-from distlock.backends.postgresql.failures import Gone, Refused, old_row
-from distlock.backends.postgresql.wire import Rows, Wire
 from distlock.clock import now
 
 #: Seconds until a waiter looks again. It is told: this is the net.
 POLL = 1.0
-#: What the server says of a statement that was told to stop.
-_CANCELED = "57014"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The row of a name in the server's table."""
-
-    id: int
-    #: The name, as SQL.
-    literal: str
 
 
 @dataclass(slots=True)
@@ -34,7 +23,7 @@ class Taken:
     """A lock that the session has, or may have."""
 
     ask: Ask
-    row: Row
+    lock: ServerLock
     #: The server has said that it is ours. Until then it is not known.
     granted: bool = False
     #: 0: not known yet.
@@ -47,23 +36,26 @@ class Session:
     A session that waits holds nothing: while it waits it is not idle, and its holds would have no lease.
     """
 
-    def __init__(self, wire: Wire, patience: float, window: float, desk: bool, pid: int) -> None:
+    def __init__(
+        self, dialect: Dialect, wire: Wire, patience: float, window: float, desk: bool, number: int
+    ) -> None:
         self.wire = wire
         self.mutex = threading.Lock()
         #: The one that never waits.
         self.desk = desk
-        #: The server's process, which a proxy may hide.
-        self.pid = pid
+        #: The server's number for it, which a proxy may hide.
+        self.number = number
         #: By key.
         self.holds: dict[str, Taken] = {}
         #: How long it may be idle while it holds something, seconds.
         self.ttl = 0.0
-        self.waits: tuple[Ask, Row] | None = None
+        self.waits: tuple[Ask, ServerLock] | None = None
         #: Its waiter was told to look.
         self.told = False
         #: It broke or was closed: nothing is asked in it any more.
         self.gone = False
         self.idle_since = now()
+        self._dialect = dialect
         self._patience = patience
         self._window = window
 
@@ -90,28 +82,35 @@ class Session:
 
     # -- each of these in a block of `taken` ---------------------------------------------------------
 
-    def call(self, text: str, deadline: float, values: list[str] | None = None) -> list[Rows]:
-        return self.wire.call(text, deadline, values)
+    def call(self, text: str, deadline: float) -> list[Rows]:
+        return self.wire.call(text, deadline)
+
+    def saying(self, deadline: float) -> Say:
+        return partial(self.call, deadline=deadline)
+
+    def ping(self, deadline: float) -> None:
+        self.call(self._dialect.ping, deadline)
 
     def has_room(self, ask: Ask) -> bool:
         """Whether *ask* may try here. The server lets one session have its own lock twice."""
         return self.waits is None and ask.key not in self.holds
 
-    def take(self, ask: Ask, row: Row, deadline: float) -> Held | None:
+    def take(self, ask: Ask, lock: ServerLock, deadline: float) -> Held | None:
         """Taken it if it is free."""
         ttl = max(ask.ttl, self.ttl) if self.holds else ask.ttl
-        hold = self.holds[ask.key] = Taken(ask, row)
-        taken, numbers = self.call(statements.take(row.id, row.literal, ttl), deadline)
-        if not taken:
+        hold = self.holds[ask.key] = Taken(ask, lock)
+        with self._given_back(hold, Refused, deadline):
+            number = self._dialect.take(self.saying(deadline), lock, ttl, ask.span)
+        if number is None:
             del self.holds[ask.key]
             return None
-        self.ttl, hold.granted = ttl, True
-        return self._numbered(hold, numbers, deadline)
+        self.ttl, hold.granted, hold.number = ttl, True, number
+        return Held(number, ask.ttl)
 
     def begin_to_wait(self) -> None:
         assert self.waits is not None
         self.told = False
-        self.wire.send(statements.wait(self.waits[1].id, self._window))
+        self.wire.send(self._dialect.wait(self.waits[1], self._window))
 
     def again(self, ask: Ask, deadline: float) -> Held | None:
         """What has become of *ask*, which waits here no more. None: nothing, and it stands here no more."""
@@ -120,16 +119,17 @@ class Session:
             self.give_back(hold, deadline)
             return None
         if hold.number:
-            self.call(statements.PING, deadline)
-            return Held(hold.number, ask.ttl)
-        self.ttl = ask.ttl
-        [_, numbers] = self.call(statements.accept(hold.row.id, hold.row.literal, ask.ttl), deadline)
-        return self._numbered(hold, numbers, deadline)
+            self.ping(deadline)
+        else:
+            self.ttl = ask.ttl
+            with self._given_back(hold, Refused, deadline):
+                hold.number = self._dialect.accept(self.saying(deadline), hold.lock, ask.ttl, hold.ask.span)
+        return Held(hold.number, ask.ttl)
 
     def granted(self, deadline: float) -> Taken:
         """The wait is over: what it gave."""
         try:
-            self.wire.answer(deadline)
+            self._dialect.check_had(self.wire.answer(deadline))
         except Refused:
             self.waits = None
             raise
@@ -137,12 +137,12 @@ class Session:
 
     def called_off(self, deadline: float) -> bool:
         """The server was told to end the wait. Whether it had given the lock before."""
+        assert self.waits is not None
         try:
-            self.wire.answer(deadline)
-        except Refused as error:
+            self._dialect.check_had(self.wire.answer(deadline))
+        except Refused:
             # What came in the same moment as the word to stop is ours, and is not said.
-            ours = bool(self.call(statements.look(self.pid), deadline)[0])
-            if error.code != _CANCELED or not ours:
+            if not self._dialect.stands(self.saying(deadline), self.waits[1], self.number):
                 self.waits = None
                 return False
         self._keep()
@@ -150,34 +150,37 @@ class Session:
 
     def _keep(self) -> Taken:
         assert self.waits is not None
-        ask, row = self.waits
-        self.holds[ask.key] = Taken(ask, row, granted=True)
+        ask, lock = self.waits
+        self.holds[ask.key] = Taken(ask, lock, granted=True)
         self.waits = None
         return self.holds[ask.key]
 
     def give_back(self, hold: Taken, deadline: float) -> bool:
         """Whether it was ours."""
         hold.granted = False
-        [[answer], *_] = self.call(statements.give_back(hold.row.id, len(self.holds) == 1), deadline)
+        ours = self._dialect.give_back(self.saying(deadline), hold.lock, len(self.holds) == 1)
         del self.holds[hold.ask.key]
-        return answer == ["t"]
+        return ours
 
     def lift(self, hold: Taken, number: int, deadline: float) -> Held:
         """Give *hold* a number above *number*, and all later ones of its name larger ones."""
         if hold.number > number:
-            self.call(statements.PING, deadline)
+            self.ping(deadline)
         else:
-            by = number - hold.number
-            [*_, numbers] = self.call(statements.lift(hold.row.id, hold.row.literal, by), deadline)
-            self._numbered(hold, numbers, deadline)
+            with self._given_back(hold, Vanished, deadline):
+                hold.number = self._dialect.lift(
+                    self.saying(deadline), hold.lock, hold.number, number, hold.ask.span
+                )
         return Held(hold.number, hold.ask.ttl)
 
-    def _numbered(self, hold: Taken, numbers: Rows, deadline: float) -> Held:
-        if not numbers:
+    @contextmanager
+    def _given_back(self, hold: Taken, after: type[Refused], deadline: float) -> Iterator[None]:
+        """A lock without a number is none."""
+        try:
+            yield
+        except after:
             self.give_back(hold, deadline)
-            raise old_row()
-        hold.number = int(numbers[0][0])
-        return Held(hold.number, hold.ask.ttl)
+            raise
 
     # -- from anywhere -------------------------------------------------------------------------------
 

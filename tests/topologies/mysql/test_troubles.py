@@ -1,0 +1,164 @@
+"""What goes wrong between a process and the server, or with either of them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import distlock
+from distlock.backends import create
+from distlock.testing.closing import opened
+from distlock.testing.fixtures import PATIENCE, wait_until
+from distlock.testing.process import Process
+from distlock.testing.protocol import Contender, ask
+from loadtest.mariadb import MariaDBServer
+from tests.topologies.mysql.asking import Connect, asked, waiting, with_user
+
+# -- the server ----------------------------------------------------------------------------------
+
+
+def test_a_restart_is_told_to_the_holder_and_the_lock_can_be_had_again(
+    own_server: MariaDBServer, connect: Connect
+) -> None:
+    lost = threading.Event()
+    locks = connect(own_server.url, on_lost=lambda grant, why: lost.set())
+    grant = locks.lock("product_1").acquire()
+    assert grant is not None
+    fence = grant.fence
+    own_server.restart()
+    # A renewal would be due in twenty seconds.
+    assert lost.wait(PATIENCE / 2)
+    assert grant.lost
+    with locks.lock("product_1") as later:
+        assert later.fence > fence
+
+
+def test_who_waits_while_the_server_stops_is_told_that_it_is_away(
+    own_server: MariaDBServer, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    locks, other = connect(own_server.url), connect(own_server.url)
+    assert locks.lock("product_1").acquire()
+    waits = pool.submit(other.lock("product_1").acquire)
+    wait_until(lambda: waiting(own_server.url) == 1, "the other one waits")
+    own_server.stop()
+    with pytest.raises(distlock.BackendUnavailable, match="can't be used"):
+        waits.result(PATIENCE)
+    own_server.start()
+    assert other.lock("product_1").acquire()
+
+
+def test_more_names_than_sessions_are_waited_for(
+    server: str, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    locks, other = connect(server), connect(server, max_connections=2)
+    names = [f"many_{number}" for number in range(6)]
+    grants = [locks.lock(name).acquire() for name in names]
+    waits = [pool.submit(other.lock(name).acquire) for name in names]
+    wait_until(lambda: waiting(server, "t:many%") == 2, "two wait in sessions")
+    for grant in grants:
+        assert grant is not None
+        grant.release()
+    for done in waits:
+        assert done.result(PATIENCE) is not None
+
+
+def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect: Connect) -> None:
+    lost = threading.Event()
+    locks = connect(server, on_lost=lambda grant, why: lost.set())
+    grant = locks.lock("ended").acquire()
+    assert grant is not None
+    [(session,)] = asked(server, "SELECT IS_USED_LOCK(lock_name) FROM distlock_name WHERE name = 't:ended'")
+    asked(server, f"KILL {session}")
+    # A renewal would be due in twenty seconds.
+    assert lost.wait(PATIENCE / 2)
+    assert grant.lost
+
+
+# -- the process ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ttl", [60.0, 3.0])
+def test_a_killed_process_costs_nothing_and_a_stopped_one_its_ttl(
+    server: str, connect: Connect, ttl: float
+) -> None:
+    holder = Process(server, prefix="t", ttl=ttl)
+    fence = holder.do("acquire", "gone", PATIENCE)["fence"]
+    if ttl > PATIENCE:
+        holder.kill()
+    else:
+        holder.stop()
+    grant = connect(server).lock("gone").acquire(timeout=PATIENCE)
+    assert grant is not None
+    assert list(grant.fence) > fence
+    if ttl < PATIENCE:
+        holder.go_on()
+        assert holder.do("state")["lost"]
+    holder.finish()
+
+
+def test_a_backend_that_is_dropped_leaves_no_session_and_no_thread(server: str) -> None:
+    before = opened()
+    dropped = Contender(create(server))
+    dropped.held(ask("dropped"))
+    assert opened() - before
+    del dropped
+    gc.collect()
+    wait_until(lambda: not opened() - before, "nothing of it is left")
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_is_told_and_not_shown(server: str, connect: Connect) -> None:
+    url = with_user(server, "guest", "IDENTIFIED BY 'right'").replace("guest@", "guest:wr0ng@")
+    with pytest.raises(distlock.BackendUnavailable, match="Check the user and the password") as told:
+        connect(url).lock("product_1").acquire()
+    assert "wr0ng" not in f"{told.value} {told.value.__cause__}"
+    with connect(url.replace("wr0ng", "right")).lock("product_1"):
+        pass
+
+
+def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
+    for url in ("mysql://shop:wr0ng@localhost", "mysql://shop:wr0ng@localhost:x/shop"):
+        with pytest.raises(distlock.ConfigurationError) as told:
+            distlock.connect(url)
+        assert "wr0ng" not in str(told.value)
+
+
+def test_a_missing_table_names_the_command_that_makes_it(server: str, connect: Connect) -> None:
+    asked(server, "CREATE DATABASE bare")
+    with pytest.raises(distlock.ConfigurationError, match="Run: distlock prepare"):
+        connect(server.replace("/shop?", "/bare?")).lock("product_1").acquire()
+
+
+def test_a_user_with_the_rights_of_the_page_can_lock(server: str, connect: Connect) -> None:
+    url = with_user(server, "clerk")
+    with connect(url).lock("mine"):
+        assert connect(url).lock("mine").acquire(timeout=0.1) is None
+
+
+def test_a_user_without_them_is_told_which(server: str, connect: Connect) -> None:
+    asked(server, "CREATE USER stranger@'%'")
+    asked(server, "GRANT SELECT ON distlock_name TO stranger@'%'")
+    with pytest.raises(distlock.BackendUnavailable, match="SELECT, INSERT and UPDATE"):
+        connect(server.replace("shop@", "stranger@")).lock("product_1").acquire()
+
+
+def test_where_tls_is_asked_for_and_the_server_has_none_nothing_is_locked(
+    server: str, connect: Connect
+) -> None:
+    url = server.replace("ssl_disabled=true", "ssl_verify_cert=true")
+    with pytest.raises(distlock.LockError, match=r"(?i)ssl|tls"):
+        connect(url).lock("product_1").acquire()
+
+
+def test_what_the_site_has_set_ends_no_wait(server: str, connect: Connect, pool: ThreadPoolExecutor) -> None:
+    url = with_user(server, "hurried", "WITH MAX_STATEMENT_TIME 0.1")
+    locks, other = connect(url), connect(url)
+    with locks.lock("slow"):
+        assert other.lock("slow").acquire(timeout=1.0) is None
+        waits = pool.submit(other.lock("slow").acquire)
+    assert waits.result(PATIENCE) is not None
