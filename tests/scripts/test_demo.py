@@ -100,6 +100,8 @@ def test_a_machine_without_python_hears_two_announcements_of_their_own(clone: Pa
         ("--story rush", "redis-server postgresql"),
         ("--story rush --backend zookeeper", "zookeeper postgresql"),
         ("--story readers", "redis-server"),
+        ("--story failover", "redis-server zookeeper postgresql mariadb"),
+        ("--story failover --backend sentinel", "redis-server postgresql"),
         ("--matrix", "redis-server zookeeper postgresql mariadb"),
         ("--matrix --backend file --database sqlite", ""),
         ("--matrix --database postgresql", "redis-server zookeeper postgresql"),
