@@ -86,3 +86,15 @@ def test_an_ask_whose_hold_has_ended_gets_another_number(
     assert two.backend.release(other)
     assert before < between < one.until_held(mine).number
     assert one.backend.release(mine)
+
+
+def test_a_number_is_raised_above_all_that_its_hold_may_have_given_out(
+    five: Five, contender: MakeContender, key: str
+) -> None:
+    one = contender(five.url)
+    mine = ask(key, span=1000)
+    first = one.held(mine).number
+    raised = one.backend.raise_floor(mine, first)
+    assert raised is not None
+    assert raised.number >= first + mine.span
+    assert one.backend.release(mine)
