@@ -1,4 +1,4 @@
-"""What the backends lean on although it is private, all of it kazoo's, is there, and stands in two files."""
+"""What the backends lean on although it is private, of kazoo and PyMySQL, is there, and in few files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers import threading as handlers
 from kazoo.protocol.connection import ConnectionHandler
+from pymysql.connections import Connection
 
-from distlock.backends import redis, zookeeper
+from distlock.backends import advisory, redis, zookeeper
+from distlock.backends.mysql import wire as mysql_wire
 from distlock.backends.zookeeper import connection, wire
 
 #: The methods that we override, with the parameters that kazoo gives them.
@@ -38,7 +40,9 @@ OVERRIDDEN = [
 #: What we read, of a client and of its connection.
 OF_THE_CLIENT = ["_conn_retry", "_connection", "_live", "_pending", "_queue", "_session_id", "_stopped"]
 OF_THE_CONNECTION = ["_socket", "_read_sock", "_write_sock"]
-#: The files that do.
+#: What we use of a connection of PyMySQL.
+OF_PYMYSQL = {"_execute_command", "_force_close", "_read_timeout", "_result"}
+#: The files that do of kazoo.
 BENT = {Path(wire.__file__), Path(connection.__file__)}
 
 
@@ -102,7 +106,26 @@ def test_what_is_pending_is_numbered() -> None:
     )
 
 
-def test_what_is_private_stands_in_two_files() -> None:
+def test_pymysql_has_what_we_use() -> None:
+    connection = Connection(defer_connect=True)
+    for name in OF_PYMYSQL:
+        assert hasattr(connection, name), (
+            f"PyMySQL {version('PyMySQL')} has no Connection.{name} as {mysql_wire.__file__} knows it. "
+            "Find what does now what that is for, or forbid this version in pyproject.toml."
+        )
+    assert list(inspect.signature(connection._execute_command).parameters) == ["command", "sql"]
+    # It is looked at before each answer.
+    assert "settimeout(self._read_timeout)" in source(Connection)
+
+
+def test_what_is_private_of_pymysql_stands_in_one_file() -> None:
+    for folder in (Path(mysql_wire.__file__).parent, Path(advisory.__file__).parent):
+        for path in folder.glob("*.py"):
+            allowed = OF_PYMYSQL if path == Path(mysql_wire.__file__) else set()
+            assert private(path) <= allowed, path
+
+
+def test_what_is_private_of_kazoo_stands_in_two_files() -> None:
     listed = {name for _, name, _ in OVERRIDDEN} | {*OF_THE_CLIENT, *OF_THE_CONNECTION}
     for folder in (Path(zookeeper.__file__).parent, Path(redis.__file__).parent):
         for path in folder.glob("*.py"):

@@ -16,6 +16,7 @@ from distlock.testing.process import Process
 from distlock.testing.protocol import Contender, ask
 from loadtest.mariadb import MariaDBServer
 from tests.topologies.mysql.asking import Connect, asked, waiting, with_user
+from tests.topologies.pooler import Pooler, after_version
 
 # -- the server ----------------------------------------------------------------------------------
 
@@ -153,6 +154,23 @@ def test_where_tls_is_asked_for_and_the_server_has_none_nothing_is_locked(
     url = server.replace("ssl_disabled=true", "ssl_verify_cert=true")
     with pytest.raises(distlock.LockError, match=r"(?i)ssl|tls"):
         connect(url).lock("product_1").acquire()
+
+
+def test_a_proxy_that_pools_is_refused_unless_it_pools_sessions(server: str, connect: Connect) -> None:
+    with Pooler(server, after_version) as pooler:
+        with pytest.raises(distlock.ConfigurationError, match=r"stands a proxy.*pools_sessions=True"):
+            connect(pooler.url).lock("product_1").acquire()
+        with connect(pooler.url, pools_sessions=True).lock("product_1"):
+            assert not connect(server).lock("product_1").acquire(timeout=0)
+
+
+def test_a_server_that_is_read_only_is_refused(server: str, connect: Connect) -> None:
+    asked(server, "SET GLOBAL read_only = 1")
+    try:
+        with pytest.raises(distlock.BackendUnavailable, match="Put the primary in the URL"):
+            connect(server).lock("product_1").acquire()
+    finally:
+        asked(server, "SET GLOBAL read_only = 0")
 
 
 def test_what_the_site_has_set_ends_no_wait(server: str, connect: Connect, pool: ThreadPoolExecutor) -> None:

@@ -18,8 +18,8 @@ from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
 from distlock.testing.protocol import Contender, ask
 from loadtest.postgresql import PostgreSQLServer
+from tests.topologies.pooler import Pooler, after_key
 from tests.topologies.postgresql.asking import Connect, asked, waiting, with_role
-from tests.topologies.postgresql.pooler import Pooler
 
 # -- the server ----------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ def test_a_user_without_them_is_told_which(server: str, connect: Connect) -> Non
 
 
 def test_a_proxy_that_pools_is_refused_unless_it_pools_sessions(server: str, connect: Connect) -> None:
-    with Pooler(server) as pooler:
+    with Pooler(server, after_key) as pooler:
         with pytest.raises(distlock.ConfigurationError, match=r"stands a proxy.*pools_sessions=True"):
             connect(pooler.url).lock("product_1").acquire()
         with connect(pooler.url, pools_sessions=True).lock("product_1"):

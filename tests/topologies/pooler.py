@@ -6,16 +6,32 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-#: "K", the length, and then the server's process: what the server says of the session.
+#: PostgreSQL: "K", the length, and then the server's process: what the server says of the session.
 _KEY = b"K" + struct.pack(">i", 12)
+#: MySQL: here the greeting has the version of the server, which a zero ends. The session's number is next.
+_VERSION_AT = 5
+
+
+def after_key(data: bytes) -> int | None:
+    """Where PostgreSQL says which session it is, if it does in *data*."""
+    return data.index(_KEY) + len(_KEY) if _KEY in data else None
+
+
+def after_version(data: bytes) -> int | None:
+    """The same of MySQL, for the first that comes."""
+    return data.index(b"\0", _VERSION_AT) + 1
 
 
 class Pooler:
-    def __init__(self, url: str) -> None:
+    """Before the server at *url*. *find*: where in an answer four bytes say which session it is."""
+
+    def __init__(self, url: str, find: Callable[[bytes], int | None]) -> None:
+        self._find = find
         parts = urlsplit(url)
         assert parts.port is not None
         self._target = parts.port
@@ -56,8 +72,7 @@ class Pooler:
     def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if answers and _KEY in data:
-                    at = data.index(_KEY) + len(_KEY)
+                if answers and (at := self._find(data)) is not None:
                     answers = False
                     data = data[:at] + struct.pack(">i", 7) + data[at + 4 :]
                 target.sendall(data)
