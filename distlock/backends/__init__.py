@@ -125,8 +125,10 @@ def _unknown(scheme: str, url: str) -> ConfigurationError:
         )
     known = ", ".join(f"{name}://" for name in schemes())
     if scheme:
+        close = difflib.get_close_matches(scheme, schemes(), n=1)
+        hint = f" Did you mean {close[0]}://?" if close else ""
         return ConfigurationError(
-            f"No lock service is known as {scheme!r}. Known are {known} or a dotted path."
+            f"No lock service is known as {scheme!r}.{hint} Known are {known} or a dotted path."
         )
     return ConfigurationError(
         f"The URL of the lock service has no scheme. Known are {known}, as in redis://localhost:6379/0."

@@ -75,7 +75,7 @@ def _place(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "replication",
-            f"It has {info['connected_slaves']} replicas. A failover loses the locks that they have not got "
+            f"Its replicas: {info['connected_slaves']}. A failover loses the locks that they have not got "
             "yet: two processes may then believe that they hold one.",
             "Fence what must not be done twice (fence=True), and set min-replicas-to-write 1.",
         )

@@ -13,7 +13,7 @@ from distlock.errors import BackendUnavailable, ConfigurationError
 _PERMISSIONS = (
     "Let the user run the commands that the page 'The redis backend' of the docs lists, on ~dl:* and &dl:*."
 )
-_NO_TLS = "See whether that port speaks TLS; where it does not, write redis://."
+NO_TLS = "See whether that port speaks TLS; where it does not, write the URL without it: redis for rediss."
 _CLIENT_CERTIFICATE = (
     "It wants a certificate of its clients that it trusts: name yours in the URL, "
     "?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
@@ -29,6 +29,10 @@ _OTHER_HOST = (
     "(subjectAltName)."
 )
 _CLUSTER = "It is a node of a cluster: write redis+cluster:// in the place of redis://, and no database."
+_UNKNOWN = (
+    "If it is a sentinel, write redis+sentinel://host/name, where name is what it calls the primary. If it "
+    "renames or forbids the command, allow it."
+)
 _SLOW = (
     "See whether it is overloaded or the network drops packets; io_timeout and the time-out of the lock "
     "bound the wait."
@@ -87,12 +91,17 @@ _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], 
     ("MASTERDOWN", "It is a replica that lost its primary: put the primary in the URL."),
     ("CLUSTERDOWN", _CLUSTER),
     ("MOVED", _CLUSTER),
+    (
+        "cluster support disabled",
+        "It is no node of a cluster: write redis:// in the place of redis+cluster://.",
+    ),
+    ("unknown command", _UNKNOWN),
     ("LOADING", "It is loading its data: try again when it is done."),
     ("BUSY", "A script or function of somebody else blocks it: see SCRIPT KILL."),
     ("max number of clients", "Raise maxclients on the server."),
     ("Protocol error", "It does not speak as Redis does: check host and port in the URL."),
     ("more than was asked", "It does not speak as Redis does: check host and port in the URL."),
-    ("handshake operation timed out", _NO_TLS),
+    ("handshake operation timed out", NO_TLS),
     (TimeoutError, _SLOW),
     (_out_of(errno.EMFILE), "This process has no descriptors left: close files, or raise 'ulimit -n'."),
     (_out_of(errno.ENFILE, errno.ENOBUFS, errno.ENOMEM), "This host has run out of descriptors or memory."),
@@ -110,7 +119,7 @@ _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], 
     ("ALERT_HANDSHAKE_FAILURE", _CLIENT_CERTIFICATE),
     ("ALERT_UNKNOWN_CA", _CLIENT_CERTIFICATE),
     ("_ALERT_", "It refuses to speak TLS with this process: see its log."),
-    (ssl.SSLError, _NO_TLS),
+    (ssl.SSLError, NO_TLS),
     ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
     (ValueError, "Check the URL."),
     (OSError, "See whether it runs and can be reached from here."),

@@ -36,7 +36,8 @@ class Listener:
     """Subscribes when `start` is called first, and again whenever the connection breaks, until `close`.
 
     *heard*: told each message. *sink*: told what becomes of the subscription. *deaf*: what the log says where
-    there is none. *name*: of the thread.
+    there is none. *name*: of the thread. *servers*: how many *make* leads to, in turn: the log is silent
+    until as many attempts have failed.
     While `subscribed` is False there are no hints. `Sink.doubt` is called when that changes later on, because
     a waiter that asked before may have missed its hint.
     """
@@ -51,6 +52,7 @@ class Listener:
         sink: Follower,
         deaf: str = _DEAF,
         name: str = "distlock-redis-listener",
+        servers: int = 1,
     ) -> None:
         self.subscribed = False
         self._has_broken = False
@@ -62,6 +64,7 @@ class Listener:
         self._sink = sink
         self._deaf = deaf
         self._name = name
+        self._servers = servers
         self._mutex = threading.Lock()
         self._closing = Flag()
         #: Whether the first attempt to subscribe has succeeded or failed.
@@ -103,16 +106,17 @@ class Listener:
 
     def _run(self) -> None:
         backoff = _BACKOFF[0]
-        told = ""
+        told, failed = "", 0
         while not self._closing.is_set():
             try:
                 connection = self._subscribe()
-                backoff, told = _BACKOFF[0], ""
+                backoff, told, failed = _BACKOFF[0], "", 0
                 self._turn(True)
                 self._listen(connection)
             except FAILURES as error:
                 text = self._address.redact(str(error))
-                if text != told and not self._closing.is_set():
+                failed += 1
+                if failed >= self._servers and text != told and not self._closing.is_set():
                     told = text
                     logger.warning(self._deaf, self._address.shown, text)
             except Exception:

@@ -20,7 +20,7 @@ from distlock.backends.redis.address import Address
 from distlock.backends.redis.aside import Aside
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.ears import FAILURES
-from distlock.backends.redis.failures import Remedied
+from distlock.backends.redis.failures import NO_TLS, Remedied
 from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.resolver import Resolver
 from distlock.backends.redis.scripts import command
@@ -51,6 +51,7 @@ _REMEDIES = (
         "CERTIFICATE_VERIFY_FAILED",
         "Name who signed their certificate in the URL: ?ssl_ca_certs=/path/ca.pem.",
     ),
+    ("handshake operation timed out", NO_TLS),
     (
         "counts it as down",
         "A failover takes down-after-milliseconds and some more. Where none comes, see SENTINEL CKQUORUM.",
@@ -124,7 +125,15 @@ class Sentinels:
         self._bound: weakref.WeakSet[Bound] = weakref.WeakSet()
         self._aside = Aside(self._find, "distlock-redis-sentinels")
         self._listener = Listener(
-            address, self._next, io_timeout, _CHANNELS, self._heard, self, _DEAF, "distlock-redis-sentinel"
+            address,
+            self._next,
+            io_timeout,
+            _CHANNELS,
+            self._heard,
+            self,
+            _DEAF,
+            "distlock-redis-sentinel",
+            len(self._line),
         )
         self.closing = Flag()
 

@@ -231,3 +231,16 @@ def test_a_server_that_may_evict_locks_is_warned_about_once(
         own_server.client.client_kill_filter(_type="normal", skipme=True)
         one.hold(ask())
     assert caplog.text.count("maxmemory-policy volatile-lru") == 1
+
+
+@pytest.fixture
+def strict_server() -> Iterator[RedisServer]:
+    """A server that does not know a command, as a sentinel knows none of ours."""
+    yield from running("--rename-command", "EVALSHA", "")
+
+
+def test_a_server_that_does_not_know_a_command_may_be_a_sentinel(
+    strict_server: RedisServer, contender: MakeContender
+) -> None:
+    with pytest.raises(BackendUnavailable, match=r"unknown command.*redis\+sentinel://host/name.*forbids"):
+        contender(strict_server.url).request(ask())

@@ -12,6 +12,7 @@ class Liar:
 
     def __init__(self, port: int, epoch: int = 0) -> None:
         self._sockets: list[socket.socket] = []
+        self.is_heard = False
         self.say(port, epoch)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -48,6 +49,7 @@ class Liar:
                     connection.sendall(self._answer)
                 else:
                     # It takes the subscription, and never says anything.
+                    self.is_heard = True
                     connection.sendall(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n")
 
     def close(self) -> None:

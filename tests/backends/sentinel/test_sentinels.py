@@ -9,8 +9,9 @@ import pytest
 from distlock import clock
 from distlock.backends.sentinel.address import SentinelAddress
 from distlock.backends.sentinel.sentinels import NoPrimary, Primary, Sentinels
+from loadtest.ports import free_port
 from tests.backends.sentinel.liar import Liar
-from tests.redis_server import PATIENCE
+from tests.redis_server import PATIENCE, eventually
 
 MakeLiar = Callable[[int, int], Liar]
 
@@ -39,8 +40,8 @@ class Way:
 
 
 class Asked:
-    def __init__(self, *liars: Liar) -> None:
-        hosts = ",".join(f"127.0.0.1:{one.port}" for one in liars)
+    def __init__(self, *liars: Liar, gone: tuple[int, ...] = ()) -> None:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in (*gone, *(one.port for one in liars)))
         self.moves = 0
         self.sentinels = Sentinels(
             SentinelAddress(f"redis+sentinel://{hosts}/shop"), PATIENCE, "", self._moved
@@ -101,4 +102,23 @@ def test_one_that_counts_the_primary_as_down_is_asked_for_no_other(liar: MakeLia
         asked.find()
     one.say(7002, 2, flags="master,s_down,o_down", former=7001)
     assert asked.find() == 7002
+    asked.sentinels.close()
+
+
+def test_a_sentinel_that_is_away_is_no_news_while_another_one_is_heard(
+    liar: MakeLiar, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = liar(7001, 1)
+    asked = Asked(one, gone=(free_port(),))
+    assert asked.find() == 7001
+    eventually(lambda: one.is_heard, "the other one is listened to")
+    asked.sentinels.close()
+    assert "No failovers are heard" not in caplog.text
+
+
+def test_that_no_sentinel_is_heard_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    asked = Asked(gone=(free_port(), free_port()))
+    with pytest.raises(NoPrimary):
+        asked.sentinels.find(Way(), clock.now() + 0.1)
+    eventually(lambda: "No failovers are heard" in caplog.text, "it is told")
     asked.sentinels.close()

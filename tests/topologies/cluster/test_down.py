@@ -9,8 +9,10 @@ import pytest
 from distlock.backends.cluster.slots import slot_of
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
-from tests.redis_server import RedisServer, running
+from tests.redis_server import RedisServer, own_server, running
 from tests.topologies.cluster.contender import MakeContender, ask
+
+__all__ = ["own_server"]
 
 
 @pytest.fixture
@@ -34,3 +36,8 @@ def test_one_that_stops_for_the_slots_of_others_says_why(
         with pytest.raises(BackendUnavailable, match=r"CLUSTERDOWN.*cluster-require-full-coverage") as told:
             call(mine)
         assert "redis+cluster://" not in str(told.value)
+
+
+def test_a_server_that_is_in_no_cluster_is_told(own_server: RedisServer, contender: MakeContender) -> None:
+    with pytest.raises(BackendUnavailable, match=r"It is no node of a cluster: write redis://"):
+        contender(f"redis+cluster://127.0.0.1:{own_server.port}").request(ask())
