@@ -20,6 +20,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("1698", "Check the user and the password."),
     ("1130", "Let this host in: see the hosts of the user on the server."),
     ("1044", "Grant this user the database, and SELECT, INSERT and UPDATE on distlock_name."),
+    ("CREATE command denied", "To prepare it, be a user that may make tables."),
     ("1142", _RIGHTS),
     ("1143", _RIGHTS),
     ("1040", _RAISE),

@@ -22,6 +22,10 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("remaining connection slots", "Raise max_connections on the server, or let fewer processes lock."),
     ("sorry, too many clients", "Raise max_connections on the server, or let fewer processes lock."),
     ("53200", "Raise max_locks_per_transaction on the server: it has no room for more locks."),
+    (
+        "permission denied for schema",
+        "To prepare it, be a user that may make tables. To lock, this user needs USAGE on the schema.",
+    ),
     ("42501", "Grant this user SELECT, INSERT and UPDATE on distlock_name, and USAGE on distlock_number."),
     ("25006", "It is a standby, or read only: put the primary in the URL."),
     ("57P03", "It is starting or stopping: try again."),

@@ -119,6 +119,6 @@ def test_a_sentinel_that_is_away_is_no_news_while_another_one_is_heard(
 def test_that_no_sentinel_is_heard_is_told(caplog: pytest.LogCaptureFixture) -> None:
     asked = Asked(gone=(free_port(), free_port()))
     with pytest.raises(NoPrimary):
-        asked.sentinels.find(Way(), clock.now() + 0.1)
+        asked.find()
     eventually(lambda: "No failovers are heard" in caplog.text, "it is told")
     asked.sentinels.close()

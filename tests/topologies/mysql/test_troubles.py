@@ -15,7 +15,7 @@ from distlock.testing.fixtures import PATIENCE, wait_until
 from distlock.testing.process import Process
 from distlock.testing.protocol import Contender, ask
 from loadtest.mariadb import MariaDBServer
-from tests.topologies.mysql.asking import Connect, asked, waiting, with_user
+from tests.topologies.mysql.asking import Connect, asked, prepare, waiting, with_user
 from tests.topologies.pooler import Pooler, after_version
 
 # -- the server ----------------------------------------------------------------------------------
@@ -146,6 +146,8 @@ def test_a_user_without_them_is_told_which(server: str, connect: Connect) -> Non
     asked(server, "GRANT SELECT ON distlock_name TO stranger@'%'")
     with pytest.raises(distlock.BackendUnavailable, match="SELECT, INSERT and UPDATE"):
         connect(server.replace("shop@", "stranger@")).lock("product_1").acquire()
+    with pytest.raises(distlock.BackendUnavailable, match="be a user that may make tables"):
+        prepare(server.replace("shop@", "stranger@"))
 
 
 def test_where_tls_is_asked_for_and_the_server_has_none_nothing_is_locked(

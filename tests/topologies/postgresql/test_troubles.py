@@ -19,7 +19,7 @@ from distlock.testing.process import Process
 from distlock.testing.protocol import Contender, ask
 from loadtest.postgresql import PostgreSQLServer
 from tests.topologies.pooler import Pooler, after_key
-from tests.topologies.postgresql.asking import Connect, asked, waiting, with_role
+from tests.topologies.postgresql.asking import Connect, asked, prepare, waiting, with_role
 
 # -- the server ----------------------------------------------------------------------------------
 
@@ -201,6 +201,8 @@ def test_a_user_without_them_is_told_which(server: str, connect: Connect) -> Non
     asked(server, "CREATE ROLE stranger LOGIN")
     with pytest.raises(distlock.BackendUnavailable, match="Grant this user SELECT, INSERT and UPDATE"):
         connect(server.replace("shop@", "stranger@")).lock("product_1").acquire()
+    with pytest.raises(distlock.BackendUnavailable, match="be a user that may make tables"):
+        prepare(server.replace("shop@", "stranger@"))
 
 
 def test_a_proxy_that_pools_is_refused_unless_it_pools_sessions(server: str, connect: Connect) -> None:
