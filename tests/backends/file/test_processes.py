@@ -215,7 +215,7 @@ def test_the_death_of_a_process_in_another_pid_namespace_is_noticed_by_asking(
     one.sink.hints.clear()
     insider.process.kill()
     assert one.sink.wait_for_hint(key, AT_ONCE)
-    one.held(mine)
+    one.until_held(mine)
 
 
 def test_clients_of_one_process_exclude_each_other(one: Contender, two: Contender, key: str) -> None:

@@ -82,7 +82,8 @@ class TestLatchProtocol(conformance.LatchProtocolConformance):
 
 
 class TestLatches(conformance.LatchConformance):
-    pass
+    #: Each of the three primaries has one that listens there.
+    threads = 5
 
 
 class TestKilled(conformance.KilledConformance):
