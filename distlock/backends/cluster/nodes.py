@@ -188,10 +188,13 @@ class Nodes:
                 continue
             try:
                 # One that does not answer leaves time for the others.
-                self._slots.read(self._opened(place).slots((clock.now() + deadline) / 2), place)
+                slots = self._opened(place).slots((clock.now() + deadline) / 2)
             except BackendUnavailable as error:
                 failure = error
-            else:
+                continue
+            # One that was taken out of the cluster runs on, and knows of no slot.
+            if slots:
+                self._slots.read(slots, place)
                 self._drop_others()
                 return
         if failure is not None:

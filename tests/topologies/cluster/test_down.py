@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from distlock.backends.base import Held
 from distlock.backends.cluster.slots import slot_of
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
+from loadtest.redis_cluster import RedisCluster
 from tests.redis_server import RedisServer, own_server, running
 from tests.topologies.cluster.contender import MakeContender, ask
 
@@ -41,3 +43,12 @@ def test_one_that_stops_for_the_slots_of_others_says_why(
 def test_a_server_that_is_in_no_cluster_is_told(own_server: RedisServer, contender: MakeContender) -> None:
     with pytest.raises(BackendUnavailable, match=r"It is no node of a cluster: write redis://"):
         contender(f"redis+cluster://127.0.0.1:{own_server.port}").request(ask())
+
+
+def test_a_host_of_the_url_that_was_taken_out_of_the_cluster_is_passed_over(
+    server: RedisServer, cluster: RedisCluster, contender: MakeContender
+) -> None:
+    one = contender(cluster.url.replace("//", f"//127.0.0.1:{server.port},"))
+    mine = ask()
+    assert isinstance(one.request(mine), Held)
+    assert one.release(mine)
