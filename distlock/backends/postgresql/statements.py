@@ -58,11 +58,14 @@ def insert(literal: str) -> str:
 def begin(longest: float) -> str:
     """*longest*: seconds that a statement may take on the server; 0: as long as it likes.
 
-    What the site may have set for the user or the database would end a wait, or read numbers from the past.
+    What the site may have set for the user or the database would end a wait, or read numbers from the past,
+    or forget in a crash which it has given.
     """
     return (
         f"SELECT pg_backend_pid(), pg_is_in_recovery(); SET statement_timeout = {_milliseconds(longest)}; "
-        "SET lock_timeout = 0; SET default_transaction_isolation = 'read committed'"
+        "SET lock_timeout = 0; SET default_transaction_isolation = 'read committed'; "
+        "SELECT set_config('synchronous_commit', 'local', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'"
     )
 
 

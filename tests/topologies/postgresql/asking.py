@@ -36,3 +36,10 @@ def waiting(url: str) -> int:
     [(count,)] = asked(url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
     assert isinstance(count, int)
     return count
+
+
+def is_up(url: str) -> bool:
+    try:
+        return bool(asked(url, "SELECT 1"))
+    except psycopg.OperationalError:
+        return False

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import distlock
@@ -19,7 +20,7 @@ from distlock.testing.process import Process
 from distlock.testing.protocol import Contender, ask
 from loadtest.postgresql import PostgreSQLServer
 from tests.topologies.pooler import Pooler, after_key
-from tests.topologies.postgresql.asking import Connect, asked, prepare, waiting, with_role
+from tests.topologies.postgresql.asking import Connect, asked, is_up, prepare, waiting, with_role
 
 # -- the server ----------------------------------------------------------------------------------
 
@@ -38,6 +39,25 @@ def test_a_restart_is_told_to_the_holder_and_the_lock_can_be_had_again(
     assert grant.lost
     with locks.lock("product_1") as later:
         assert later.fence > fence
+
+
+def test_fences_grow_through_a_crash_where_the_site_has_commits_not_awaited(
+    own_server: PostgreSQLServer, connect: Connect
+) -> None:
+    asked(own_server.url, "ALTER DATABASE shop SET synchronous_commit = off")
+    # Nor does the server write them by itself meanwhile.
+    asked(own_server.url, "ALTER SYSTEM SET wal_writer_delay = '10s'")
+    asked(own_server.url, "SELECT pg_reload_conf()")
+    victim = psycopg.connect(own_server.url)
+    grant = connect(own_server.url).lock("crash").acquire()
+    assert grant is not None
+    # The server ends all others, and recovers: it can't know what the killed one has done to its memory.
+    os.kill(victim.info.backend_pid, signal.SIGKILL)
+    wait_until(lambda: grant.lost, "the session has ended")
+    victim.close()
+    wait_until(lambda: is_up(own_server.url), "the server has recovered")
+    with connect(own_server.url).lock("crash") as later:
+        assert later.fence > grant.fence
 
 
 def test_who_waits_while_the_server_stops_is_told_that_it_is_away(
@@ -103,6 +123,38 @@ def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect
     # A renewal would be due in twenty seconds.
     assert lost.wait(PATIENCE / 2)
     assert grant.lost
+
+
+def test_a_wait_that_an_operator_ends_as_the_lock_comes_leaves_the_lock_to_the_others(
+    server: str, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    locks, other = connect(server), connect(server)
+    grant = locks.lock("cancelled").acquire()
+    assert grant is not None
+    waits = pool.submit(other.lock("cancelled").acquire)
+    place = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
+    wait_until(lambda: waiting(server) == 1, "the other one waits")
+    [(session,)] = asked(server, f"{place} AND NOT granted")
+    assert isinstance(session, int)
+    os.kill(session, signal.SIGSTOP)
+    try:
+        grant.release()
+        wait_until(
+            lambda: asked(server, f"{place} AND granted") == [(session,)],
+            "the lock has come, and is not told",
+        )
+        asked(server, f"SELECT pg_cancel_backend({session})")
+    finally:
+        os.kill(session, signal.SIGCONT)
+    with pytest.raises(distlock.BackendUnavailable, match="canceling statement"):
+        waits.result(PATIENCE)
+    with locks.lock("another"):
+        # In the session that has ended, if it had been kept: it would not be idle, and keep both.
+        waits = pool.submit(other.lock("another").acquire)
+        wait_until(lambda: waiting(server) == 1, "the other one waits again")
+        with locks.lock("cancelled"):
+            pass
+    assert waits.result(PATIENCE)
 
 
 # -- the process ---------------------------------------------------------------------------------
