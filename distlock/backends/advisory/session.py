@@ -131,7 +131,8 @@ class Session:
         try:
             self._dialect.check_had(self.wire.answer(deadline))
         except Refused:
-            self.waits = None
+            # Somebody else has ended the wait, and the lock may have come first: it ends with the session.
+            self.waits, self.gone = None, True
             raise
         return self._keep()
 
