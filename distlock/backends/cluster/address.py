@@ -19,6 +19,11 @@ class ClusterAddress:
         parts = urlsplit(url)
         if parts.scheme not in _SCHEMES:
             self._refuse("?", "Write redis+cluster://host:port,host:port, or rediss+cluster:// for TLS.")
+        # A password with a special character in it ends there, and what is left of it is no host.
+        if "@" in f"{parts.path}{parts.query}{parts.fragment}" or parts.fragment:
+            self._refuse(
+                "?", "In user, password and query write %40 for @, %2F for /, %3F for ? and %23 for #."
+            )
         self._scheme = _SCHEMES[parts.scheme]
         self._login, at, hosts = parts.netloc.rpartition("@")
         self._login += at

@@ -20,7 +20,11 @@ class Address:
     """*url*: ``postgresql://[user[:password]@][host][:port][/database][?parameter=value…]``."""
 
     def __init__(self, url: str) -> None:
+        # libpq takes what is left of a password with a special character in it for a host, port or database.
+        login, at, rest = url.partition("?")[0].partition("://")[2].partition("@")
         try:
+            if (at and "/" in login) or "@" in rest:
+                raise ProgrammingError
             given = conninfo_to_dict(url)
         except ProgrammingError:
             # Its message may quote the password.

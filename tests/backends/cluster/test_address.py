@@ -50,3 +50,11 @@ def test_what_can_not_be_meant_is_refused_when_it_is_configured(url: str, why: s
 def test_another_scheme_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"Write redis\+cluster://"):
         distlock.connect("redis://a", backend="redis+cluster")
+
+
+@pytest.mark.parametrize("password", ["s3cret/x", "s3cret?x", "s3cret#x", "x/s3cret", "x?s3cret", "x#s3cret"])
+@pytest.mark.parametrize("user", ["shop:", ":", ""])
+def test_a_password_that_is_not_encoded_is_not_shown(user: str, password: str) -> None:
+    with pytest.raises(ConfigurationError, match="write %40 for @") as refused:
+        distlock.connect(f"redis+cluster://{user}{password}@{HOSTS}")
+    assert "s3cret" not in str(refused.value)

@@ -230,9 +230,10 @@ def test_a_wrong_password_is_told_and_not_shown(server: str, connect: Connect) -
         pass
 
 
-def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
+@pytest.mark.parametrize("password", ["wr0ng%zz", "wr0ng/x", "x/wr0ng", "x@wr0ng"])
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(password: str) -> None:
     with pytest.raises(distlock.ConfigurationError, match="cannot be read") as told:
-        distlock.connect("postgresql://shop:wr0ng%zz@localhost/shop")
+        distlock.connect(f"postgresql://shop:{password}@localhost/shop")
     assert "wr0ng" not in str(told.value)
     assert told.value.__cause__ is None
 
