@@ -7,10 +7,11 @@ from functools import partial
 
 import pytest
 
+from distlock import clock
 from distlock.backends.base import Busy, Held
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.scripts import hold_key, is_free
-from distlock.backends.redlock import RedlockBackend
+from distlock.backends.redlock import RedlockBackend, resting
 from distlock.backends.redlock.backend import _copy as copy_of
 from distlock.errors import BackendUnavailable
 from distlock.testing.protocol import ask
@@ -95,3 +96,25 @@ def test_a_release_of_an_earlier_try_that_is_carried_out_late_ends_nothing(
         late.close()
     assert one.backend.renew([mine]) == [True]
     assert one.backend.release(mine)
+
+
+def test_what_is_granted_when_its_ttl_is_over_is_not_held(
+    five: Five, contender: MakeContender, key: str
+) -> None:
+    # No answer comes so soon.
+    contender(five.url).queued(ask(key, ttl=1e-6))
+
+
+def test_after_a_whole_turn_a_process_leaves_the_lock_to_others_before_it_asks_again(
+    five: Five, contender: MakeContender, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = 0.2
+    monkeypatch.setattr(resting, "_TURN", 0.0)
+    monkeypatch.setattr(resting, "_POLL", (pause, pause))
+    one, mine, again = contender(five.url), ask(key), ask(key)
+    one.held(mine)
+    ended = clock.now()
+    one.backend.release(mine)
+    one.held(again)
+    assert clock.now() >= ended + pause
+    assert one.backend.release(again)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Ask, Held, Queued
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock.server import Server
 from distlock.testing.protocol import Contender, ask
+from tests.redis_server import RedisServer
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five
 
@@ -31,6 +32,17 @@ def count_ahead(url: str, key: str) -> None:
     assert server.raise_floor(mine, held.number + AHEAD)
     assert server.release(mine)
     server.close()
+
+
+class LeftMeanwhile(RedlockBackend):
+    """The servers in *leaving* go away when the majority has granted, and before it has agreed."""
+
+    leaving: Sequence[RedisServer] = ()
+
+    def _agree(self, mine: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
+        for server in self.leaving:
+            server.kill()
+        return super()._agree(mine, numbers, deadline)
 
 
 def numbers_before_and_after_a_kill(five: Five, one: Contender, key: str) -> tuple[int, int]:
@@ -98,3 +110,15 @@ def test_a_number_is_raised_above_all_that_its_hold_may_have_given_out(
     assert raised is not None
     assert raised.number >= first + mine.span
     assert one.backend.release(mine)
+
+
+def test_a_number_that_no_majority_has_heard_of_is_given_to_nobody(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    count_ahead(own_five[0].url, key)
+    for server in own_five[3:]:
+        server.kill()
+    one = contender(own_five.url, LeftMeanwhile, io_timeout=20.0)
+    assert isinstance(one.backend, LeftMeanwhile)
+    one.backend.leaving = own_five[1:3]
+    assert isinstance(one.backend.request(ask(key)), Queued)
