@@ -125,38 +125,6 @@ def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect
     assert grant.lost
 
 
-def test_a_wait_that_an_operator_ends_as_the_lock_comes_leaves_the_lock_to_the_others(
-    server: str, connect: Connect, pool: ThreadPoolExecutor
-) -> None:
-    locks, other = connect(server), connect(server)
-    grant = locks.lock("cancelled").acquire()
-    assert grant is not None
-    waits = pool.submit(other.lock("cancelled").acquire)
-    place = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
-    wait_until(lambda: waiting(server) == 1, "the other one waits")
-    [(session,)] = asked(server, f"{place} AND NOT granted")
-    assert isinstance(session, int)
-    os.kill(session, signal.SIGSTOP)
-    try:
-        grant.release()
-        wait_until(
-            lambda: asked(server, f"{place} AND granted") == [(session,)],
-            "the lock has come, and is not told",
-        )
-        asked(server, f"SELECT pg_cancel_backend({session})")
-    finally:
-        os.kill(session, signal.SIGCONT)
-    with pytest.raises(distlock.BackendUnavailable, match="canceling statement"):
-        waits.result(PATIENCE)
-    with locks.lock("another"):
-        # In the session that has ended, if it had been kept: it would not be idle, and keep both.
-        waits = pool.submit(other.lock("another").acquire)
-        wait_until(lambda: waiting(server) == 1, "the other one waits again")
-        with locks.lock("cancelled"):
-            pass
-    assert waits.result(PATIENCE)
-
-
 # -- the process ---------------------------------------------------------------------------------
 
 

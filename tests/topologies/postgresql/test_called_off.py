@@ -1,0 +1,77 @@
+"""A wait is ended in the very moment in which its lock comes: the lock stays with nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import distlock
+from distlock.backends.postgresql import PostgreSQLBackend
+from distlock.testing.fixtures import PATIENCE, wait_until
+from distlock.testing.protocol import Contender, ask
+from tests.topologies.postgresql.asking import Connect, asked, waiting
+
+PLACE = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
+
+
+@contextmanager
+def standing_still(server: str) -> Iterator[int]:
+    """The session that waits, which is given the lock, and told to stop, while it can't hear either."""
+    wait_until(lambda: waiting(server) == 1, "it waits")
+    [(session,)] = asked(server, f"{PLACE} AND NOT granted")
+    assert isinstance(session, int)
+    os.kill(session, signal.SIGSTOP)
+    try:
+        yield session
+    finally:
+        os.kill(session, signal.SIGCONT)
+
+
+def is_told_to_stop(session: int) -> bool:
+    status = Path(f"/proc/{session}/status").read_text("ascii").splitlines()
+    pending = next(line.split()[1] for line in status if line.startswith("ShdPnd:"))
+    return bool(int(pending, 16) & 1 << signal.SIGINT - 1)
+
+
+def test_by_its_own_process(server: str, pool: ThreadPoolExecutor) -> None:
+    one, two = (Contender(PostgreSQLBackend(server, io_timeout=PATIENCE)) for _ in range(2))
+    first, second, third = (ask("called_off") for _ in range(3))
+    one.held(first)
+    two.queued(second)
+    with standing_still(server) as session:
+        ends = pool.submit(two.backend.cancel, second)
+        wait_until(lambda: is_told_to_stop(session), "it is called off")
+        one.backend.release(first)
+        wait_until(lambda: asked(server, f"{PLACE} AND granted") == [(session,)], "the lock has come")
+    # It was ours for a moment, and is handed on by who asked.
+    if ends.result(PATIENCE):
+        two.backend.release(second)
+    one.held(third)
+    for each in (one, two):
+        each.backend.close()
+
+
+def test_by_an_operator(server: str, connect: Connect, pool: ThreadPoolExecutor) -> None:
+    locks, other = connect(server), connect(server)
+    grant = locks.lock("cancelled").acquire()
+    assert grant is not None
+    waits = pool.submit(other.lock("cancelled").acquire)
+    with standing_still(server) as session:
+        grant.release()
+        wait_until(lambda: asked(server, f"{PLACE} AND granted") == [(session,)], "the lock has come")
+        asked(server, f"SELECT pg_cancel_backend({session})")
+    with pytest.raises(distlock.BackendUnavailable, match="canceling statement"):
+        waits.result(PATIENCE)
+    with locks.lock("another"):
+        # In the session that has ended, if it had been kept: it would not be idle, and keep both.
+        waits = pool.submit(other.lock("another").acquire)
+        wait_until(lambda: waiting(server) == 1, "the other one waits again")
+        with locks.lock("cancelled"):
+            pass
+    assert waits.result(PATIENCE)
