@@ -20,7 +20,7 @@ from loadtest.lock_services import BACKENDS, open_lock_service
 from loadtest.matrix import Terms, conclusions, fill, plan
 from loadtest.matrix_terminal import MatrixProgress
 from loadtest.matrix_terminal import summary as matrix_summary
-from loadtest.options import FAILOVER, READERS, RUSH, TRANSACTIONS, parse, told
+from loadtest.options import parse
 from loadtest.readers_run import read
 from loadtest.record import as_json, matrix_as_json, rush_as_json
 from loadtest.report import open_file, write_matrix, write_readers, write_report, write_rush
@@ -29,6 +29,7 @@ from loadtest.rush_sales import hold_sales
 from loadtest.sale_server import serve_sales
 from loadtest.scenario import FRAMEWORKS, Scenario
 from loadtest.stack import Stack
+from loadtest.stories import FAILOVER, READERS, RUSH, TRANSACTIONS, told
 from loadtest.terminal import Progress, Teller, summary, where
 from loadtest.up import keep_open
 from loadtest.verdict import Conclusion

@@ -11,7 +11,8 @@ import sys
 from loadtest import outages
 from loadtest.databases import DATABASES
 from loadtest.lock_services import BACKENDS
-from loadtest.options import FAILOVER, parse
+from loadtest.options import parse
+from loadtest.stories import FAILOVER
 from loadtest.visit import VISITS
 
 #: The help was asked for, and printed: nothing else is to be done.

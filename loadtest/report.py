@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -30,7 +30,7 @@ def write_report(runs: Sequence[Run], file: Path) -> None:
         runs=runs,
         words=words,
         say=report_words,
-        where=where(runs[0].backend, runs[0].database),
+        where=where(one_of(run.backend for run in runs), runs[0].database),
         timelines=[timeline(run) for run in runs],
         rows=timeline_rows.rows,
         legend=timeline_rows.legend,
@@ -60,6 +60,12 @@ def write_rush(runs: Sequence[Run], crowd: Crowd, file: Path) -> None:
 
 def write_readers(readings: Sequence[Reading], backend: str, database: str, file: Path) -> None:
     write(file, "readers.html", readings=readings, say=readers_words, where=where(backend, database))
+
+
+def one_of(backends: Iterable[str]) -> str | None:
+    """The one that all are; None: they are several, and each scenario's name says which."""
+    found = set(backends)
+    return found.pop() if len(found) == 1 else None
 
 
 def open_file(wanted: Path, what: str) -> Path:

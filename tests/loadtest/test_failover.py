@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from loadtest.__main__ import main
 from loadtest.failover import scenarios
 from loadtest.moments import Moment
 from loadtest.outages import OUTAGES, Outage
+from loadtest.report import write_report
 from loadtest.run import Run, absence_of
 from loadtest.scenario import Outcome
 from loadtest.stopping import Stopped
@@ -115,6 +117,17 @@ def test_the_table_and_the_last_line_tell_of_the_outage() -> None:
     assert table([run]).splitlines()[0].split()[-1] == "away"
     assert "2.50 s  as expected" in table([run])
     assert "what a lock service forgets" in words.in_all([run])
+
+
+def test_a_report_of_several_lock_services_names_none_of_them_first(tmp_path: Path) -> None:
+    runs = [
+        replace(told(slug, AWAY), backend=slug.partition("-")[0])
+        for slug in ("sentinel-replaced-fenced", "cluster-moved-fenced")
+    ]
+    write_report(runs, tmp_path / "several.html")
+    assert "Lock service:" not in (tmp_path / "several.html").read_text()
+    write_report(runs[:1], tmp_path / "one.html")
+    assert "Lock service: redis with two replicas" in (tmp_path / "one.html").read_text()
 
 
 @pytest.mark.parametrize(

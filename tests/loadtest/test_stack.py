@@ -14,8 +14,9 @@ from demo_shop.configuration import VAR, Configuration
 from loadtest import nginx
 from loadtest.__main__ import main
 from loadtest.child import Child, StackError, thread_states, waking
-from loadtest.options import parse, told
+from loadtest.options import parse
 from loadtest.stack import ROOT, Stack
+from loadtest.stories import told
 from loadtest.workspace import sweep
 
 

@@ -39,6 +39,9 @@ class Address:
         try:
             parts = urlsplit(url)
             port = parts.port or 3306
+            # A password with a special character in it ends there, and what is left of it is no database.
+            if "@" in f"{parts.path}{parts.query}" or parts.fragment:
+                raise ValueError
         except ValueError:
             # Its message may quote the password.
             raise ConfigurationError(f"The URL of the mysql backend cannot be read. {_HOW}") from None

@@ -37,7 +37,8 @@ class MySQL:
         wire = Wire(self._address, deadline, patience)
         try:
             [[[version, session, read_only]], ciphers] = wire.call(statements.WHO, deadline)
-            number = int(session or 0)
+            assert session is not None
+            number = int(session)
             if failures.numbers_of(str(version)) < _OLDEST:
                 raise failures.too_old(self._address, str(version))
             if number % _SHORT != wire.number % _SHORT and not self._pools:
@@ -113,4 +114,5 @@ class MySQL:
 
 def _number(answer: list[Rows]) -> int:
     [*_, [[number]]] = answer
-    return int(number or 0)
+    assert number is not None
+    return int(number)

@@ -49,11 +49,13 @@ class SentinelBackend(RedisBackend):
 
     def _follow(self) -> None:
         """There is a new primary."""
-        # The thread that tells it may be the one that the way there needs.
-        threading.Thread(target=self._release_again, name="distlock-redis-releasing", daemon=True).start()
         # Holds that it has not heard of are lost, and those that wait have to queue there.
         if self._sink is not None:
             self._sink.doubt()
+        # The thread that tells it may be the one that the way there needs. If there can be no other one,
+        # what was released ends there with its ttl.
+        with suppress(RuntimeError):
+            threading.Thread(target=self._release_again, name="distlock-redis-releasing", daemon=True).start()
 
     def _release_again(self) -> None:
         # Until then these holds keep others out whom the new primary would let in beside those.

@@ -30,7 +30,8 @@ class Address:
 
     def __init__(self, url: str) -> None:
         parts = _URL.fullmatch(url)
-        if parts is None:
+        # A password with a special character in it ends there, and what is left of it is no path.
+        if parts is None or "@" in f"{parts['path']}{parts['query']}{parts['more']}":
             # Not quoted: it may have a password.
             raise ConfigurationError(f"The URL of ZooKeeper cannot be read. {_WRITE}")
         login, _, hosts = parts["netloc"].rpartition("@")

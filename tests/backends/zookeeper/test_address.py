@@ -59,6 +59,9 @@ def test_a_login_is_used_and_never_shown() -> None:
         "zookeepers://zk1/shop?ssl_cert_reqs=s3cr3t",
         "zookeepers://zk1/shop?ssl_password=s3cr3t&ssl_password=s3cr3t",
         "zookeeper://zk1/shop#part",
+        "zookeeper://shop:12/s3cr3t@zk1/shop",
+        "zookeeper://shop:12?s3cr3t@zk1/shop",
+        "zookeeper://shop:12#s3cr3t@zk1/shop",
         "zookeeper://shop:s3cr3t@[::1/shop",
     ],
 )

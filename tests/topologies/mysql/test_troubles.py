@@ -123,7 +123,15 @@ def test_a_wrong_password_is_told_and_not_shown(server: str, connect: Connect) -
 
 
 def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
-    for url in ("mysql://shop:wr0ng@localhost", "mysql://shop:wr0ng@localhost:x/shop"):
+    for url in (
+        "mysql://shop:wr0ng@localhost",
+        "mysql://shop:wr0ng@localhost:x/shop",
+        "mysql://shop:12/wr0ng@localhost/shop",
+        "mysql://shop:12?wr0ng@localhost/shop",
+        "mysql://shop:12#wr0ng@localhost/shop",
+        "mysql://shop@localhost/shop?ssl_ca=x&wr0ng@y",
+        "mysql://shop@localhost/shop#wr0ng",
+    ):
         with pytest.raises(distlock.ConfigurationError) as told:
             distlock.connect(url)
         assert "wr0ng" not in str(told.value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from loadtest.options import make_parser, object_to_readers
+from loadtest.objections import object_to_readers
+from loadtest.options import make_parser
 from tests.loadtest.command import loadtest
 
 
