@@ -106,8 +106,9 @@ class Settings(Site):
             said = f"{most} of {threads} threads of a process may wait for one name."
             yield Finding("ok", "threads", said)
         pool: Any = settings.options.get("max_connections", 64)
-        if settings.scheme.removesuffix("+sentinel") in {"redis", "rediss", "unix"} and pool < threads:
-            said = f"{threads} threads share {pool} connections to the lock service."
+        if settings.scheme.partition("+")[0] in {"redis", "rediss", "unix"} and pool < threads:
+            each = "each node of the cluster" if settings.scheme.endswith("+cluster") else "the lock service"
+            said = f"{threads} threads share {pool} connections to {each}."
             yield Finding("warning", "connections", said, f"Set max_connections in OPTIONS to {threads}.")
 
 

@@ -8,34 +8,39 @@ another node's subscribers hear is not counted, see https://redis.io/docs/latest
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MethodType
 from typing import Any, TypeVar
 
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.base import Ask, Busy, Held, Queued, Sink
 from distlock.backends.cluster.address import ClusterAddress
+from distlock.backends.cluster.examining import examine
 from distlock.backends.cluster.node import Node
 from distlock.backends.cluster.nodes import Nodes
-from distlock.backends.cluster.slots import Endpoint
+from distlock.backends.cluster.slots import Endpoint, slot_of
+from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Seen, Sight
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
+from distlock.backends.redis.announcements import Announcements
+from distlock.backends.redis.backend import RedisBackend
+from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_seconds
 
 T = TypeVar("T")
 
 
-class ClusterBackend:
+class ClusterBackend(Announcements):
     """One process's locks in the cluster of which *url* names some nodes: ``redis+cluster://h1,h2:7000``.
 
     The arguments are those of `RedisBackend`, of each node; *io_timeout* bounds a call over all of them.
     """
 
-    # A process has a name of its own on each node, so nobody could put together what it says of itself there.
-    capabilities = Capabilities(
-        several_processes=True, lease=True, fence=True, latch=True, read=True, permits=True
-    )
+    capabilities = RedisBackend.capabilities
 
     def __init__(
         self,
@@ -61,9 +66,9 @@ class ClusterBackend:
             "replicas": replicas,
         }
         self._sink: Sink | None = None
+        self._begin()
         # Whatever is wrong with any of this is told now.
         self.window = self._make(self._address.places[0]).window
-        self._begin()
 
     def __repr__(self) -> str:
         return f"<ClusterBackend {self._address.shown}>"
@@ -73,12 +78,15 @@ class ClusterBackend:
         self._begin()
 
     def close(self) -> None:
+        with suppress(BackendUnavailable):
+            self.fall_silent(self._by(math.inf))
         nodes = self._nodes
         self._begin()
         nodes.close()
 
     def after_fork(self) -> None:
         self._nodes.after_fork()
+        self._begin()
 
     def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
         return self._of(ask.key, lambda node, by: node.request(ask, by), deadline)
@@ -106,13 +114,13 @@ class ClusterBackend:
 
     def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
         return self._nodes.of_each(
-            asks, lambda ask: ask.key, lambda node, some, _: node.renew(some), self._by(math.inf)
+            asks, lambda ask: slot_of(ask.key), lambda node, some, _: node.renew(some), self._by(math.inf)
         )
 
     def acknowledge(self, handed: Sequence[tuple[Ask, int]], deadline: float = math.inf) -> list[bool | None]:
         return self._nodes.of_each(
             handed,
-            lambda one: one[0].key,
+            lambda one: slot_of(one[0].key),
             lambda node, some, by: node.acknowledge(some, by),
             self._by(deadline),
         )
@@ -136,6 +144,18 @@ class ClusterBackend:
             (seen[key],) = self._of(key, partial(_look_at_latch, key, watch), deadline)
         return [seen[key] for key in keys]
 
+    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+        return self._of(key, lambda node, by: node.inspect(key, by), deadline)
+
+    def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
+        return self._of(key, lambda node, by: node.break_hold(key, number, by), deadline)
+
+    def request_release(self, key: str, deadline: float = math.inf) -> bool:
+        return self._of(key, lambda node, by: node.request_release(key, by), deadline)
+
+    def examine(self) -> Iterator[Finding]:
+        return examine(self._nodes.primaries(self._by(math.inf)))
+
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
         name, (first, *_) = call.__name__, arguments
         if name in ("acknowledge", "look_at_latches"):
@@ -150,14 +170,27 @@ class ClusterBackend:
     def _of(self, key: str, call: Callable[[Node, float], T], deadline: float = math.inf) -> T:
         return self._nodes.of(key, call, self._by(deadline))
 
+    def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+        """Of the announcements, each of which lies on the node of its key."""
+        return self._nodes.replies(commands, deadline)
+
+    def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
+        try:
+            return super()._seen(processes, key, deadline)
+        except BackendUnavailable:
+            # A node that is away hides their hosts, and not that they hold the lock or wait.
+            return [Seen(process) for process in processes]
+
     def _make(self, place: Endpoint) -> Node:
-        node = Node(self._address.url_of(place), **self._options)
+        node = Node(self._address.url_of(place), self.process, self._seen, **self._options)
         if self._sink is not None:
             node.open(self._sink)
         return node
 
     def _begin(self) -> None:
-        """Start from nothing: without a map, and without connections."""
+        """Start from nothing: as another process, without a map, and without connections."""
+        self.process = secrets.token_hex(8)
+        self._has_spoken = False
         self._nodes = Nodes(self._address.shown, self._address.places, self._make)
 
     def _by(self, deadline: float) -> float:

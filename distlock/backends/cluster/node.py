@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from distlock.backends.inspectable import Seen
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.connection import ReplyError
@@ -21,6 +23,23 @@ class Node(RedisBackend):
     _pool: Pool
     _pushes: Pushes
     _unanswered: Unanswered
+
+    def __init__(self, url: str, party: str, seen: Callable[..., list[Seen]], **options: Any) -> None:
+        """*party*: what the process is called at all nodes. *seen*: see `_seen`, of all nodes."""
+        self._party = party
+        self._everywhere = seen
+        super().__init__(url, **options)
+
+    def _names(self) -> list[str]:
+        # The first is of this node alone: each node's subscribers hear what is published at any of them.
+        return [*super()._names(), self._party]
+
+    def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
+        return self._everywhere(processes, key, deadline)
+
+    def replies(self, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
+        """To each of *commands*. Raises `BackendUnavailable` for an error."""
+        return [(reply,) for reply in self._ask(commands, deadline)]
 
     def slots(self, deadline: float) -> Any:
         """What it says of all slots. Raises `BackendUnavailable`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from distlock import clock
 from distlock.backends.cluster.node import Node
-from distlock.backends.cluster.slots import Endpoint, Slots, moved, said, slot_of
+from distlock.backends.cluster.slots import Endpoint, Slots, moved, said, slot_of, slot_of_command
 from distlock.errors import BackendUnavailable
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Nodes:
     def of(self, key: str, call: Callable[[Node, float], T], deadline: float) -> T:
         """What *call* of the node that has *key* returns. It is given when to end."""
         while True:
-            place, node = self._node_of(key, deadline)
+            place, node = self._node_of(slot_of(key), deadline)
             try:
                 answer = call(node, deadline)
             except BackendUnavailable as error:
@@ -86,19 +86,21 @@ class Nodes:
     def of_each(
         self,
         many: Sequence[One],
-        key_of: Callable[[One], str],
-        call: Callable[[Node, Sequence[One], float], Sequence[bool | None]],
+        slot: Callable[[One], int],
+        call: Callable[[Node, Sequence[One], float], Sequence[T | None]],
         deadline: float,
-    ) -> list[bool | None]:
-        """What *call* says to each of *many*, asked node by node. None where nothing is known."""
-        answers: list[bool | None] = [None] * len(many)
+        every: bool = False,
+    ) -> list[T | None]:
+        """What *call* says to each of *many*, asked node by node. None where nothing is known.
+
+        Raises `BackendUnavailable` where nothing is known of any; *every*: of one.
+        """
+        answers: list[T | None] = [None] * len(many)
         failure: BackendUnavailable | None = None
         left: Sequence[int] = range(len(many))
         while left:
             again: list[int] = []
-            for place, numbers in self._by_place(
-                [(number, key_of(many[number])) for number in left], deadline
-            ):
+            for place, numbers in self._by_place([(number, slot(many[number])) for number in left], deadline):
                 try:
                     found = call(self._opened(place), [many[number] for number in numbers], deadline)
                 except BackendUnavailable as error:
@@ -109,21 +111,31 @@ class Nodes:
                 for number, answer in zip(numbers, found, strict=True):
                     answers[number] = answer
             left = again
-        if failure is not None and all(answer is None for answer in answers):
+        unknown = [answer is None for answer in answers]
+        if failure is not None and (any(unknown) if every else all(unknown)):
             raise self._told(failure)
         return answers
 
+    def primaries(self, deadline: float) -> list[tuple[Endpoint, Node]]:
+        """All that have slots, as one of them tells now."""
+        self._look(deadline)
+        return [(place, self._opened(place)) for place in sorted(self._slots.primaries)]
+
+    def replies(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+        """To each of *commands*, from the node of its key. Raises `BackendUnavailable` if one is missing."""
+        answers = self.of_each(commands, slot_of_command, Node.replies, deadline, every=True)
+        return [reply for (reply,) in filter(None, answers)]
+
     def _by_place(
-        self, keys: Sequence[tuple[int, str]], deadline: float
+        self, slots: Sequence[tuple[int, int]], deadline: float
     ) -> Iterable[tuple[Endpoint, list[int]]]:
-        """The numbers of *keys*, put together by where they are."""
+        """The numbers beside *slots*, put together by where those are."""
         places: dict[Endpoint, list[int]] = {}
-        for number, key in keys:
-            places.setdefault(self._node_of(key, deadline)[0], []).append(number)
+        for number, slot in slots:
+            places.setdefault(self._node_of(slot, deadline)[0], []).append(number)
         return places.items()
 
-    def _node_of(self, key: str, deadline: float) -> tuple[Endpoint, Node]:
-        slot = slot_of(key)
+    def _node_of(self, slot: int, deadline: float) -> tuple[Endpoint, Node]:
         place = self._slots[slot]
         if place is None or place in self._suspects:
             try:

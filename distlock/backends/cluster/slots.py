@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from distlock.backends.redis.connection import ReplyError
+from distlock.backends.redis.scripts import key_of
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
 
-_SLOTS = 16384
+SLOTS = 16384
 _REDIRECTION = re.compile(r"MOVED (\d+) (.*):(\d+)")
 
 
@@ -27,7 +28,16 @@ class Endpoint(NamedTuple):
 
 def slot_of(key: str) -> int:
     """All keys of one lock have its encoded name as their hash tag."""
-    return binascii.crc_hqx(encode(key).encode(), 0) % _SLOTS
+    return _slot(encode(key).encode())
+
+
+def slot_of_command(command: bytes) -> int:
+    """Of one about a key without a hash tag."""
+    return _slot(key_of(command))
+
+
+def _slot(hashed: bytes) -> int:
+    return binascii.crc_hqx(hashed, 0) % SLOTS
 
 
 class Slots:

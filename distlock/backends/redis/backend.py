@@ -29,7 +29,7 @@ from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.pushes import Pushes
 from distlock.backends.redis.replicas import ConfirmedCalls
 from distlock.backends.redis.resolver import Resolver
-from distlock.backends.redis.scripts import FORMAT, bulk, command, hold_key, is_free, left_by, polled
+from distlock.backends.redis.scripts import bulk, channel_of, command, hold_key, is_free, left_by, polled
 from distlock.backends.redis.told import BUSY, FOREIGN, Told
 from distlock.backends.redis.unanswered import Unanswered
 from distlock.errors import BackendUnavailable
@@ -274,7 +274,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         self._listener = None
         self._pushes = Pushes(self._sink, self.window)
         if self._sink is not None:
-            channels, heard = [f"{FORMAT}:ch:{self.process}"], self._pushes.heard
+            channels, heard = [channel_of(name) for name in self._names()], self._pushes.heard
             self._listener = Listener(self._address, make, self._io_timeout, channels, heard, self._sink)
         self._told = Told(self._address, self._pushes, self._listener)
         known = self._calls, self._pool, self._unanswered, self._pushes

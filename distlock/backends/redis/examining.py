@@ -20,7 +20,7 @@ _NEARLY_ALL = 0.9
 
 def examine(send: Send, most_connections: int) -> Iterator[Finding]:
     """*most_connections*: how many a process of ours may open."""
-    info = _info(send("INFO"))
+    info = info_in(send("INFO"))
     if not info:
         yield Finding(
             "warning",
@@ -46,15 +46,16 @@ def _version(info: dict[str, str]) -> str:
     return f"Redis {info.get('redis_version', '?')}."
 
 
-def _info(reply: object) -> dict[str, str]:
+def info_in(reply: object) -> dict[str, str]:
+    """What a reply of lines such as that to ``INFO`` says; empty: it was refused."""
     if not isinstance(reply, bytes):
         return {}
     lines = reply.decode("utf-8", "replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
-def _config(send: Send, name: str) -> str | None:
-    """Hosted servers don't tell."""
+def config_of(send: Send, name: str) -> str | None:
+    """What *name* is set to. Hosted servers don't tell."""
     reply = send("CONFIG", "GET", name)
     match reply:
         case [_, bytes() as value]:
@@ -97,7 +98,7 @@ def _format(send: Send) -> Iterator[Finding]:
 
 
 def _eviction(info: dict[str, str], send: Send) -> Finding:
-    policy = info.get("maxmemory_policy") or _config(send, "maxmemory-policy")
+    policy = info.get("maxmemory_policy") or config_of(send, "maxmemory-policy")
     if policy is None:
         return Finding("warning", "eviction", "The server does not tell its maxmemory-policy.", _EVICTION)
     if policy != "noeviction":
@@ -130,7 +131,7 @@ def _persistence(info: dict[str, str], send: Send) -> Finding:
                 "Look into its log, and whether its disk is full.",
             )
     if info.get("aof_enabled") == "1":
-        fsync = _config(send, "appendfsync")
+        fsync = config_of(send, "appendfsync")
         if fsync == "always":
             return Finding("ok", "persistence", "Each write is saved: a restart loses no lock.")
         which = f"appendfsync is {fsync}" if fsync else "appendonly is on"

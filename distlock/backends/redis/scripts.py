@@ -189,6 +189,16 @@ def hold_key(key: str) -> str:
     return f"{FORMAT}:{{{encode(key)}}}"
 
 
+def key_of(command: bytes) -> bytes:
+    """The first argument of *command*, which is the key of most."""
+    return command.split(b"\r\n", 5)[4]
+
+
+def channel_of(process: str) -> str:
+    """Where *process* hears."""
+    return f"{FORMAT}:ch:{process}"
+
+
 @lru_cache(maxsize=8192)
 def head(
     script: Script,

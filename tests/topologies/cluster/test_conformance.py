@@ -34,6 +34,18 @@ class TestFloor(conformance.FloorConformance):
     pass
 
 
+class TestInspection(conformance.InspectionConformance):
+    pass
+
+
+class TestNotify(conformance.NotifyConformance):
+    pass
+
+
+class TestRevocation(conformance.RevocationConformance):
+    pass
+
+
 class TestClose(conformance.CloseConformance):
     pass
 
@@ -87,8 +99,7 @@ class TestLatches(conformance.LatchConformance):
 
 
 class TestKilled(conformance.KilledConformance):
-    #: It asks how many read, which nobody tells here.
-    test_a_killed_reader_keeps_writers_out_no_longer_than_its_lease = None
+    pass
 
 
 class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):

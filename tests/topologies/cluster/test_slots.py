@@ -24,7 +24,7 @@ def test_it_is_the_slot_of_all_keys_of_the_lock(cluster: RedisCluster, name: str
 def test_each_slot_has_the_primary_that_the_cluster_says(cluster: RedisCluster) -> None:
     slots = Slots()
     asked = cluster.nodes[5].port
-    node = Node(f"redis://127.0.0.1:{asked}")
+    node = Node(f"redis://127.0.0.1:{asked}", "", lambda *_: [])
     slots.read(node.slots(clock.now() + 30), Endpoint("127.0.0.1", asked))
     node.close()
     assert slots.primaries == {Endpoint("127.0.0.1", node.port) for node in cluster.primaries}
