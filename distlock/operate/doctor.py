@@ -47,12 +47,8 @@ def diagnose(locks: Locks) -> Iterator[Finding]:
         yield _rights(locks)
         yield from locks.namespace.examine()
     except BackendUnavailable as error:
-        yield Finding(
-            "error",
-            "reachable",
-            str(error),
-            "If nothing answers there, start it, or correct the address and the firewall.",
-        )
+        # It says what to do.
+        yield Finding("error", "reachable", str(error))
     except LockError as error:
         yield Finding("error", "rights", str(error))
 

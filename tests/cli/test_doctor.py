@@ -124,3 +124,4 @@ def test_a_server_that_is_away_is_an_error_without_a_secret(run: Run) -> None:
     assert result.exit_code == 1
     assert "error    reachable" in result.output
     assert "secret" not in result.output
+    assert "->" not in result.output, "the error itself says what to do"

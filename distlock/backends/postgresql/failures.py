@@ -53,7 +53,8 @@ def unavailable(address: Address, error: BaseException) -> LockError:
         )
     if isinstance(error, TimeoutError):
         lines = ["no answer in time"]
-    text = " ".join(line.strip() for line in lines)
+    # libpq asks in a line of its own whether the server runs: the remedy says so.
+    text = " ".join(line.strip() for line in lines if not line.endswith("?"))
     remedy = next((do for what, do in _REMEDIES if what == code or what in text), "See the server's log.")
     return BackendUnavailable(
         f"The PostgreSQL server at {address.shown} can't be used: {text.rstrip('.')}. {remedy}"

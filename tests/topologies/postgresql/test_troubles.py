@@ -18,6 +18,7 @@ from distlock.testing.closing import opened
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
 from distlock.testing.protocol import Contender, ask
+from loadtest.ports import free_port
 from loadtest.postgresql import PostgreSQLServer
 from tests.topologies.pooler import Pooler, after_key
 from tests.topologies.postgresql.asking import Connect, asked, is_up, prepare, waiting, with_role
@@ -181,6 +182,11 @@ def test_a_backend_that_is_dropped_leaves_no_session_and_no_thread(server: str) 
 
 
 # -- refusals ------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_away_is_told_in_one_sentence(connect: Connect) -> None:
+    with pytest.raises(distlock.BackendUnavailable, match=r"refused\. See whether it runs"):
+        connect(f"postgresql://shop@127.0.0.1:{free_port()}/shop").lock("product_1").acquire()
 
 
 def test_a_wrong_password_is_told_and_not_shown(server: str, connect: Connect) -> None:
