@@ -48,6 +48,20 @@ def test_a_release_whose_answer_nobody_awaits_is_made_on_the_other_node(
         assert told == []
 
 
+def test_the_next_request_finds_it_made_there(cluster: RedisCluster, contender: MakeContender) -> None:
+    key, one = some_key(), contender(cluster.url)
+    # The script is known then, and the next release is sent without being awaited.
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    assert one.release(first)
+    one.hold(second)
+    cluster.move(key)
+    told: list[bool | None] = []
+    one.post(second, told.append)
+    one.hold(ask(key))
+    assert told == []
+
+
 def test_while_half_of_its_keys_are_there_a_call_waits(
     cluster: RedisCluster, contender: MakeContender
 ) -> None:
