@@ -23,7 +23,9 @@ Found = dict[str, tuple[str, str, str]]
 def examine(run: Run) -> Callable[..., Found]:
     def examine(*words: str) -> Found:
         found = json.loads(run("doctor", "--json", *words).output)
-        assert all(bool(one["remedy"]) != (one["level"] == "ok") for one in found)
+        # An error of the lock service brings its remedy with it.
+        found_by_us = [one for one in found if one["about"] != "reachable"]
+        assert all(bool(one["remedy"]) != (one["level"] == "ok") for one in found_by_us)
         return {one["about"]: (one["level"], one["said"], one["remedy"]) for one in found}
 
     return examine
