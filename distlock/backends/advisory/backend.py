@@ -15,6 +15,7 @@ from distlock.backends.advisory.failures import Gone, Refused, Vanished
 from distlock.backends.advisory.session import POLL, Session
 from distlock.backends.advisory.sessions import Sessions
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.findings import Finding
 from distlock.backends.weak_sink import WeakSink
 from distlock.clock import now
 from distlock.errors import BackendUnavailable, LockError
@@ -170,6 +171,12 @@ class AdvisoryBackend(ABC):
         until = self._until(math.inf)
         with self._told(), self._at_desk(until) as desk:
             return self._dialect.prepare(desk.saying(until))
+
+    def examine(self) -> Iterator[Finding]:
+        """See `distlock.backends.findings.Examinable`."""
+        until = self._until(math.inf)
+        with self._told(), self._at_desk(until) as desk:
+            return iter([*self._dialect.examine(desk.saying(until), 1 + self._max_connections)])
 
     def close(self) -> None:
         self._dialect.forget()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from distlock.backends.findings import Finding
 from distlock.errors import LockError
 
 #: The rows of one statement.
@@ -110,6 +111,9 @@ class Dialect(Protocol):
 
     def prepare(self, say: Say) -> str:
         """Make what is needed, unless it is there. Returns a sentence that says so."""
+
+    def examine(self, say: Say, sessions: int) -> Iterator[Finding]:
+        """See `distlock.backends.findings.Examinable`. *sessions*: how many a process of ours may open."""
 
     def told(self, error: BaseException) -> LockError:
         """*error*, as callers are told."""

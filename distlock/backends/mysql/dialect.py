@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from distlock.backends.advisory.dialect import Rows, Say, ServerLock
 from distlock.backends.advisory.failures import Refused
+from distlock.backends.findings import Finding
 from distlock.backends.mysql import failures, statements
 from distlock.backends.mysql.address import Address
+from distlock.backends.mysql.examining import examine
 from distlock.backends.mysql.wire import Wire
 from distlock.errors import ConfigurationError, LockError
 
@@ -107,6 +111,9 @@ class MySQL:
     def prepare(self, say: Say) -> str:
         say(statements.MAKE)
         return f"The table {statements.TABLE} is there, in {self.shown}."
+
+    def examine(self, say: Say, sessions: int) -> Iterator[Finding]:
+        return examine(say, sessions)
 
     def told(self, error: BaseException) -> LockError:
         return failures.unavailable(self._address, error)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from distlock.backends.advisory.dialect import Rows, Say, ServerLock
 from distlock.backends.advisory.failures import Refused
+from distlock.backends.findings import Finding
 from distlock.backends.postgresql import statements
 from distlock.backends.postgresql.address import Address
+from distlock.backends.postgresql.examining import examine
 from distlock.backends.postgresql.failures import old_row, pooled, standby, too_old, unavailable
 from distlock.backends.postgresql.wire import Wire
 from distlock.errors import ConfigurationError, LockError
@@ -115,6 +119,9 @@ class PostgreSQL:
         return (
             f"The table {statements.TABLE} and the sequence {statements.SEQUENCE} are there, in {self.shown}."
         )
+
+    def examine(self, say: Say, sessions: int) -> Iterator[Finding]:
+        return examine(say, sessions)
 
     def told(self, error: BaseException) -> LockError:
         return unavailable(self._address, error)
