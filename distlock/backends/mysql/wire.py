@@ -121,6 +121,10 @@ class Wire:
         return found[0][1] if found else 0
 
     def close(self) -> None:
+        if self.since is not None:
+            # Behind a good-bye that it has not read a server that waits for a lock takes us for alive.
+            self._connection._force_close()
+            return
         try:
             self._connection.close()
         except MySQLError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from distlock.backends.advisory.dialect import Rows, Say, ServerLock
 from distlock.backends.advisory.failures import Refused
@@ -47,6 +48,9 @@ class PostgreSQL:
                 raise pooled(self._address)
             if standing_by == "t":
                 raise standby(self._address)
+            if waits:
+                with suppress(Refused):
+                    wire.call(statements.NOTICE, deadline)
         except BaseException:
             wire.close()
             raise

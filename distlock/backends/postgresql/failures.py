@@ -28,6 +28,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     ("42501", "Grant this user SELECT, INSERT and UPDATE on distlock_name, and USAGE on distlock_number."),
     ("25006", "It is a standby, or read only: put the primary in the URL."),
+    ("due to user request", "Somebody has ended the statement on the server: try again."),
     ("57P03", "It is starting or stopping: try again."),
     ("starting up", "It is starting: try again."),
     ("does not exist", "Check user and database in the URL."),

@@ -69,6 +69,11 @@ def begin(longest: float) -> str:
     )
 
 
+#: Where the server's system can tell: a session that waits ends within a second of its process. Elsewhere it
+#: is refused, and such a session keeps a connection of the server until its lock comes.
+NOTICE = "SET client_connection_check_interval = 1000"
+
+
 def take(row: str, literal: str, ttl: float) -> str:
     """One row if the lock of *row* was free; then its number. It passes nobody who waits in the server."""
     return f"SELECT {_idle(ttl)} WHERE pg_try_advisory_lock({CLASS}, {row}); {_number(row, literal)}"

@@ -10,6 +10,7 @@ import pytest
 
 import distlock
 from distlock.backends import create
+from distlock.clock import now
 from distlock.testing.closing import opened
 from distlock.testing.fixtures import PATIENCE, wait_until
 from distlock.testing.process import Process
@@ -98,6 +99,19 @@ def test_a_killed_process_costs_nothing_and_a_stopped_one_its_ttl(
         holder.go_on()
         assert holder.do("state")["lost"]
     holder.finish()
+
+
+def test_a_wait_that_could_not_be_called_off_in_time_keeps_no_session(server: str) -> None:
+    one, two = Contender(create(server)), Contender(create(server))
+    one.held(ask("given_up"))
+    waits = ask("given_up")
+    two.queued(waits)
+    with pytest.raises(distlock.BackendUnavailable):
+        two.backend.cancel(waits, now())
+    # A server that waits for a lock looks whether we are there, and not what we have said.
+    wait_until(lambda: not waiting(server, "given_up"), "it has left the line")
+    for each in (one, two):
+        each.backend.close()
 
 
 def test_a_backend_that_is_dropped_leaves_no_session_and_no_thread(server: str) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 import distlock
 from distlock.backends import create
+from distlock.backends.postgresql.dialect import PostgreSQL
+from distlock.clock import now
 from distlock.testing.closing import opened
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
@@ -148,6 +150,16 @@ def test_a_killed_process_costs_nothing_and_a_stopped_one_its_ttl(
     holder.finish()
 
 
+def test_a_killed_process_that_waits_keeps_no_session(server: str, connect: Connect) -> None:
+    waiter = Process(server, prefix="t", ttl=60.0)
+    with connect(server).lock("kept"):
+        waiter.begin("acquire", "kept", PATIENCE)
+        wait_until(lambda: waiting(server) == 1, "it waits")
+        waiter.kill()
+        wait_until(lambda: waiting(server) == 0, "it has left the line")
+    waiter.finish()
+
+
 def test_holds_of_different_ttls_have_each_its_own_lease(server: str, connect: Connect) -> None:
     short, long = Process(server, prefix="t", ttl=2.0), connect(server)
     short.do("acquire", "short", PATIENCE)
@@ -261,3 +273,11 @@ def test_what_the_site_has_set_for_its_users_ends_no_wait(
         assert other.lock("slow").acquire(timeout=1.0) is None
         waits = pool.submit(other.lock("slow").acquire)
     assert waits.result(PATIENCE) is not None
+
+
+def test_numbers_are_not_read_from_the_past_whatever_the_site_has_set(server: str) -> None:
+    url = with_role(server, "careful")
+    asked(server, "ALTER ROLE careful SET default_transaction_isolation = 'serializable'")
+    wire, _ = PostgreSQL(url, pools=False).open(now() + PATIENCE, PATIENCE, waits=False)
+    assert wire.call("SHOW transaction_isolation", now() + PATIENCE) == [[["read committed"]]]
+    wire.close()
