@@ -40,6 +40,8 @@ class Ears:
         #: So long a task waits, at the latest: it can't read.
         self._tasks_until = 0.0
         self.connection: Connection | None = None
+        #: What one that waits has met in it.
+        self.failure: BaseException | None = None
 
     def wait(self, gate: Sleep, timeout: float) -> None:
         """Sleep at *gate* until it is woken, for *timeout* seconds at most, and read if nobody else does."""
@@ -78,6 +80,7 @@ class Ears:
                     self.call()
                     return
         except BaseException as error:
+            self.failure = error
             # An interrupt may have come in the middle of a message.
             connection.disconnect()
             self.call()

@@ -114,7 +114,8 @@ class Listener:
                 self._turn(True)
                 self._listen(connection)
             except FAILURES as error:
-                text = self._address.redact(str(error))
+                # Where one that waits has read, this thread finds it closed, and knows no more than that.
+                text = self._address.redact(str(self._ears.failure or error))
                 failed += 1
                 if failed >= self._servers and text != told and not self._closing.is_set():
                     told = text
@@ -135,7 +136,7 @@ class Listener:
         with self._mutex:
             if self._closing.is_set():
                 raise OSError("closed")
-            self._ears.connection = connection
+            self._ears.connection, self._ears.failure = connection, None
         deadline = self._deadline()
         connection.connect(deadline)
         (reply,) = connection.ask([command("SUBSCRIBE", *self._channels)], deadline)

@@ -266,6 +266,20 @@ def test_an_error_in_the_reader_has_the_listener_subscribe_anew(one: Contender, 
     assert waiter.failure is None
 
 
+def test_what_the_reader_has_met_is_in_the_log(
+    own_server: RedisServer, contender: MakeContender, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = contender(own_server.url), Hearing(own_server.url)
+    _, waiter = reader(one, two)
+    own_server.tell("CLIENT", "KILL", "TYPE", "pubsub")
+    eventually(lambda: two.sink.doubts >= 2, "it doubted when the connection broke and when it was back")
+    assert "it closed the connection" in caplog.text
+    assert "descriptor" not in caplog.text
+    two.close()
+    waiter.gate.wake()
+    assert waiter.woke()
+
+
 def test_an_interrupt_in_the_middle_of_a_message_is_raised_and_costs_a_subscription(
     one: Contender, two: Hearing
 ) -> None:
