@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import ssl
 import threading
 import weakref
@@ -34,6 +35,9 @@ logger = logging.getLogger(__name__)
 _CHANNELS = ("+promoted-slave", "+switch-master")
 #: How long the first one that connects waits until they are heard, seconds.
 _FIRST = 0.25
+#: Sentinels tell each other what they know every two seconds. What most of them have not heard of for so many
+#: seconds is known by nobody who lives.
+_TOLD = 10.0
 _DEAF = "No failovers are heard from %s, so each is noticed where a connection breaks: %s"
 
 #: What the sentinels' words are about -> what to do. The first that fits is taken.
@@ -120,6 +124,8 @@ class Sentinels:
         self._turns = itertools.cycle(self._line)
         self._heard_from = self._line[0]
         self._epoch = 0
+        #: Since when most of them have not heard of that one.
+        self._behind_since = math.inf
         self.primary: Primary | None = None
         #: What leads to a primary. Weak: an interrupt may tear it out of all hands.
         self._bound: weakref.WeakSet[Bound] = weakref.WeakSet()
@@ -203,11 +209,11 @@ class Sentinels:
                 passes = passes or may_pass(error)
             else:
                 if (found := self._take(answer)) is not None:
+                    self._behind_since = math.inf
                     self._prefer(sentinel)
                     return found
                 late.append(answer)
-        if late and not said:
-            # All have begun anew, as where an operator had them forget it.
+        if self._are_right(len(late), len(line)):
             with self._mutex:
                 self._epoch = 0
             if (found := self._take(max(late, key=lambda one: one.epoch))) is not None:
@@ -240,6 +246,16 @@ class Sentinels:
             return _Answer(host, int(port), int(told["config-epoch"]))
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OSError("it does not answer as a sentinel does") from None
+
+    def _are_right(self, late: int, of: int) -> bool:
+        """Whether so many know better that have not heard of the last failover.
+
+        All have begun anew, as where an operator had them forget it. Or the one that told of it is gone for
+        good, and most others never heard of it. They would know the next one, which may never come.
+        """
+        now = clock.now()
+        self._behind_since = min(self._behind_since, now) if 2 * late > of else math.inf
+        return late == of or now >= self._behind_since + _TOLD
 
     def _take(self, answer: _Answer) -> Primary | None:
         """What *answer* names; None: there was a failover since, which that sentinel has not heard of."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from distlock import clock
+from distlock.backends.sentinel import sentinels
 from distlock.backends.sentinel.address import SentinelAddress
 from distlock.backends.sentinel.sentinels import NoPrimary, Primary, Sentinels
 from loadtest.ports import free_port
@@ -90,6 +91,29 @@ def test_sentinels_that_all_begin_anew_are_believed(liar: MakeLiar) -> None:
     one.say(7002, 0)
     two.say(7002, 0)
     assert asked.find() == 7002
+    asked.sentinels.close()
+
+
+def test_most_sentinels_are_believed_in_the_end_where_the_one_that_told_of_a_failover_is_gone(
+    liar: MakeLiar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where it alone had carried it out, or the others were set up anew."""
+    told, *others = (liar(7001, 1) for _ in range(3))
+    asked = Asked(told, *others)
+    told.say(7002, 2)
+    assert asked.find() == 7002
+    told.fail()
+    others[0].fail()
+    monkeypatch.setattr(sentinels, "_TOLD", 0.0)
+    for _ in range(2):
+        with pytest.raises(NoPrimary, match="the others have not heard of the last failover"):
+            asked.find()
+    monkeypatch.setattr(sentinels, "_TOLD", PATIENCE)
+    others[0].say(7001, 1)
+    with pytest.raises(NoPrimary, match="the others have not heard of the last failover"):
+        asked.find()
+    monkeypatch.setattr(sentinels, "_TOLD", 0.0)
+    assert asked.find() == 7001
     asked.sentinels.close()
 
 
