@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from distlock import clock
 from distlock.backends.cluster.node import Node
-from distlock.backends.cluster.slots import Endpoint, Slots, moved, said, slot_of, slot_of_command
+from distlock.backends.cluster.slots import UNNAMED, Endpoint, Slots, moved, said, slot_of, slot_of_command
 from distlock.errors import BackendUnavailable
 
 T = TypeVar("T")
@@ -155,7 +155,11 @@ class Nodes:
         """Whether what the node at *place* has failed to do may be done at another one, or in a moment."""
         if redirection := moved(failure, place):
             slot, now_at = redirection
-            self._slots[slot] = now_at
+            if now_at.host != UNNAMED:
+                self._slots[slot] = now_at
+            else:
+                with suppress(BackendUnavailable):
+                    self._look(deadline)
             return clock.now() < deadline
         if said(failure).startswith(_ON_ITS_WAY):
             self._never.wait(_MOVING)
@@ -215,7 +219,6 @@ class Nodes:
     def _drop_others(self) -> None:
         """Close what is no primary any more, and lead nowhere."""
         primaries = self._slots.primaries
-        self._suspects &= primaries
         with self._mutex:
             gone = [self._nodes.pop(place) for place in self._nodes.keys() - primaries]
         for node in gone:

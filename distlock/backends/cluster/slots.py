@@ -13,6 +13,8 @@ from distlock.errors import BackendUnavailable
 from distlock.names import encode
 
 SLOTS = 16384
+#: What a cluster that tells hosts by name says of one that has none: ``cluster-preferred-endpoint-type``.
+UNNAMED = "?"
 _REDIRECTION = re.compile(r"MOVED (\d+) (.*):(\d+)")
 
 
@@ -60,10 +62,16 @@ class Slots:
         """Take in what ``CLUSTER SLOTS`` of the node *asked* says."""
         places: dict[int, Endpoint] = {}
         for first, last, primary, *_ in reply:
-            # A node that does not know its own address leaves it empty: then it is the one we came by.
-            host = primary[0].decode() if primary[0] else asked.host
+            host = _host_of(*primary) or asked.host
             places.update(dict.fromkeys(range(first, last + 1), Endpoint(host, primary[1])))
         self._places = places
+
+
+def _host_of(host: bytes | None, _: int, __: bytes, beside: Sequence[bytes] = ()) -> str:
+    """Empty where it is the one that we came by: a node that does not know its own leaves it out."""
+    if host == UNNAMED.encode():
+        host = dict(zip(beside[::2], beside[1::2], strict=False)).get(b"ip")
+    return host.decode() if host else ""
 
 
 def moved(error: BackendUnavailable, asked: Endpoint) -> tuple[int, Endpoint] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -28,6 +29,25 @@ def test_a_hold_and_its_line_move_along(cluster: RedisCluster, contender: MakeCo
     assert one.release(first)
     assert two.until_held(second).number > number
     assert two.release(second)
+
+
+@pytest.fixture(params=["hostname", "unknown-endpoint"])
+def nameless(cluster: RedisCluster, request: pytest.FixtureRequest) -> Iterator[RedisCluster]:
+    """A cluster that calls none of its nodes by an address."""
+    for node in cluster.nodes:
+        node.tell("CONFIG", "SET", "cluster-preferred-endpoint-type", request.param)
+    yield cluster
+    for node in cluster.nodes:
+        node.tell("CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+
+
+def test_one_without_a_name_is_followed(nameless: RedisCluster, contender: MakeContender) -> None:
+    key, one = some_key(), contender(nameless.url)
+    mine = ask(key)
+    one.hold(mine)
+    nameless.move(key)
+    assert one.renew([mine]) == [True]
+    assert one.release(mine)
 
 
 def test_a_release_whose_answer_nobody_awaits_is_made_on_the_other_node(

@@ -24,14 +24,17 @@ class NotWrittenBack(RedlockBackend):
         return max(numbers.values())
 
 
-def count_ahead(url: str, key: str) -> None:
+def count_ahead(url: str, key: str, number: int = 0) -> int:
+    """Returns the number that it has come to: *number*, if one is given."""
     server = RedisBackend(url)
     mine = ask(key)
     held = server.request(mine)
     assert isinstance(held, Held)
-    assert server.raise_floor(mine, held.number + AHEAD)
+    raised = server.raise_floor(mine, number or held.number + AHEAD)
+    assert raised is not None
     assert server.release(mine)
     server.close()
+    return raised.number - 1
 
 
 class LeftMeanwhile(RedlockBackend):
@@ -110,6 +113,28 @@ def test_a_number_is_raised_above_all_that_its_hold_may_have_given_out(
     assert raised is not None
     assert raised.number >= first + mine.span
     assert one.backend.release(mine)
+
+
+def test_so_it_is_where_servers_that_were_behind_have_numbers_among_them(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    ahead, *behind, last = own_five
+    last.kill()
+    number = count_ahead(behind[0].url, key)
+    for server in behind[1:]:
+        assert count_ahead(server.url, key, number) == number
+    # They count in steps, one of which it is ahead at least: by less than a hold has numbers.
+    count_ahead(ahead.url, key, number + 200_000)
+    one = contender(own_five.url, io_timeout=20.0)
+    mine = ask(key, span=1_000_000)
+    behind[-1].pause()
+    # A majority without it has to agree, and counts from the one that is ahead.
+    first = one.held(mine).number
+    behind[-1].resume()
+    ahead.kill()
+    raised = one.backend.raise_floor(mine, first + 2)
+    assert raised is not None
+    assert raised.number >= first + mine.span
 
 
 def test_a_number_that_no_majority_has_heard_of_is_given_to_nobody(
