@@ -39,9 +39,10 @@ class Capabilities:
     #: First come, first served by process. Elsewhere those that wait ask again and again, and whichever asks
     #: first when it is free has it: no hint tells them when. It is so unless a backend says otherwise.
     fair: bool = True
-    #: It shows who holds a lock and who waits, and lets an operator break it: it is an
-    #: `distlock.backends.inspectable.Inspectable`, too.
+    #: It shows who holds a lock and who waits: it is an `distlock.backends.inspectable.Inspectable`, too.
     inspect: bool = False
+    #: It lets an operator break one hold: it is a `distlock.backends.inspectable.Breaks`, too.
+    breaks: bool = False
     #: A holder can be asked to give a key back: it is a `distlock.backends.notifying.Notifies`, too.
     notify: bool = False
     #: Several may hold a key in the mode `READ` at once: see `distlock.backends.shared`.
@@ -61,6 +62,10 @@ _LACKING = {
     "inspect": (
         "it does not tell who holds a lock",
         "Look there by its own means, or name another lock service, such as redis://.",
+    ),
+    "breaks": (
+        "it can't end one lock of another process and nothing else",
+        "End what holds it by the lock service's own means, or name another one, such as redis://.",
     ),
     "notify": (
         "it does not tell a holder that its lock is wanted back",

@@ -2,7 +2,7 @@
 
 A backend with the capability ``inspect`` is an `Inspectable`, too. Nothing of it is on the way of a lock.
 A hold and a place in a queue name their *process*, for tokens begin with its id. What a person wants to know
-beyond that each process says of itself, now and then, in an entry that expires.
+beyond that each process says of itself, now and then, in an entry that expires; or the server knows it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Row:
     key: str
     #: The view or function that holds it; "" if none does, or nothing is known of it.
     held_at: str = ""
-    #: Since when, seconds since 1970; 0: it does not hold it.
+    #: Since when, seconds since 1970; 0: it does not hold it, or where *holding* says that it does, nobody
+    #: knows since when.
     held_since: float = 0.0
     #: How many callers wait.
     waiting: int = 0
@@ -80,10 +81,10 @@ class Sight:
 
     #: Of readers or permits: one of those that have it.
     holder: Seen | None = None
-    #: The first number of the hold. It names this hold, and none after it.
-    number: int = 0
-    #: What is left of its lease, seconds; ``math.inf``: it ends with its process.
-    remaining: float = math.inf
+    #: The first number of the hold. It names this hold, and none after it. None: it is not told.
+    number: int | None = 0
+    #: What is left of its lease, seconds; ``math.inf``: it ends with its process; None: it is not told.
+    remaining: float | None = math.inf
     #: The processes that wait, the next one first: `MOST_SHOWN` at most.
     queue: Sequence[Seen] = ()
     #: How many processes wait.
@@ -110,6 +111,17 @@ class Inspectable(Backend, Protocol):
     def inspect(self, key: str, deadline: float = math.inf) -> Sight:
         """The holder of *key* just now, and those that wait for it."""
 
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+        """What all processes say of the keys that begin with *before*: a `Seen` with a row for each.
+
+        It is read in small parts while you go through it, so it is no picture of one moment.
+        """
+
+
+@runtime_checkable
+class Breaks(Inspectable, Protocol):
+    """A backend with the capability ``breaks``."""
+
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         """End the hold of *key* whose block begins with *number*, and hand it over, in one step.
 
@@ -117,6 +129,11 @@ class Inspectable(Backend, Protocol):
         held, or by another hold. The broken process is told at
         once where the service can do that, and else finds out at its next renewal.
         """
+
+
+@runtime_checkable
+class Announces(Inspectable, Protocol):
+    """An `Inspectable` whose lock service knows nothing of processes but what they say of themselves."""
 
     def announce(
         self,
@@ -131,12 +148,6 @@ class Inspectable(Backend, Protocol):
 
         What was said of other keys stays. All of it is forgotten after *life* seconds, unless this is called
         again. False if what was said before had been forgotten meanwhile: then say all of it again.
-        """
-
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
-        """What all processes say of the keys that begin with *before*: a `Seen` with a row for each.
-
-        It is read in small parts while you go through it, so it is no picture of one moment.
         """
 
 

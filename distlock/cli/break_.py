@@ -48,7 +48,8 @@ def break_(
         if refusal := _refusal(state, seen, transaction):
             said, broken = refusal, False
         else:
-            if not yes:
+            # What nothing names is refused, whatever the answer is.
+            if state.hold and not yes:
                 for line in lines(state):
                     click.echo(line, err=True)
                 click.confirm("Break it?", abort=True, err=True)
@@ -59,7 +60,7 @@ def break_(
         echo_json({"broken": broken, **state_json(state)})
     else:
         click.echo(said, err=not broken)
-        if state.fence is None:
+        if state.holder is None:
             where.hint(locks)
     if not broken:
         context.exit(NO)
@@ -67,7 +68,7 @@ def break_(
 
 def _refusal(state: LockState, seen: str | None, transaction: str | None) -> str:
     """Why nothing is to be broken; "" where something is."""
-    if state.fence is None:
+    if state.holder is None:
         return f"{text(state.name)} is free. Nothing was broken."
     if seen not in (None, fence(state)):
         return f"{_passed_on(state.name)} Its fence is {fence(state)} now, and no longer {seen}."

@@ -31,7 +31,7 @@ def show(where: Where, as_json: bool, name: str, kind: Kind) -> None:
         return
     if state.holder is None:
         where.hint(locks)
-    else:
+    elif state.hold:
         typed = where.typed()
         first = f", put the URL into {URL}, then" if typed.hides_url else ""
         it = "the first of them" if state.kind == SEMAPHORE and state.others else "it"
@@ -73,6 +73,9 @@ def _hold(state: LockState, holder: Party) -> Iterator[str]:
     yield f"{name} is {how} by {held_by(holder)}{more}."
     if state.mode == READ and state.inside > 1 + state.others:
         yield f"{state.inside} callers read it."
+    if state.fence is None:
+        yield f"The lock service calls it {text(holder.process)}, and tells neither its fence nor its lease."
+        return
     transaction = f", its transaction {state.transaction}" if state.transaction else ""
     yield f"Its fence is {fence(state)}{transaction}. {_lease(state)}"
 
@@ -85,12 +88,12 @@ def _permits(state: LockState, holder: Party) -> Iterator[str]:
         yield f"  {f'{party.holding} ' if party.holding > 1 else ''}{held_by(party)}"
     if state.others >= len(state.holders):
         yield f"  and {1 + state.others - len(state.holders)} more"
-    if not math.isinf(state.remaining):
+    if state.remaining is not None and not math.isinf(state.remaining):
         yield f"The lease of the first ends in {state.remaining:.1f} s, unless it is renewed."
 
 
 def _lease(state: LockState) -> str:
-    if math.isinf(state.remaining):
+    if state.remaining is None or math.isinf(state.remaining):
         return f"It has no lease, and ends with its {'transaction' if state.transaction else 'process'}."
     return f"Its lease ends in {state.remaining:.1f} s, unless it is renewed."
 
@@ -99,7 +102,7 @@ def _count(state: LockState) -> str:
     name = text(state.name)
     if state.left is None:
         return f"There is no latch {name}."
-    gone = f"It is gone in {seconds(state.remaining) or '0 s'}"
+    gone = f"It is gone in {seconds(state.remaining or 0.0) or '0 s'}"
     if not state.left:
         return f"The latch {name} is open. {gone}."
     return f"The latch {name} has {state.left} of {state.total} left. {gone}, unless something is counted."

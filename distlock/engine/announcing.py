@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from distlock.backends.base import Backend
-from distlock.backends.inspectable import MOMENT, Row, inspectable
+from distlock.backends.inspectable import MOMENT, Announces, Row, inspectable
 from distlock.engine.call import Call
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.holders import Holders
@@ -45,7 +45,8 @@ class Announcing:
         self, section: CriticalSection, backend: Backend, now: Callable[[], float], rooms: Rooms
     ) -> None:
         self._section = section
-        self._backend = inspectable(backend)
+        seen = inspectable(backend)
+        self._backend = seen if isinstance(seen, Announces) else None
         self._now = now
         self._rooms = rooms
         self.holders = Holders(self._backend, now)

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from distlock import clock, reentrance
 from distlock.backends.base import Backend, refuse_lacking
-from distlock.backends.inspectable import Inspectable, Row, Seen, Sight
+from distlock.backends.inspectable import Breaks, Inspectable, Row, Seen, Sight
 from distlock.backends.optional import Posts
 from distlock.engine.acknowledging import Acknowledging
 from distlock.engine.acquiring import Acquiring
@@ -186,8 +186,11 @@ class Engine:
         return self._inspectable().announced(before)
 
     def break_hold(self, key: str, number: int) -> bool:
-        """See `distlock.backends.inspectable.Inspectable`."""
-        broken: bool = reentrance.call(self._inspectable().break_hold, key, number)
+        """See `distlock.backends.inspectable.Breaks`. Raises `ConfigurationError` where nobody breaks."""
+        backend = self._inspectable()
+        refuse_lacking(backend, backend.capabilities, "breaks", "A break")
+        assert isinstance(backend, Breaks)
+        broken: bool = reentrance.call(backend.break_hold, key, number)
         return broken
 
     def _inspectable(self) -> Inspectable:

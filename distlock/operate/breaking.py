@@ -18,11 +18,13 @@ def break_lock(namespace: Observed, state: LockState, by: str) -> bool:
     Raises `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
     """
     where = namespace.of_kind(state.kind)
-    if state.fence is None or where is None:
+    if state.holder is None or where is None:
         return False
-    if not where.break_hold(state.name, state.fence.number, state.transaction):
+    # What nothing names nobody breaks: it says why.
+    number = 0 if state.fence is None else state.fence.number
+    if not where.break_hold(state.name, number, state.transaction):
         return False
-    lasted = state.holder.seconds() if state.holder else 0.0
+    lasted = state.holder.seconds()
     logger.warning(
         "The %s %r, held by %s%s, was broken by %s.",
         state.kind,

@@ -61,11 +61,11 @@ class LockState:
     name: str
     #: None: nobody holds it. Of several one: see *holders*.
     holder: Party | None
-    #: The first fence of the hold. None: nobody holds it.
+    #: The first fence of the hold. None: nobody holds it, or the lock service does not tell.
     fence: Fence | None
-    #: What is left of the lease, seconds; ``math.inf``: it has none, and ends with its process. Of a latch:
-    #: when it is gone, unless something is counted.
-    remaining: float
+    #: What is left of the lease, seconds; ``math.inf``: it has none, and ends with its process; None: that is
+    #: not told. Of a latch: when it is gone, unless something is counted.
+    remaining: float | None
     #: The processes that wait, the next one first; of a long queue the beginning.
     queue: tuple[Party, ...]
     #: How many processes wait.
@@ -89,7 +89,7 @@ class LockState:
 
     @property
     def hold(self) -> str:
-        """Names this hold, and none after it; "" if nobody holds it."""
+        """Names this hold, and none after it; "": nobody holds it, or nothing names it."""
         if self.fence is None:
             return ""
         return f"{self.fence.number}.{self.transaction}" if self.transaction else str(self.fence.number)
@@ -155,7 +155,7 @@ def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
     return LockState(
         name,
         holder,
-        Fence(namespace.era, sight.number) if holder else None,
+        Fence(namespace.era, sight.number) if holder and sight.number is not None else None,
         sight.remaining if holder else math.inf,
         tuple(_waits(one, mine if one.process == us else one.row) for one in sight.queue),
         sight.waiting,
@@ -211,7 +211,7 @@ def list_locks(namespace: Observed, before: str = "") -> Iterator[Listed]:
             continue
         for name, seen in told:
             row = seen.row
-            if row is not None and row.held_since:
+            if row is not None and (row.held_since or row.holding):
                 yield Listed(name, _holds(seen, row), True, kind, row.mode, row.limit)
             if row is not None and row.waiting:
                 yield Listed(name, _waits(seen, row), False, kind, limit=row.limit)

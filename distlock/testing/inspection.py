@@ -1,4 +1,4 @@
-"""The conformance kit for backends with the capability `inspect`: what they show, and how a lock is broken.
+"""The conformance kit for backends with the capabilities `inspect` and `breaks`: what is shown, and broken.
 
 Subclass it as `distlock.testing.ProtocolConformance`, with a fixture ``url``.
 """
@@ -10,13 +10,18 @@ import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
 from distlock.backends.base import PERMIT, READ, Ask, Held
-from distlock.backends.inspectable import Inspectable, Row, Seen
+from distlock.backends.inspectable import Announces, Breaks, Row, Seen
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures
+
+
+@runtime_checkable
+class Inspectable(Announces, Breaks, Protocol):
+    """What the kit asks: all that an operator can do."""
 
 
 def ask(contender: Contender, key: str, wait: bool = True) -> Ask:
@@ -27,6 +32,7 @@ def ask(contender: Contender, key: str, wait: bool = True) -> Ask:
 def inspectable(contender: Contender) -> Inspectable:
     assert isinstance(contender.backend, Inspectable)
     assert contender.backend.capabilities.inspect
+    assert contender.backend.capabilities.breaks
     return contender.backend
 
 
@@ -50,6 +56,7 @@ class InspectionConformance(ProtocolFixtures):
         assert sight.holder.process == inspectable(one).process
         assert sight.number == held.number
         leased = one.backend.capabilities.lease
+        assert sight.remaining is not None
         assert 0 < sight.remaining <= self.longest if leased else sight.remaining == math.inf
 
     def test_the_queue_is_shown_in_its_order(
@@ -204,6 +211,7 @@ class InspectionConformance(ProtocolFixtures):
         # Of permits: two are out, each of one of the holders, and there are no more.
         assert (sight.out, sight.limit) == ((2, 2) if how["mode"] == PERMIT else (0, 0))
         assert [seen.process for seen in sight.queue] == [inspectable(waiter).process]
+        assert sight.number is not None
         assert not look.break_hold(key, sight.number + 1000)
         assert [holder.backend.renew([one]) for holder, one in zip(holders, mine, strict=True)] == [
             [True]
@@ -212,6 +220,7 @@ class InspectionConformance(ProtocolFixtures):
             # Those that have one number end at once, and each that is seen can be ended.
             sight = look.inspect(key)
             if sight.holder is not None and sight.holder.process in processes:
+                assert sight.number is not None
                 assert look.break_hold(key, sight.number)
         assert [holder.backend.renew([one]) for holder, one in zip(holders, mine, strict=True)] == [
             [False]

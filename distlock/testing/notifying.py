@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from distlock.backends.base import READ, Ask
-from distlock.backends.inspectable import Inspectable
+from distlock.backends.inspectable import Announces
 from distlock.backends.notifying import Notifies
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
 
@@ -23,7 +23,7 @@ def look_after(contender: Contender, *asks: Ask) -> list[tuple[str, str]]:
     """What the keeper does every few seconds, and what the sink has been told by then."""
     backend = contender.backend
     backend.renew(asks)
-    if not backend.capabilities.lease and isinstance(backend, Inspectable):
+    if not backend.capabilities.lease and isinstance(backend, Announces):
         backend.announce("web1", 1, [], [], LONG)
     return contender.sink.requests
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+import secrets
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import ClassVar
 
 from distlock.backends.advisory.dialect import Dialect, Rows, ServerLock
 from distlock.backends.advisory.failures import Gone, Refused, Vanished
+from distlock.backends.advisory.inspection import Inspection
 from distlock.backends.advisory.session import POLL, Session
 from distlock.backends.advisory.sessions import Sessions
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
@@ -27,7 +30,7 @@ _ASIDE = 0.1
 _SOON = 0.001
 
 
-class AdvisoryBackend(ABC):
+class AdvisoryBackend(Inspection):
     """One process's locks in the server at *url*.
 
     *io_timeout* bounds each request; *ack_window* is what a lock that was handed over is worth until it is
@@ -35,7 +38,7 @@ class AdvisoryBackend(ABC):
     a proxy in between gives each connection a session of its own, as long as it lasts.
     """
 
-    capabilities = Capabilities(several_processes=True, lease=True, fence=True)
+    capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
     #: What the database's library raises, beside what a `Wire` does.
     errors: ClassVar[type[Exception]]
 
@@ -181,6 +184,7 @@ class AdvisoryBackend(ABC):
     def close(self) -> None:
         self._dialect.forget()
         self._sessions.close(now() + self._io_timeout)
+        self.process = secrets.token_hex(8)
 
     def after_fork(self) -> None:
         inherited = self._sessions
@@ -190,6 +194,7 @@ class AdvisoryBackend(ABC):
         inherited.forget()
 
     def _begin(self) -> None:
+        self.process = secrets.token_hex(8)
         self._sessions = Sessions(self._dialect, self._max_connections, self._io_timeout, self._ack_window)
         # The last chance of a backend that is dropped without a word. At exit there is the process's end.
         self._finalizer = weakref.finalize(self, self._sessions.leave_alone)
@@ -232,11 +237,11 @@ class AdvisoryBackend(ABC):
         return session.has(ask) if answers[session] else answers[session]
 
     def _lock_of(self, key: str, until: float, make: bool) -> ServerLock | None:
-        def say(text: str) -> list[Rows]:
-            with self._at_desk(until) as desk:
-                return desk.call(text, until)
+        return self._dialect.lock_of(key, partial(self._say, until=until), make)
 
-        return self._dialect.lock_of(key, say, make)
+    def _say(self, text: str, until: float) -> list[Rows]:
+        with self._at_desk(until) as desk:
+            return desk.call(text, until)
 
     @contextmanager
     def _at_desk(self, until: float) -> Iterator[Session]:

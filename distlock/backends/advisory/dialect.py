@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from distlock.backends.advisory.standing import Standing
 from distlock.backends.findings import Finding
 from distlock.errors import LockError
 
@@ -108,6 +109,12 @@ class Dialect(Protocol):
 
     def held(self, say: Say, lock: ServerLock) -> bool:
         """Whether anybody holds it."""
+
+    def standing(self, say: Say, key: str) -> Iterator[Standing]:
+        """What has the lock of *key*, and then what waits for it, the next one first."""
+
+    def all_standing(self, say: Say, before: str) -> Iterator[Standing]:
+        """The same of all keys that begin with *before*."""
 
     def prepare(self, say: Say) -> str:
         """Make what is needed, unless it is there. Returns a sentence that says so."""

@@ -38,6 +38,10 @@ class Sessions:
         """Where *ask* stands."""
         return next((one for one in self._all if one.has(ask)), None)
 
+    def has(self, number: int) -> bool:
+        """Whether the session with the server's *number* is one of them."""
+        return any(one.number == number for one in self._all)
+
     def __bool__(self) -> bool:
         return bool(self._all)
 

@@ -40,7 +40,14 @@ class FileBackend(Inspection, LatchesInFiles):
     """
 
     capabilities = Capabilities(
-        several_processes=True, fence=True, inspect=True, notify=True, read=True, permits=True, latch=True
+        several_processes=True,
+        fence=True,
+        inspect=True,
+        breaks=True,
+        notify=True,
+        read=True,
+        permits=True,
+        latch=True,
     )
     #: It is one that looks ahead: see `distlock.backends.base.LooksAhead`.
     refuse_unusable = staticmethod(usable.refuse_unusable)

@@ -24,7 +24,14 @@ class MemoryBackend(MemoryLatches):
     """One process's side of the service that its URL names."""
 
     capabilities = Capabilities(
-        lease=True, fence=True, inspect=True, notify=True, read=True, permits=True, latch=True
+        lease=True,
+        fence=True,
+        inspect=True,
+        breaks=True,
+        notify=True,
+        read=True,
+        permits=True,
+        latch=True,
     )
     window = WINDOW
 

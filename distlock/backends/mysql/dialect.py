@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from distlock.backends.advisory.dialect import Rows, Say, ServerLock
 from distlock.backends.advisory.failures import Refused
+from distlock.backends.advisory.standing import Standing
 from distlock.backends.findings import Finding
 from distlock.backends.mysql import failures, statements
 from distlock.backends.mysql.address import Address
 from distlock.backends.mysql.examining import examine
+from distlock.backends.mysql.looking import read, read_all
 from distlock.backends.mysql.wire import Wire
 from distlock.errors import ConfigurationError, LockError
 
@@ -20,8 +22,6 @@ _SHORT = 2**32
 #: The largest number that leaves room for those after it in the table.
 _MOST = 2**62
 _NO_SUCH_THREAD = "1094"
-#: What the server says a session does that waits for a lock of GET_LOCK.
-_WAITS = "User lock"
 
 
 class MySQL:
@@ -92,7 +92,7 @@ class MySQL:
 
     def stands(self, say: Say, lock: ServerLock, session: int) -> bool | None:
         [[[word]]] = say(statements.look(lock.id, session))
-        return {"granted": True, _WAITS: False}.get(word or "")
+        return {"granted": True, statements.WAITS: False}.get(word or "")
 
     def call_off(self, say: Say, lock: ServerLock, session: int) -> bool:
         if self.stands(say, lock, session):
@@ -107,6 +107,12 @@ class MySQL:
 
     def held(self, say: Say, lock: ServerLock) -> bool:
         return say(statements.held(lock.id)) == [[["1"]]]
+
+    def standing(self, say: Say, key: str) -> Iterator[Standing]:
+        return read(say, f"lock_name = '{statements.lock_name(self._address.database, key)}'")
+
+    def all_standing(self, say: Say, before: str) -> Iterator[Standing]:
+        return read_all(say, before)
 
     def prepare(self, say: Say) -> str:
         say(statements.MAKE)

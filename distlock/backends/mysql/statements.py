@@ -11,6 +11,8 @@ _EVER = 31_536_000
 _UNUSED = 3600
 
 TABLE = "distlock_name"
+#: What the server says a session does that waits for a lock of GET_LOCK.
+WAITS = "User lock"
 
 MAKE = (
     f"CREATE TABLE IF NOT EXISTS {TABLE} ("

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from distlock.errors import ConfigurationError
 
+#: How an application_name begins that says who the process is.
+SAYS_WHO = "distlock"
 #: What the URL may say otherwise. The kernel finds a peer that is gone, also while nothing is sent.
 _USUAL = {
-    "application_name": "distlock",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
@@ -37,4 +41,11 @@ class Address:
         database = given.get("dbname") or given.get("user") or "the user's database"
         #: For people, without a password.
         self.shown = f"{host}{port}/{database}"
-        self.conninfo = make_conninfo("", **{**_USUAL, **given, "client_encoding": "UTF8"}).encode()
+        self._given = given
+
+    def conninfo(self) -> bytes:
+        """For a session of this process, which may be a forked child."""
+        # It tells operators whose locks these are. The server keeps so many bytes of it.
+        name = f"{SAYS_WHO}:{os.getpid()}@{socket.gethostname()}"[:63]
+        words = {**_USUAL, "application_name": name, **self._given, "client_encoding": "UTF8"}
+        return make_conninfo("", **words).encode()

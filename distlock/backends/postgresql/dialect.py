@@ -7,11 +7,13 @@ from contextlib import suppress
 
 from distlock.backends.advisory.dialect import Rows, Say, ServerLock
 from distlock.backends.advisory.failures import Refused
+from distlock.backends.advisory.standing import Standing
 from distlock.backends.findings import Finding
 from distlock.backends.postgresql import statements
 from distlock.backends.postgresql.address import Address
 from distlock.backends.postgresql.examining import examine
 from distlock.backends.postgresql.failures import old_row, pooled, standby, too_old, unavailable
+from distlock.backends.postgresql.looking import read
 from distlock.backends.postgresql.wire import Wire
 from distlock.errors import ConfigurationError, LockError
 
@@ -38,7 +40,7 @@ class PostgreSQL:
         self._locks: dict[str, ServerLock] = {}
 
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[Wire, int]:
-        wire = Wire(self._address.conninfo, deadline)
+        wire = Wire(self._address.conninfo(), deadline)
         try:
             if wire.version < _OLDEST:
                 raise too_old(self._address, wire.version)
@@ -117,6 +119,12 @@ class PostgreSQL:
 
     def held(self, say: Say, lock: ServerLock) -> bool:
         return bool(say(statements.held(lock.id))[0])
+
+    def standing(self, say: Say, key: str) -> Iterator[Standing]:
+        return read(say, f"n.name = {statements.literal(key)}")
+
+    def all_standing(self, say: Say, before: str) -> Iterator[Standing]:
+        return read(say, f"starts_with(n.name, {statements.literal(before)})")
 
     def prepare(self, say: Say) -> str:
         say(statements.MAKE)

@@ -57,6 +57,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         lease=True,
         fence=True,
         inspect=True,
+        breaks=True,
         notify=True,
         latch=True,
         read=True,

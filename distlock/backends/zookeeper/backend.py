@@ -47,6 +47,7 @@ class ZooKeeperBackend:
         lease=True,
         fence=True,
         inspect=True,
+        breaks=True,
         notify=True,
         read=True,
         permits=True,

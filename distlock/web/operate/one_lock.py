@@ -47,7 +47,7 @@ class Sighting:
 
     @property
     def hold(self) -> str:
-        """What names the hold that was seen; "": nobody holds it."""
+        """What names the hold that was seen; "": nobody holds it, or nothing names it."""
         return "" if self.state is None else self.state.hold
 
     @property
@@ -64,6 +64,8 @@ class Sighting:
         if self.state is None or self.state.holder is None:
             return ""
         left = self.state.remaining
+        if left is None:
+            return "not told by the lock service"
         return shown_seconds(left) if math.isfinite(left) else "no lease: it ends with its process"
 
     @property
@@ -81,7 +83,9 @@ class Sighting:
             return [out, *_holders(state, "Held by"), ("Lease left, the first", self.remaining)]
         fence = (
             "Fence of the hold",
-            "none" if state.fence is None else f"{state.fence.era}:{state.fence.number}",
+            "not told by the lock service"
+            if state.fence is None
+            else f"{state.fence.era}:{state.fence.number}",
         )
         if state.mode == READ:
             callers = f"{state.inside} caller{'' if state.inside == 1 else 's'}"
@@ -136,7 +140,7 @@ def _shown_holder(party: Party) -> str:
 
 def _facts_of_latch(state: LockState) -> list[tuple[str, str]]:
     left = f"{state.left} of {state.total}" if state.left else "0: it is open"
-    return [("Left", left), ("Gone in", shown_seconds(state.remaining))]
+    return [("Left", left), ("Gone in", shown_seconds(state.remaining or 0.0))]
 
 
 def shown_waiting(party: Party) -> str:

@@ -61,7 +61,7 @@ def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: b
         "facts": [*seen.facts, ("Alias", alias)] if seen.facts else [],
         "nobody": seen.nobody,
         "others": [(one, at.lock(alias, name, one)) for one in KINDS if one != kind],
-        "break_url": at.ask(alias, name, seen.hold, kind) if may_break and seen.holder else "",
+        "break_url": at.ask(alias, name, seen.hold, kind) if may_break and seen.hold else "",
         "can_ask": may_break and seen.can_ask,
         "waiting": seen.waiting,
         "queue": seen.queue,

@@ -32,8 +32,13 @@ def with_role(url: str, role: str, *more: str) -> str:
     return url.replace("shop@", f"{role}@")
 
 
-def waiting(url: str) -> int:
-    [(count,)] = asked(url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+def waiting(url: str, key: str = "%") -> int:
+    """How many sessions wait for the lock of *key*, or of any."""
+    [(count,)] = asked(
+        url,
+        "SELECT count(*) FROM pg_locks JOIN distlock_name ON objid = id::oid "
+        f"WHERE locktype = 'advisory' AND NOT granted AND name LIKE '{key}'",
+    )
     assert isinstance(count, int)
     return count
 
