@@ -76,6 +76,15 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Quorum:
+    """Where the majority of several servers decides: of how many how many have a hold, and answered."""
+
+    have: int
+    answered: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """One key, as it was at one moment."""
 
@@ -99,6 +108,8 @@ class Sight:
     #: Of permits: how many are out, and of how many, as one that has some says; 0: that is not known.
     out: int = 0
     limit: int = 0
+    #: What it is seen on; None: on one server. Where nobody holds the key, these are what is left of a hold.
+    quorum: Quorum | None = None
 
 
 @runtime_checkable

@@ -53,6 +53,7 @@ def lines(state: LockState) -> Iterator[str]:
         yield _count(state)
     elif state.holder is None:
         yield f"{text(state.name)} is free."
+        yield from _servers(state)
     elif state.kind == SEMAPHORE:
         yield from _permits(state, state.holder)
     else:
@@ -78,6 +79,24 @@ def _hold(state: LockState, holder: Party) -> Iterator[str]:
         return
     transaction = f", its transaction {state.transaction}" if state.transaction else ""
     yield f"Its fence is {fence(state)}{transaction}. {_lease(state)}"
+    yield from _servers(state)
+
+
+def _servers(state: LockState) -> Iterator[str]:
+    if (seen := state.quorum) is None:
+        return
+    of = (
+        f"{seen.of} servers"
+        if seen.answered == seen.of
+        else f"{seen.of} servers, of which {seen.answered} answered"
+    )
+    if state.holder is None:
+        if seen.have:
+            yield f"A hold that no majority has is left on {seen.have} of {of}. It ends with its lease."
+    elif seen.have > seen.of // 2:
+        yield f"It is held on {seen.have} of {of}."
+    else:
+        yield f"It is held on {seen.have} of {of}: whether a majority has it is not known."
 
 
 def _permits(state: LockState, holder: Party) -> Iterator[str]:

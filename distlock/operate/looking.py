@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
-from distlock.backends.inspectable import MOMENT, MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import MOMENT, MOST_SHOWN, Quorum, Row, Seen, Sight
 from distlock.backends.latches import LatchState
 from distlock.errors import ConfigurationError
 from distlock.grant import Fence
@@ -86,6 +86,8 @@ class LockState:
     #: Of a latch: what it was made with, and what is left; None: there is none, or not any more.
     total: int | None = None
     left: int | None = None
+    #: Where several servers decide together: how many of them have it; None: elsewhere.
+    quorum: Quorum | None = None
 
     @property
     def hold(self) -> str:
@@ -166,6 +168,7 @@ def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
         holders,
         sight.out or _inside(holders, sight.others),
         sight.limit or max((row.limit for row in rows if row is not None), default=0),
+        quorum=sight.quorum,
     )
 
 

@@ -29,7 +29,7 @@ from distlock.testing.carts import CartConformance
 from distlock.testing.closing import CloseConformance
 from distlock.testing.floors import FloorConformance
 from distlock.testing.handing import HandingConformance
-from distlock.testing.inspection import InspectionConformance
+from distlock.testing.inspection import InspectionConformance, UnfairInspectionConformance
 from distlock.testing.killed import KilledConformance
 from distlock.testing.latch_waiting import LatchConformance
 from distlock.testing.latches import LatchProtocolConformance
@@ -77,6 +77,7 @@ __all__ = [
     "SharingConformance",
     "ThreadConformance",
     "TroubleConformance",
+    "UnfairInspectionConformance",
     "UnfairProcessConformance",
     "UnfairProcessLeaseConformance",
     "UnfairProtocolConformance",

@@ -36,7 +36,7 @@ def inspectable(contender: Contender) -> Inspectable:
     return contender.backend
 
 
-class InspectionConformance(ProtocolFixtures):
+class UnfairInspectionConformance(ProtocolFixtures):
     #: What a lease of `LONG` seconds may be shown to have left, at most.
     longest = LONG
 
@@ -58,17 +58,6 @@ class InspectionConformance(ProtocolFixtures):
         leased = one.backend.capabilities.lease
         assert sight.remaining is not None
         assert 0 < sight.remaining <= self.longest if leased else sight.remaining == math.inf
-
-    def test_the_queue_is_shown_in_its_order(
-        self, one: Contender, contender: Callable[[], Contender], look: Inspectable, key: str
-    ) -> None:
-        one.held(ask(one, key))
-        waiting = [contender() for _ in range(3)]
-        for waiter in waiting:
-            waiter.queued(ask(waiter, key))
-        sight = look.inspect(key)
-        assert [seen.process for seen in sight.queue] == [inspectable(one).process for one in waiting]
-        assert sight.waiting == 3
 
     def test_looking_takes_nothing(self, one: Contender, look: Inspectable, key: str) -> None:
         look.inspect(key)
@@ -226,3 +215,16 @@ class InspectionConformance(ProtocolFixtures):
             [False]
         ] * 2
         waiter.held(wants)
+
+
+class InspectionConformance(UnfairInspectionConformance):
+    def test_the_queue_is_shown_in_its_order(
+        self, one: Contender, contender: Callable[[], Contender], look: Inspectable, key: str
+    ) -> None:
+        one.held(ask(one, key))
+        waiting = [contender() for _ in range(3)]
+        for waiter in waiting:
+            waiter.queued(ask(waiter, key))
+        sight = look.inspect(key)
+        assert [seen.process for seen in sight.queue] == [inspectable(one).process for one in waiting]
+        assert sight.waiting == 3

@@ -19,7 +19,7 @@ from distlock.backends.redis.unanswered import Unanswered
 from distlock.errors import BackendUnavailable
 
 #: So many characters of a token name its process.
-_PROCESS = 16
+PROCESS_LENGTH = 16
 
 
 class Inspection(Announcements):
@@ -41,7 +41,7 @@ class Inspection(Announcements):
             command("LLEN", queue),
         ]
         held, left, first, waiting = self._ask(asked, deadline)
-        names = [entry.rpartition(b" ")[2][:_PROCESS].decode("utf-8", "replace") for entry in first]
+        names = [entry.rpartition(b" ")[2][:PROCESS_LENGTH].decode("utf-8", "replace") for entry in first]
         hold = holder(held)
         if hold is None:
             return Sight(queue=self._seen(names, key, deadline), waiting=waiting)
@@ -49,7 +49,7 @@ class Inspection(Announcements):
         if (mode := mode_of(token)) != EXCLUSIVE:
             return self._shared(place, key, mode, number, names, waiting, deadline)
         remaining = left / 1000 if left >= 0 else math.inf
-        first, *queued = self._seen([token[:_PROCESS], *names], key, deadline)
+        first, *queued = self._seen([token[:PROCESS_LENGTH], *names], key, deadline)
         return Sight(first, number, remaining, queued, waiting)
 
     def _shared(
@@ -73,7 +73,7 @@ class Inspection(Announcements):
         tokens = [token for _, token, _ in inside[: 1 + MOST_SHOWN]]
         if mode == PERMIT:
             number = number_of(tokens[0])
-        seen = self._seen([*(token[:_PROCESS] for token in tokens), *names], key, deadline)
+        seen = self._seen([*(token[:PROCESS_LENGTH] for token in tokens), *names], key, deadline)
         return Sight(
             seen[0],
             number,

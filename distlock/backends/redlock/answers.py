@@ -81,6 +81,14 @@ class Answers:
         )
 
 
+class AnswersOfAll(Answers):
+    """Of each server that is not away, whatever the others say."""
+
+    @property
+    def is_decided(self) -> bool:
+        return len(self.said) + len(self.failed) == len(self.servers)
+
+
 class AnswersToSeveral(Answers):
     """Each server is asked *questions* at once, and answers with a list."""
 

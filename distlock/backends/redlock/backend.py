@@ -7,6 +7,7 @@ it: fences, renewal, and that nobody waits for servers that are away.
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +15,11 @@ from typing import Any
 
 from distlock import clock
 from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
-from distlock.backends.redis import RedisBackend
+from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redlock.address import addresses_in
 from distlock.backends.redlock.answers import Answers, AnswersToSeveral, ask_all
+from distlock.backends.redlock.inspection import Inspection
+from distlock.backends.redlock.member import Member
 from distlock.backends.redlock.resting import Resting, poll
 from distlock.backends.redlock.server import LANES, Call, Server, tell_nobody
 from distlock.backends.redlock.tries import begin_try, number_of, set_number, token_of
@@ -29,14 +32,16 @@ def drift(ttl: float) -> float:
     return 0.01 * ttl + 0.002
 
 
-class RedlockBackend:
+class RedlockBackend(Inspection):
     """One process's locks in several Redis servers: ``redlock://host,host,host``, ``redlocks://`` for TLS.
 
     *io_timeout* bounds what one server may take for one answer; a call takes twice that at most. *fence_ttl*,
     *client_name*, *credential_provider*: see `RedisBackend`. Times are in seconds.
     """
 
-    capabilities = Capabilities(several_processes=True, lease=True, fence=True, fair=False)
+    capabilities = Capabilities(
+        several_processes=True, lease=True, fence=True, fair=False, inspect=True, breaks=True
+    )
 
     def __init__(
         self,
@@ -48,9 +53,9 @@ class RedlockBackend:
         credential_provider: object = None,
     ) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
-        self._servers: list[Server] = []
+        self._servers = []
         for address in addresses_in(url):
-            one = RedisBackend(
+            one = Member(
                 address.url,
                 io_timeout=io_timeout,
                 max_connections=LANES,
@@ -60,7 +65,7 @@ class RedlockBackend:
             )
             self._servers.append(Server(one, address.shown))
         self._quorum = len(self._servers) // 2 + 1
-        self._resting = Resting()
+        self._begin()
         # One that is dropped without a close has threads, too, which know nothing of it.
         weakref.finalize(self, _dismiss, self._servers).atexit = False
 
@@ -72,6 +77,7 @@ class RedlockBackend:
         for server in self._servers:
             # The threads know the servers, and may not keep the client alive.
             server.backend.open(WeakSink(sink))
+        self._begin()
 
     # -- a hold ------------------------------------------------------------------------------------
 
@@ -153,8 +159,9 @@ class RedlockBackend:
         has a larger one, because its quorum has a server of this one.
         """
         top = max(numbers.values())
-        behind = [server for server, number in numbers.items() if number < top]
-        answers = Answers(behind, self._quorum - (len(numbers) - len(behind)), _is_held)
+        # Also those that may grant it yet: so no server that has the hold shows a smaller number.
+        behind = [server for server in self._servers if numbers.get(server, 0) < top]
+        answers = Answers(behind, self._quorum - (len(self._servers) - len(behind)), _is_held)
         raising: Call = lambda server: server.backend.raise_floor(mine, top - 1)  # noqa: E731
         ask_all(answers, lambda server, tell: server.ask(mine.key, raising, tell), self._by(deadline))
         return top if answers.verdict else None
@@ -190,11 +197,20 @@ class RedlockBackend:
             thread.join(max(0.0, deadline - clock.now()))
         for server in self._servers:
             server.backend.close()
+        self._begin()
 
     def after_fork(self) -> None:
-        self._resting = Resting()
         for server in self._servers:
             server.after_fork()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start from nothing: as another process, which has one name at all servers."""
+        self.process = secrets.token_hex(PROCESS_LENGTH // 2)
+        for server in self._servers:
+            server.backend.process = self.process
+        self._missed = set()
+        self._resting = Resting()
 
     def _ask(self, key: str, call: Call, yes: Callable[[Any], bool], deadline: float) -> Answers:
         answers = Answers(self._servers, self._quorum, yes)

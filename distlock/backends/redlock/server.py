@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from distlock import clock, reentrance
 from distlock.backends.base import Ask
-from distlock.backends.redis import RedisBackend
+from distlock.backends.redlock.member import Member
 from distlock.errors import BackendUnavailable
 
 #: Threads for each server, and connections. What is asked for one key, one of them asks, in its order.
@@ -38,7 +38,7 @@ class _Job(NamedTuple):
 class Server:
     """*shown*: what people are told where it is."""
 
-    def __init__(self, backend: RedisBackend, shown: str) -> None:
+    def __init__(self, backend: Member, shown: str) -> None:
         self.backend = backend
         self.shown = shown
         self._begin()

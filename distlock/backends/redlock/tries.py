@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 
 from distlock.backends.base import Ask
+from distlock.backends.redis.inspection import PROCESS_LENGTH
 
 #: More tries than any ask has.
 _TRIES = 1 << 32
@@ -22,8 +23,11 @@ def begin_try(ask: Ask) -> None:
 
 
 def token_of(ask: Ask) -> str:
-    """That of the latest try. It tells nothing of that of the ask."""
-    return hashlib.blake2b(f"{ask.token} {ask.number % _TRIES}".encode(), digest_size=16).hexdigest()
+    """That of the latest try. It tells the process, and nothing else of that of the ask."""
+    return (
+        ask.token[:PROCESS_LENGTH]
+        + hashlib.blake2b(f"{ask.token} {ask.number % _TRIES}".encode(), digest_size=16).hexdigest()
+    )
 
 
 def number_of(ask: Ask) -> int:

@@ -7,8 +7,9 @@ import pytest
 
 from distlock.backends.redis.scripts import FORMAT
 from distlock.backends.redlock import RedlockBackend, backend, server
+from distlock.backends.redlock.backend import drift
 from distlock.testing import conformance
-from distlock.testing.protocol import Contender, ask
+from distlock.testing.protocol import LONG, Contender, ask
 from tests.redis_server import eventually
 from tests.topologies.redlock.five import Five
 
@@ -22,6 +23,11 @@ class TestProtocol(
     conformance.UnfairProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
 ):
     pass
+
+
+class TestInspection(conformance.UnfairInspectionConformance):
+    # On the servers it lives longer.
+    longest = LONG + drift(LONG)
 
 
 class TestFloor(conformance.FloorConformance):

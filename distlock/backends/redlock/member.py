@@ -1,0 +1,33 @@
+"""One of the servers, as those see it that look at locks."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from distlock.backends.inspectable import Seen
+from distlock.backends.redis import RedisBackend
+from distlock.backends.redis.inspection import PROCESS_LENGTH
+from distlock.backends.redis.scripts import command, hold_key, holder
+
+
+class OneHold(NamedTuple):
+    """What one server has of a key: the hold there, and what its process says of itself."""
+
+    token: str
+    number: int
+    #: What is left of its lease there, seconds.
+    remaining: float
+    seen: Seen
+
+
+class Member(RedisBackend):
+    def hold_of(self, key: str, deadline: float = math.inf) -> OneHold | None:
+        deadline, place = self._by(deadline), hold_key(key)
+        held, left = self._ask([command("GET", place), command("PTTL", place)], deadline)
+        hold = holder(held)
+        if hold is None:
+            return None
+        number, token = hold
+        (seen,) = self._seen([token[:PROCESS_LENGTH]], key, deadline)
+        return OneHold(token, number, left / 1000 if left >= 0 else math.inf, seen)

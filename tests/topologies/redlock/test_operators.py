@@ -1,0 +1,141 @@
+"""What operators see on five servers, and do there: what a majority has counts."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+import distlock
+from distlock.backends.base import Ask
+from distlock.backends.inspectable import Inspectable, Quorum
+from distlock.backends.redis import RedisBackend
+from distlock.backends.redis.scripts import hold_key
+from distlock.errors import BackendUnavailable
+from distlock.testing.inspection import ask as asked
+from distlock.testing.inspection import inspectable
+from distlock.testing.protocol import Contender
+from tests.backends.redis.proxy import Proxy
+from tests.cli.conftest import Run, environment, prefix, redis_server, run
+from tests.redis_server import eventually
+from tests.topologies.redlock.contender import MakeContender
+from tests.topologies.redlock.five import Five, url_of
+from tests.topologies.redlock.test_fences import count_ahead
+
+__all__ = ["environment", "prefix", "redis_server", "run"]
+
+LIFE = 600.0
+
+
+@pytest.fixture
+def one(five: Five, contender: MakeContender) -> Contender:
+    return contender(five.url)
+
+
+@pytest.fixture
+def look(five: Five, contender: MakeContender) -> Inspectable:
+    """That of an onlooker."""
+    return inspectable(contender(five.url))
+
+
+def held_on_all(one: Contender, look: Inspectable, key: str) -> tuple[Ask, int]:
+    mine = asked(one, key)
+    number = one.held(mine).number
+    eventually(lambda: look.inspect(key).quorum == Quorum(5, 5, 5), "all have granted it")
+    return mine, number
+
+
+def test_a_hold_counts_while_a_majority_has_it(
+    five: Five, one: Contender, look: Inspectable, key: str
+) -> None:
+    held_on_all(one, look, key)
+    for server in five[:2]:
+        server.client.delete(hold_key(key))
+    sight = look.inspect(key)
+    assert sight.holder is not None
+    assert sight.quorum == Quorum(3, 5, 5)
+    five[2].client.delete(hold_key(key))
+    sight = look.inspect(key)
+    assert (sight.holder, sight.quorum) == (None, Quorum(2, 5, 5))
+
+
+def test_what_a_minority_has_of_another_try_is_not_counted_with_it(
+    five: Five, one: Contender, look: Inspectable, key: str
+) -> None:
+    mine, _ = held_on_all(one, look, key)
+    for server in five[:3]:
+        server.client.delete(hold_key(key))
+        other = RedisBackend(server.url)
+        other.request(Ask(key, mine.token[:16] + secrets.token_hex(16), mine.ttl, 1, False))
+        other.close()
+    five[0].client.delete(hold_key(key))
+    sight = look.inspect(key)
+    assert (sight.holder, sight.quorum) == (None, Quorum(2, 5, 5))
+
+
+def test_a_server_that_grants_late_shows_the_number_that_the_others_agreed_on(
+    five: Five, contender: MakeContender, look: Inspectable, key: str
+) -> None:
+    for server in five[:2]:
+        count_ahead(server.url, key)
+    way, late = Proxy(five[2].port), RedisBackend(five[2].url)
+    one = contender(url_of([five[0].port, five[1].port, way.port]), io_timeout=30.0)
+    try:
+        way.hold(replies=False, new=True)
+        mine = asked(one, key)
+        held = one.held(mine)
+        way.flow()
+        eventually(lambda: late.inspect(key).number >= held.number, "it has heard of the number")
+        assert look.inspect(key).number == held.number
+        assert one.backend.release(mine)
+    finally:
+        late.close()
+        way.close()
+
+
+def test_who_looks_reads_on_how_many_servers_it_is(five: Five, prefix: str, run: Run) -> None:
+    locks = distlock.connect(five.url, prefix=prefix, ttl=LIFE, max_hold=LIFE)
+
+    def shown() -> str:
+        return run("show", "--url", five.url, "product_1").output
+
+    try:
+        grant = locks.lock("product_1").acquire()
+        assert grant is not None
+        eventually(lambda: "It is held on 5 of 5 servers." in shown(), "all have granted it")
+        assert f"Its fence is {grant.fence.era}:{grant.fence.number}." in shown()
+        for remain in range(4, -1, -1):
+            five[remain].client.delete(hold_key(f"{prefix}:product_1"))
+            if remain >= 3:
+                assert f"It is held on {remain} of 5 servers." in shown()
+            else:
+                assert "product_1 is free." in shown()
+                left = f"A hold that no majority has is left on {remain} of 5 servers."
+                assert (left in shown()) == (remain > 0)
+    finally:
+        locks.close()
+
+
+def test_what_depends_on_servers_that_are_away_may_be_held_and_can_be_broken(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    one, look = contender(own_five.url), inspectable(contender(own_five.url))
+    held_on_all(one, look, key)
+    own_five[0].client.delete(hold_key(key))
+    for server in own_five[3:]:
+        server.kill()
+    sight = look.inspect(key)
+    assert sight.holder is not None
+    assert sight.quorum == Quorum(2, 3, 5)
+    number = sight.number
+    assert look.break_hold(key, number)
+    sight = look.inspect(key)
+    assert (sight.holder, sight.quorum) == (None, Quorum(0, 3, 5))
+    own_five[2].kill()
+    for call in (
+        lambda: look.inspect(key),
+        lambda: look.break_hold(key, number),
+        lambda: list(look.announced("")),
+    ):
+        with pytest.raises(BackendUnavailable, match="A majority of the 5 Redlock servers can't be had"):
+            call()
