@@ -48,8 +48,9 @@ class Looks:
         """What is held or waited for, in all processes, for longer than about three seconds.
 
         First locks, then semaphores, then latches, each with its kind. *before*: what the names
-        begin with. Each process says of itself what it has, every few seconds;
-        what it says is read in small parts while you go through it, so it is no picture of one moment.
+        begin with. Each process says of itself what it has, every few seconds; where the lock service knows
+        that, it is what is so just now.
+        It is read in small parts while you go through it, so it is no picture of one moment.
         Raises `BackendUnavailable`; `ConfigurationError` where the lock service does not show it.
 
         Example::

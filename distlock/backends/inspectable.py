@@ -27,8 +27,7 @@ class Row:
     key: str
     #: The view or function that holds it; "" if none does, or nothing is known of it.
     held_at: str = ""
-    #: Since when, seconds since 1970; 0: it does not hold it, or where *holding* says that it does, nobody
-    #: knows since when.
+    #: Since when, seconds since 1970; 0: it does not hold it, or see *held*.
     held_since: float = 0.0
     #: How many callers wait.
     waiting: int = 0
@@ -39,6 +38,8 @@ class Row:
     mode: Mode = EXCLUSIVE
     holding: int = 0
     limit: int = 0
+    #: It holds it, and since when is not known. No process says that of itself.
+    held: bool = False
 
     def parts(self) -> list[str | float]:
         """What `of_parts` takes to make it again: for a backend that has to write it down."""

@@ -214,7 +214,7 @@ def list_locks(namespace: Observed, before: str = "") -> Iterator[Listed]:
             continue
         for name, seen in told:
             row = seen.row
-            if row is not None and (row.held_since or row.holding):
+            if row is not None and (row.held_since or row.held):
                 yield Listed(name, _holds(seen, row), True, kind, row.mode, row.limit)
             if row is not None and row.waiting:
                 yield Listed(name, _waits(seen, row), False, kind, limit=row.limit)

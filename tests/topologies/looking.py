@@ -145,7 +145,9 @@ class LookingTests:
         assert first.startswith(f"{name} is held by process ")
         assert second.startswith("The lock service calls it ")
         assert (as_json["held"], as_json["fence"], as_json["remaining"]) == (True, None, None)
+        # Of a lock that is held callers are not counted, and there is no view.
         assert listed.output.splitlines()[1].split()[:2] == [name, "held"]
+        assert [one["holding"] for one in as_json["holders"]] == [0]
         assert (asked.exit_code, "does not tell a holder" in asked.stderr) == (2, True)
         assert said(server, "show", name).output == f"{name} is free.\n"
 

@@ -52,7 +52,7 @@ class Inspection(ABC):
 
     def _seen(self, one: Standing) -> Seen:
         if one.waited is None:
-            row = Row(one.key, holding=1)
+            row = Row(one.key, held=True)
         else:
             row = Row(one.key, waiting=1, waiting_since=round(time.time() - one.waited, 1))
         if self._sessions.has(one.session):
