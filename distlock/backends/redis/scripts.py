@@ -140,6 +140,8 @@ RAISE_FLOOR = Script(
     "hold.lua", "waiters.lua", "shared.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1, numbers={1: 1}
 )
 
+AGREE = Script("hold.lua", "agree.lua", arguments=_ARGUMENTS + 1)
+
 
 def polled(number: int = 0, entry: bytes = b"") -> bytes:
     """The last arguments of a request. Of one that queues: the poll's number, what stands in the queue."""

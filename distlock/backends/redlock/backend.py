@@ -159,11 +159,10 @@ class RedlockBackend(Inspection):
         has a larger one, because its quorum has a server of this one.
         """
         top = max(numbers.values())
-        # Also those that may grant it yet: so no server that has the hold shows a smaller number.
-        behind = [server for server in self._servers if numbers.get(server, 0) < top]
-        answers = Answers(behind, self._quorum - (len(self._servers) - len(behind)), _is_held)
-        raising: Call = lambda server: server.backend.raise_floor(mine, top - 1)  # noqa: E731
-        ask_all(answers, lambda server, tell: server.ask(mine.key, raising, tell), self._by(deadline))
+        behind = [server for server, number in numbers.items() if number < top]
+        answers = Answers(behind, self._quorum - (len(numbers) - len(behind)), bool)
+        agreeing: Call = lambda server: server.backend.agree(mine, top)  # noqa: E731
+        ask_all(answers, lambda server, tell: server.ask(mine.key, agreeing, tell), self._by(deadline))
         return top if answers.verdict else None
 
     def raise_floor(self, ask: Ask, number: int) -> Held | None:

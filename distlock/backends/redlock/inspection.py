@@ -110,8 +110,9 @@ class Inspection(ABC):
 
 
 def number_of(holds: dict[Server, OneHold]) -> int:
-    """The number that a quorum agreed on: the others that have the hold count from there on."""
-    return min(hold.number for hold in holds.values())
+    """That which a quorum agreed on: most have it. A server that granted the hold late has one of its own."""
+    counts = Counter(hold.number for hold in holds.values())
+    return max(counts, key=lambda number: (counts[number], -number))
 
 
 def _most_had(answers: Answers) -> dict[Server, OneHold]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from distlock.backends.base import Ask
 from distlock.backends.inspectable import Seen
-from distlock.backends.redis import RedisBackend
+from distlock.backends.redis import RedisBackend, scripts
 from distlock.backends.redis.inspection import PROCESS_LENGTH
-from distlock.backends.redis.scripts import command, hold_key, holder
+from distlock.backends.redis.scripts import bulk, command, hold_key, holder
 
 
 class OneHold(NamedTuple):
@@ -22,6 +23,14 @@ class OneHold(NamedTuple):
 
 
 class Member(RedisBackend):
+    def agree(self, ask: Ask, number: int) -> bool:
+        """Count the hold of *ask*, of which nothing was given out yet, from *number* on.
+
+        Returns whether it has one.
+        """
+        (reply,) = self._calls.call(scripts.AGREE, [ask], self._by(math.inf), more=bulk(number))
+        return bool(reply[1])
+
     def hold_of(self, key: str, deadline: float = math.inf) -> OneHold | None:
         deadline, place = self._by(deadline), hold_key(key)
         held, left = self._ask([command("GET", place), command("PTTL", place)], deadline)
