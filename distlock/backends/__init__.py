@@ -27,6 +27,8 @@ _OF_CONNECT = (
     "era",
     "backend",
 )
+#: Schemes that others give to what we have.
+_MEANT = {"mariadb": "mysql", "valkey": "redis", "valkeys": "rediss", "zk": "zookeeper"}
 #: The methods that every backend has.
 _METHODS = [name for name, member in vars(Backend).items() if callable(member) and not name.startswith("_")]
 
@@ -125,7 +127,10 @@ def _unknown(scheme: str, url: str) -> ConfigurationError:
         )
     known = ", ".join(f"{name}://" for name in schemes())
     if scheme:
-        close = difflib.get_close_matches(scheme, schemes(), n=1)
+        # As SQLAlchemy writes it, a driver stands behind the database.
+        bare = scheme.partition("+")[0]
+        known_as = (scheme, _MEANT.get(bare, bare))
+        close = [one for word in known_as for one in difflib.get_close_matches(word, schemes(), n=1)]
         hint = f" Did you mean {close[0]}://?" if close else ""
         return ConfigurationError(
             f"No lock service is known as {scheme!r}.{hint} Known are {known} or a dotted path."

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import distlock
+from distlock.backends.redis import RedisBackend
+from loadtest.ports import free_port
 from tests.cli.conftest import Run
 from tests.redis_server import RedisServer, eventually, running
 from tests.zookeeper_server import ZooKeeperServer
@@ -85,6 +87,21 @@ def test_a_replica_has_no_locks(
     result = run("doctor", "--url", replica.url)
     assert result.exit_code == 1
     assert "primary" in result.output
+
+
+@pytest.fixture
+def node() -> Iterator[RedisServer]:
+    """Of a cluster."""
+    yield from running("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+
+
+def test_a_node_of_a_cluster_is_no_server_of_its_own(
+    node: RedisServer,
+) -> None:
+    """The doctor's own lock may be one of those that this node serves."""
+    with closing(RedisBackend(node.url)) as backend:
+        (told,) = (finding for finding in backend.examine() if finding.about == "cluster")
+    assert (told.level, "redis+cluster://" in str(told.remedy)) == ("error", True)
 
 
 def test_a_user_that_may_not_look_gets_what_it_may(

@@ -23,7 +23,7 @@ def test_what_a_database_needs_is_made_by_the_command_that_the_error_names(
     lock = ["run", "import", "--", "true"]
     refused = CliRunner().invoke(command, lock, env=environment)
     assert refused.exit_code == 2
-    assert "Run: distlock prepare" in refused.output
+    assert "Run 'distlock prepare'" in refused.output
     for _ in range(2):
         made = CliRunner().invoke(command, ["prepare"], env=environment)
         assert made.output.startswith(what)

@@ -75,6 +75,8 @@ def test_a_misspelt_argument_of_connect_is_recognised() -> None:
     [
         ("carrier-pigeon://x", "No lock service is known as 'carrier-pigeon'"),
         ("postgres://x", r"No lock service is known as 'postgres'\. Did you mean postgresql://\?"),
+        ("mysql+pymysql://x", r"Did you mean mysql://\?"),
+        ("valkeys://x", r"Did you mean rediss://\?"),
         ("nowhere.at.all.Backend://", "No lock service|Check the dotted path"),
         ("", "has no scheme.*redis://localhost"),
         ("database", "'database' can't be connected to.*DISTLOCK ="),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Seen
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.connection import ReplyError
+from distlock.backends.redis.examining import examine
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.pushes import Pushes
@@ -36,6 +38,9 @@ class Node(RedisBackend):
 
     def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
         return self._everywhere(processes, key, deadline)
+
+    def examine(self) -> Iterator[Finding]:
+        return examine(self.send, self._max_connections, in_cluster=True)
 
     def replies(self, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
         """To each of *commands*. Raises `BackendUnavailable` for an error."""

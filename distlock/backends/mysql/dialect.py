@@ -115,7 +115,8 @@ class MySQL:
         return read_all(say, before)
 
     def prepare(self, say: Say) -> str:
-        say(statements.MAKE)
+        if say(statements.IS_MADE) == [[]]:
+            say(statements.MAKE)
         return f"The table {statements.TABLE} is there, in {self.shown}."
 
     def examine(self, say: Say, sessions: int) -> Iterator[Finding]:

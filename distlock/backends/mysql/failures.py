@@ -8,7 +8,9 @@ from distlock.backends.advisory.failures import Refused
 from distlock.backends.mysql.address import Address
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 
-_MAKE_TABLE = "Run: distlock prepare, with --url or DISTLOCK_URL as here, as a user that may make tables."
+_MAKE_TABLE = (
+    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
+)
 _TABLE_MISSING = "1146"
 _DATABASE_MISSING = "1049"
 _RAISE = "Raise max_connections on the server, or let fewer processes lock."

@@ -20,6 +20,11 @@ MAKE = (
     "name text CHARACTER SET utf8mb4 NOT NULL, "
     "number bigint NOT NULL) ENGINE = InnoDB"
 )
+#: A row if it is there. A user without the right to make it is refused, also where it is.
+IS_MADE = (
+    "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() "  # noqa: S608
+    f"AND table_name = '{TABLE}'"
+)
 
 
 def lock_name(database: str, key: str) -> str:

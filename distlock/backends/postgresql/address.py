@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import socket
+from urllib.parse import parse_qsl
 
-from psycopg import ProgrammingError
+from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from distlock.errors import ConfigurationError
@@ -34,7 +36,7 @@ class Address:
             # Its message may quote the password.
             raise ConfigurationError(
                 "The URL of the postgresql backend cannot be read. Write "
-                "postgresql://user:password@host:5432/database, special characters as %XX."
+                "postgresql://user:password@host:5432/database, special characters as %XX." + _meant(url)
             ) from None
         host = given.get("host") or given.get("hostaddr") or "its default socket"
         port = f":{given['port']}" if "port" in given else ""
@@ -49,3 +51,11 @@ class Address:
         name = f"{SAYS_WHO}:{os.getpid()}@{socket.gethostname()}"[:63]
         words = {**_USUAL, "application_name": name, **self._given, "client_encoding": "UTF8"}
         return make_conninfo("", **words).encode()
+
+
+def _meant(url: str) -> str:
+    """Which parameters a misspelt one may be. Never quoted: it may be what is left of a password."""
+    known = [one.keyword.decode() for one in pq.Conninfo.get_defaults()]
+    said = [name for name, _ in parse_qsl(url.partition("?")[2], keep_blank_values=True) if name not in known]
+    close = [word for name in said for word in difflib.get_close_matches(name, known, n=1)]
+    return f" Did you mean {', '.join(close)} in the query?" if close else ""

@@ -127,7 +127,8 @@ class PostgreSQL:
         return read(say, f"starts_with(n.name, {statements.literal(before)})")
 
     def prepare(self, say: Say) -> str:
-        say(statements.MAKE)
+        if say(statements.IS_MADE) != [[["t"]]]:
+            say(statements.MAKE)
         return (
             f"The table {statements.TABLE} and the sequence {statements.SEQUENCE} are there, in {self.shown}."
         )

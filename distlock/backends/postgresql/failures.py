@@ -6,7 +6,9 @@ from distlock.backends.advisory.failures import Refused, Vanished
 from distlock.backends.postgresql.address import Address
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 
-MAKE_TABLE = "Run: distlock prepare, with --url or DISTLOCK_URL as here, as a user that may make tables."
+MAKE_TABLE = (
+    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
+)
 _TABLE_MISSING = ("42P01", "3F000")
 _OLD_ROW = "the row of this name is gone"
 
@@ -31,6 +33,14 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("due to user request", "Somebody has ended the statement on the server: try again."),
     ("57P03", "It is starting or stopping: try again."),
     ("starting up", "It is starting: try again."),
+    ("response to SSL negotiation", "It does not speak as PostgreSQL does: check host and port in the URL."),
+    ("does not support SSL", "Switch TLS on there (ssl = on), or write another sslmode in the URL."),
+    ("root certificate file", "Correct sslrootcert in the URL, or the file."),
+    ("does not match host name", "Write a host that the certificate names in the URL."),
+    (
+        "certificate verify failed",
+        "Name who signed its certificate in the URL: ?sslrootcert=/path/ca.pem.",
+    ),
     ("does not exist", "Check user and database in the URL."),
     ("could not translate", "Check the name of the host in the URL, and the resolver."),
     ("refused", "See whether it runs and can be reached from here."),

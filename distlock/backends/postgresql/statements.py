@@ -21,6 +21,9 @@ MAKE = (
     f"CREATE SEQUENCE IF NOT EXISTS {SEQUENCE}"
 )
 
+#: Whether both are there. A user without the right to make them is refused, also where they are.
+IS_MADE = f"SELECT to_regclass('{TABLE}') IS NOT NULL AND to_regclass('{SEQUENCE}') IS NOT NULL"
+
 PING = "SELECT 1"
 
 

@@ -18,8 +18,8 @@ _FORMER, _LATELY = "dl:1", 60.0
 _NEARLY_ALL = 0.9
 
 
-def examine(send: Send, most_connections: int) -> Iterator[Finding]:
-    """*most_connections*: how many a process of ours may open."""
+def examine(send: Send, most_connections: int, in_cluster: bool = False) -> Iterator[Finding]:
+    """*most_connections*: how many a process of ours may open. *in_cluster*: the URL is that of a cluster."""
     info = info_in(send("INFO"))
     if not info:
         yield Finding(
@@ -30,6 +30,13 @@ def examine(send: Send, most_connections: int) -> Iterator[Finding]:
         )
         return
     yield Finding("ok", "server", _version(info))
+    if info.get("cluster_enabled") == "1" and not in_cluster:
+        yield Finding(
+            "error",
+            "cluster",
+            "It is a node of a cluster, and refuses the locks whose slots other nodes serve.",
+            "Write redis+cluster:// in the place of redis://, and no database.",
+        )
     yield from _place(info)
     yield from _format(send)
     yield _eviction(info, send)

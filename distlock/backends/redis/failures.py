@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import ssl
 from collections.abc import Callable
 from socket import gaierror
@@ -23,6 +24,10 @@ _CLOSED_TLS = (
     "See whether it runs and speaks TLS on that port. If it wants a certificate of its clients, name yours "
     "in the URL, ?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
 )
+_CLOSED = (
+    "See whether it runs, and whether it is Redis that listens on that port. Where it speaks TLS, write the "
+    "URL with it: rediss for redis."
+)
 _EXPIRED = "Renew the certificate of the server. If it is not out of date, see the clock of this host."
 _OTHER_HOST = (
     "Write a host that the certificate names in the URL, or give the server a certificate for this host "
@@ -37,6 +42,10 @@ _SLOW = (
     "See whether it is overloaded or the network drops packets; io_timeout and the time-out of the lock "
     "bound the wait."
 )
+
+
+#: What a server adds of the request, keys and half a token among it, and where in our script it was.
+_ADDED = re.compile(r", with args beginning with:(?: '[^']*')*\s*|\.? script: [0-9a-f]{40}, on @?\w+:\d+")
 
 
 class Remedied(OSError):
@@ -122,6 +131,7 @@ _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], 
     (ssl.SSLError, NO_TLS),
     ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
     (ValueError, "Check the URL."),
+    (_closed, _CLOSED),
     (OSError, "See whether it runs and can be reached from here."),
 )
 
@@ -133,11 +143,10 @@ def unavailable(address: Address, error: BaseException, command: str | None = No
     """
     text = str(error) or type(error).__name__
     shown = address.redact(text)
+    said = _ADDED.sub("", shown).rstrip(".")
     remedy = error.remedy if isinstance(error, Remedied) else _remedy(address, text, error)
     which = f" (the command {command})" if command else ""
-    told = BackendUnavailable(
-        f"The Redis server at {address.shown} can't be used: {shown.rstrip('.')}{which}. {remedy}"
-    )
+    told = BackendUnavailable(f"The Redis server at {address.shown} can't be used: {said}{which}. {remedy}")
     # A cause is printed with the traceback. One that quotes a secret is left out.
     told.__cause__ = error if shown == text else None
     told.__suppress_context__ = True

@@ -16,7 +16,7 @@ def unmade(line: Line, deadline: Deadline) -> Finding | None:
     return Finding(
         "warning",
         "nodes",
-        f"Nothing has been locked at {line.session.address} yet.",
+        f"Nothing has been locked at {line.session.address.shown} yet.",
         "The first lock makes the nodes that are missing. If the site has locked something already, compare "
         "hosts and path with those in its settings.",
     )

@@ -25,7 +25,10 @@ _CLIENT_CERTIFICATE = (
 
 #: What the error is or what its text has -> what to do about it. The first that fits is taken.
 _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
-    (exceptions.NoAuthError, "Put user:password@ in the URL, or let everybody create nodes there (setAcl)."),
+    (
+        exceptions.NoAuthError,
+        "Put the user:password@ that may use these nodes (getAcl) in the URL, or let everybody (setAcl).",
+    ),
     (
         exceptions.AuthFailedError,
         "Check the user and the password in the URL and, with sasl=, that the server has SASL.",

@@ -203,7 +203,7 @@ def test_a_secret_that_the_server_quotes_is_not_shown(contender: MakeContender) 
     server = next(servers)
     try:
         one = contender(f"redis://:{SECRET}@127.0.0.1:{server.port}/0")
-        with pytest.raises(BackendUnavailable, match=r"AUTH.*\*\*\*") as told:
+        with pytest.raises(BackendUnavailable, match=r"unknown command 'AUTH'\. ") as told:
             one.request(ask())
         assert SECRET not in whole_story(told.value)
     finally:
@@ -242,5 +242,5 @@ def strict_server() -> Iterator[RedisServer]:
 def test_a_server_that_does_not_know_a_command_may_be_a_sentinel(
     strict_server: RedisServer, contender: MakeContender
 ) -> None:
-    with pytest.raises(BackendUnavailable, match=r"unknown command.*redis\+sentinel://host/name.*forbids"):
+    with pytest.raises(BackendUnavailable, match=r"unknown command 'EVALSHA'\. If it is a sentinel.*forbids"):
         contender(strict_server.url).request(ask())

@@ -166,6 +166,12 @@ def test_a_refusal_that_a_reset_has_overtaken_has_the_same_remedy(error: OSError
 
 
 @pytest.mark.usefixtures("tls_server")
+def test_a_url_without_tls_for_a_port_with_it_is_told(tls_port: int, contender: MakeContender) -> None:
+    with pytest.raises(BackendUnavailable, match="rediss for redis"):
+        contender(f"redis://127.0.0.1:{tls_port}").request(ask())
+
+
+@pytest.mark.usefixtures("tls_server")
 def test_an_event_loop_asks_under_tls_without_a_thread(
     certificate: Path, tls_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,12 +153,13 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
 
 def test_a_missing_table_names_the_command_that_makes_it(server: str, connect: Connect) -> None:
     asked(server, "CREATE DATABASE bare")
-    with pytest.raises(distlock.ConfigurationError, match="Run: distlock prepare"):
+    with pytest.raises(distlock.ConfigurationError, match="Run 'distlock prepare'"):
         connect(server.replace("/shop?", "/bare?")).lock("product_1").acquire()
 
 
 def test_a_user_with_the_rights_of_the_page_can_lock(server: str, connect: Connect) -> None:
     url = with_user(server, "clerk")
+    prepare(url)  # each deploy may: it is there
     with connect(url).lock("mine"):
         assert connect(url).lock("mine").acquire(timeout=0.1) is None
 
@@ -168,8 +169,10 @@ def test_a_user_without_them_is_told_which(server: str, connect: Connect) -> Non
     asked(server, "GRANT SELECT ON distlock_name TO stranger@'%'")
     with pytest.raises(distlock.BackendUnavailable, match="SELECT, INSERT and UPDATE"):
         connect(server.replace("shop@", "stranger@")).lock("product_1").acquire()
+    asked(server, "CREATE DATABASE unmade")
+    asked(server, "GRANT SELECT ON unmade.* TO stranger@'%'")
     with pytest.raises(distlock.BackendUnavailable, match="be a user that may make tables"):
-        prepare(server.replace("shop@", "stranger@"))
+        prepare(server.replace("shop@", "stranger@").replace("/shop?", "/unmade?"))
 
 
 def test_where_tls_is_asked_for_and_the_server_has_none_nothing_is_locked(

@@ -224,14 +224,26 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_password(password: str
     assert told.value.__cause__ is None
 
 
+def test_a_parameter_that_libpq_does_not_know_is_told_by_the_one_that_was_meant() -> None:
+    with pytest.raises(distlock.ConfigurationError, match=r"Did you mean sslmode in the query\?") as told:
+        distlock.connect("postgresql://shop:wr0ng@localhost/shop?sslmod=require&wr0ng=1")
+    assert "wr0ng" not in str(told.value)
+
+
+def test_a_server_without_the_tls_that_the_url_wants_is_told(server: str, connect: Connect) -> None:
+    with pytest.raises(distlock.BackendUnavailable, match=r"Switch TLS on there.*another sslmode"):
+        connect(f"{server}?sslmode=require").lock("product_1").acquire()
+
+
 def test_a_missing_table_names_the_command_that_makes_it(server: str, connect: Connect) -> None:
     asked(server, "CREATE DATABASE bare")
-    with pytest.raises(distlock.ConfigurationError, match="Run: distlock prepare"):
+    with pytest.raises(distlock.ConfigurationError, match="Run 'distlock prepare'"):
         connect(server.removesuffix("shop") + "bare").lock("product_1").acquire()
 
 
 def test_a_user_with_the_rights_of_the_page_can_lock(server: str, connect: Connect) -> None:
     url = with_role(server, "clerk")
+    prepare(url)  # each deploy may: it is there
     with connect(url).lock("mine"):
         assert connect(url).lock("mine").acquire(timeout=0.1) is None
 
@@ -240,8 +252,9 @@ def test_a_user_without_them_is_told_which(server: str, connect: Connect) -> Non
     asked(server, "CREATE ROLE stranger LOGIN")
     with pytest.raises(distlock.BackendUnavailable, match="Grant this user SELECT, INSERT and UPDATE"):
         connect(server.replace("shop@", "stranger@")).lock("product_1").acquire()
+    asked(server, "CREATE DATABASE unmade")
     with pytest.raises(distlock.BackendUnavailable, match="be a user that may make tables"):
-        prepare(server.replace("shop@", "stranger@"))
+        prepare(server.replace("shop@", "stranger@").removesuffix("shop") + "unmade")
 
 
 def test_a_proxy_that_pools_is_refused_unless_it_pools_sessions(server: str, connect: Connect) -> None:
