@@ -110,6 +110,12 @@ class Settings(Site):
             each = "each node of the cluster" if settings.scheme.endswith("+cluster") else "the lock service"
             said = f"{threads} threads share {pool} connections to {each}."
             yield Finding("warning", "connections", said, f"Set max_connections in OPTIONS to {threads}.")
+        elif settings.scheme in {"redlock", "redlocks"}:
+            # Not at the top: other sites have nothing to do with Redis.
+            from distlock.backends.redlock.server import LANES
+
+            said = f"{threads} threads share {LANES} connections to each server."
+            yield Finding("ok", "connections", said)
 
 
 def operator() -> str:

@@ -21,6 +21,15 @@ from distlock.web.settings.clients import Clients
     ],
 )
 def test_more_threads_than_connections_are_told(location: str, said: str | None) -> None:
+    assert said_of_connections(location, 100) == said
+    assert said_of_connections(location, 64) is None
+
+
+def test_with_redlock_it_is_told_how_many_there_are() -> None:
+    said = "9 threads share 4 connections to each server."
+    assert said_of_connections("redlock://h1,h2,h3", 9) == said
+
+
+def said_of_connections(location: str, threads: int) -> str | None:
     site = Settings(Clients(lambda: read(location)), "flask distlock", lambda _: nullcontext())
-    assert {one.about: one.said for one in site.examine(None, 100)}.get("connections") == said
-    assert "connections" not in {one.about for one in site.examine(None, 64)}
+    return {one.about: one.said for one in site.examine(None, threads)}.get("connections")

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from distlock.backends.cluster.node import Node
 from distlock.backends.cluster.slots import SLOTS, Endpoint
 from distlock.backends.findings import Finding
-from distlock.backends.redis.examining import Send, config_of, info_in
+from distlock.backends.redis.examining import Send, config_of, info_in, over_several
 from distlock.backends.redis.scripts import channel_of
 from distlock.errors import BackendUnavailable
 
 
 def examine(primaries: Sequence[tuple[Endpoint, Node]]) -> Iterator[Finding]:
     """What is alike at all *primaries* is said once; else it says where it is."""
-    found: dict[Finding, list[Endpoint]] = {}
-    for place, node in primaries:
-        for finding in _of(node):
-            found.setdefault(finding, []).append(place)
-    for finding, places in found.items():
-        if len(places) < len(primaries):
-            yield replace(finding, said=f"{', '.join(map(str, places))}: {finding.said}")
-        else:
-            yield finding
+    return over_several({str(place): list(_of(node)) for place, node in primaries})
 
 
 def _of(node: Node) -> Iterator[Finding]:

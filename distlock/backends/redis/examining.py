@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from distlock.backends.findings import Finding
 
@@ -18,8 +19,13 @@ _FORMER, _LATELY = "dl:1", 60.0
 _NEARLY_ALL = 0.9
 
 
-def examine(send: Send, most_connections: int, in_cluster: bool = False) -> Iterator[Finding]:
-    """*most_connections*: how many a process of ours may open. *in_cluster*: the URL is that of a cluster."""
+def examine(
+    send: Send, most_connections: int, in_cluster: bool = False, listens: bool = True
+) -> Iterator[Finding]:
+    """*most_connections*: how many a process of ours may open. *in_cluster*: the URL is that of a cluster.
+
+    *listens*: it has one more connection, that listens.
+    """
     info = info_in(send("INFO"))
     if not info:
         yield Finding(
@@ -43,7 +49,17 @@ def examine(send: Send, most_connections: int, in_cluster: bool = False) -> Iter
     yield from _memory(info)
     yield _persistence(info, send)
     yield from _clock(send)
-    yield _connections(info, most_connections)
+    yield _connections(info, most_connections, listens)
+
+
+def over_several(found: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
+    """What was *found* at each of several servers. What is alike at all is said once; else it says where."""
+    places: dict[Finding, list[str]] = {}
+    for place, findings in found.items():
+        for finding in findings:
+            places.setdefault(finding, []).append(place)
+    for finding, at in places.items():
+        yield finding if len(at) == len(found) else replace(finding, said=f"{', '.join(at)}: {finding.said}")
 
 
 def _version(info: dict[str, str]) -> str:
@@ -168,10 +184,12 @@ def _clock(send: Send) -> Iterator[Finding]:
                 yield Finding("ok", "clock", "The server's clock and the one here agree.")
 
 
-def _connections(info: dict[str, str], most_connections: int) -> Finding:
+def _connections(info: dict[str, str], most_connections: int, listens: bool) -> Finding:
     here, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
-    said = f"{here} of at most {most or '?'} are open; one process opens up to {most_connections} and one."
-    if most and here + most_connections + 1 > most * _NEARLY_ALL:
-        remedy = "Raise maxclients of the server, or lower max_connections in OPTIONS."
+    up_to = f"{most_connections} and one" if listens else str(most_connections)
+    said = f"{here} of at most {most or '?'} are open; one process opens up to {up_to}."
+    if most and here + most_connections + listens > most * _NEARLY_ALL:
+        or_lower = ", or lower max_connections in OPTIONS" if listens else ""
+        remedy = f"Raise maxclients of the server{or_lower}."
         return Finding("warning", "connections", said, remedy)
     return Finding("ok", "connections", said)

@@ -11,8 +11,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Quorum, Row, Seen, Sight
 from distlock.backends.redlock.answers import Answers, AnswersOfAll, ask_all
+from distlock.backends.redlock.examining import examine
 from distlock.backends.redlock.member import OneHold
 from distlock.backends.redlock.server import Call, Server
 from distlock.errors import BackendUnavailable
@@ -95,6 +97,9 @@ class Inspection(ABC):
             if answers.has_quorum:
                 return
         raise answers.unavailable()
+
+    def examine(self) -> Iterator[Finding]:
+        return examine(self._servers, self._quorum)
 
     def _of_all(self, key: str, call: Call, deadline: float) -> Answers:
         """Raises `BackendUnavailable` unless a quorum answers."""

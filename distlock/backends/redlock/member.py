@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from distlock.backends.base import Ask
+from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Seen
 from distlock.backends.redis import RedisBackend, scripts
+from distlock.backends.redis.examining import examine
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redis.scripts import bulk, command, hold_key, holder
 
@@ -30,6 +33,9 @@ class Member(RedisBackend):
         """
         (reply,) = self._calls.call(scripts.AGREE, [ask], self._by(math.inf), more=bulk(number))
         return bool(reply[1])
+
+    def examine(self) -> Iterator[Finding]:
+        return examine(self.send, self._max_connections, listens=False)
 
     def hold_of(self, key: str, deadline: float = math.inf) -> OneHold | None:
         deadline, place = self._by(deadline), hold_key(key)

@@ -29,6 +29,11 @@ class TestInspection(conformance.UnfairInspectionConformance):
     # On the servers it lives longer.
     longest = LONG + drift(LONG)
 
+    @pytest.fixture
+    def options(self) -> dict[str, object]:
+        # Each server is asked, also where the machine is busy.
+        return {"io_timeout": 30.0}
+
 
 class TestFloor(conformance.FloorConformance):
     pass

@@ -11,29 +11,29 @@ from distlock.backends.base import Ask
 from distlock.backends.inspectable import Inspectable, Quorum
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.scripts import hold_key
+from distlock.cli.show import lines
 from distlock.errors import BackendUnavailable
 from distlock.testing.inspection import ask as asked
 from distlock.testing.inspection import inspectable
 from distlock.testing.protocol import Contender
-from tests.cli.conftest import Run, environment, prefix, redis_server, run
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five
 
-__all__ = ["environment", "prefix", "redis_server", "run"]
-
 LIFE = 600.0
+#: No server is left out because the machine is busy, seconds.
+PATIENCE = 30.0
 
 
 @pytest.fixture
 def one(five: Five, contender: MakeContender) -> Contender:
-    return contender(five.url)
+    return contender(five.url, io_timeout=PATIENCE)
 
 
 @pytest.fixture
 def look(five: Five, contender: MakeContender) -> Inspectable:
     """That of an onlooker."""
-    return inspectable(contender(five.url))
+    return inspectable(contender(five.url, io_timeout=PATIENCE))
 
 
 def held_on_all(one: Contender, look: Inspectable, key: str) -> tuple[Ask, int]:
@@ -83,23 +83,23 @@ def test_the_number_that_is_shown_is_that_of_the_holder(one: Contender, look: In
         assert one.backend.release(mine)
 
 
-def test_who_looks_reads_on_how_many_servers_it_is(five: Five, prefix: str, run: Run) -> None:
-    locks = distlock.connect(five.url, prefix=prefix, ttl=LIFE, max_hold=LIFE)
+def test_who_looks_reads_on_how_many_servers_it_is(five: Five, key: str) -> None:
+    locks = distlock.connect(five.url, ttl=LIFE, max_hold=LIFE, io_timeout=PATIENCE)
 
     def shown() -> str:
-        return run("show", "--url", five.url, "product_1").output
+        return "\n".join(lines(locks.inspect(key)))
 
     try:
-        grant = locks.lock("product_1").acquire()
+        grant = locks.lock(key).acquire()
         assert grant is not None
         eventually(lambda: "It is held on 5 of 5 servers." in shown(), "all have granted it")
         assert f"Its fence is {grant.fence.era}:{grant.fence.number}." in shown()
         for remain in range(4, -1, -1):
-            five[remain].client.delete(hold_key(f"{prefix}:product_1"))
+            five[remain].client.delete(hold_key(f":{key}"))
             if remain >= 3:
                 assert f"It is held on {remain} of 5 servers." in shown()
             else:
-                assert "product_1 is free." in shown()
+                assert f"{key} is free." in shown()
                 left = f"A hold that no majority has is left on {remain} of 5 servers."
                 assert (left in shown()) == (remain > 0)
     finally:
@@ -109,7 +109,8 @@ def test_who_looks_reads_on_how_many_servers_it_is(five: Five, prefix: str, run:
 def test_what_depends_on_servers_that_are_away_may_be_held_and_can_be_broken(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:
-    one, look = contender(own_five.url), inspectable(contender(own_five.url))
+    one, two = (contender(own_five.url, io_timeout=PATIENCE) for _ in range(2))
+    look = inspectable(two)
     held_on_all(one, look, key)
     own_five[0].client.delete(hold_key(key))
     for server in own_five[3:]:
