@@ -65,7 +65,7 @@ _LACKING = {
     ),
     "breaks": (
         "it can't end one lock of another process and nothing else",
-        "End what holds it by the lock service's own means, or name another one, such as redis://.",
+        "See what 'distlock show' has for that, or name another lock service, such as redis://.",
     ),
     "notify": (
         "it does not tell a holder that its lock is wanted back",

@@ -111,6 +111,9 @@ class Sight:
     limit: int = 0
     #: What it is seen on; None: on one server. Where nobody holds the key, these are what is left of a hold.
     quorum: Quorum | None = None
+    #: Where no hold ends alone: what is said to the lock service to end this one, and all that is held beside
+    #: it; "" elsewhere.
+    ended_by: str = ""
 
 
 @runtime_checkable

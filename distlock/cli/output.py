@@ -206,6 +206,7 @@ def state_json(state: LockState) -> dict[str, Any]:
         "total": state.total,
         "left": state.left,
         "transaction": state.transaction or None,
+        "ended_by": state.ended_by or None,
         "servers": state.quorum and asdict(state.quorum),
         "remaining": None if (left := state.remaining) is None or math.isinf(left) else round(left, 3),
         "waiting": state.waiting,

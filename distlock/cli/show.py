@@ -36,6 +36,8 @@ def show(where: Where, as_json: bool, name: str, kind: Kind) -> None:
         first = f", put the URL into {URL}, then" if typed.hides_url else ""
         it = "the first of them" if state.kind == SEMAPHORE and state.others else "it"
         click.echo(f"To break {it}{first}: {typed.line('break', name, *_of(state))}")
+    elif state.ended_by:
+        click.echo(f"To end its session on the server, and all that this holds: {state.ended_by}")
 
 
 def _of(state: LockState) -> Iterator[tuple[str, str]]:
@@ -75,7 +77,7 @@ def _hold(state: LockState, holder: Party) -> Iterator[str]:
     if state.mode == READ and state.inside > 1 + state.others:
         yield f"{state.inside} callers read it."
     if state.fence is None:
-        yield f"The lock service calls it {text(holder.process)}, and tells neither its fence nor its lease."
+        yield "The lock service tells neither its fence nor its lease."
         return
     transaction = f", its transaction {state.transaction}" if state.transaction else ""
     yield f"Its fence is {fence(state)}{transaction}. {_lease(state)}"

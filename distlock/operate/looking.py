@@ -88,6 +88,9 @@ class LockState:
     left: int | None = None
     #: Where several servers decide together: how many of them have it; None: elsewhere.
     quorum: Quorum | None = None
+    #: Where nobody breaks one lock: the statement that ends its session on the server, and with it all that
+    #: the session holds; "" elsewhere.
+    ended_by: str = ""
 
     @property
     def hold(self) -> str:
@@ -169,6 +172,7 @@ def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
         sight.out or _inside(holders, sight.others),
         sight.limit or max((row.limit for row in rows if row is not None), default=0),
         quorum=sight.quorum,
+        ended_by=sight.ended_by,
     )
 
 

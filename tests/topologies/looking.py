@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,10 @@ class LookingTests:
 
     def waiting(self, url: str, key: str) -> int:
         """How many sessions wait for the lock of *key*."""
+        raise NotImplementedError
+
+    def say(self, url: str, statement: str) -> None:
+        """To the server, as its own user."""
         raise NotImplementedError
 
     def few_rights(self, url: str) -> str:
@@ -135,15 +140,30 @@ class LookingTests:
         assert (broken.exit_code, "Break it?" in broken.output) == (2, False)
         assert "it can't end one lock of another process and nothing else" in broken.stderr
 
+    def test_the_statement_that_is_shown_ends_the_holder(
+        self, server: str, connect: Connect, name: str
+    ) -> None:
+        onlooker = connect(server)
+        told = threading.Event()
+        grant = connect(server, on_lost=lambda *lost: told.set()).lock(name).acquire()
+        assert grant is not None
+        self.say(server, onlooker.inspect(name).ended_by)
+        assert told.wait(PATIENCE)
+        assert grant.lost
+        # MariaDB closes the connection first.
+        eventually(lambda: onlooker.inspect(name).holder is None, "the lock is free")
+        assert not onlooker.inspect(name).ended_by
+
     def test_the_commands_show_it(self, server: str, connect: Connect, name: str) -> None:
         with connect(server).lock(name):
             shown = said(server, "show", name)
             as_json = json.loads(said(server, "show", name, "--json").output)
             listed = said(server, "list", name)
             asked = said(server, "ask", name)
-        first, second = shown.output.splitlines()
+        first, second, last = shown.output.splitlines()
         assert first.startswith(f"{name} is held by process ")
-        assert second.startswith("The lock service calls it ")
+        assert second == "The lock service tells neither its fence nor its lease."
+        assert last == f"To end its session on the server, and all that this holds: {as_json['ended_by']}"
         assert (as_json["held"], as_json["fence"], as_json["remaining"]) == (True, None, None)
         # Of a lock that is held callers are not counted, and there is no view.
         assert listed.output.splitlines()[1].split()[:2] == [name, "held"]
@@ -156,6 +176,7 @@ class LookingTests:
         with connect(server).lock(name):
             shown = lock_page(lambda: onlooker, "default", name, Mock(Addresses), True, "lock")
         facts = dict(shown["facts"])
+        assert facts["Ends its session, and all that this holds"]
         assert "process" in facts["Held by"]
         assert {facts[one] for one in ("Lease left", "Fence of the hold")} == {"not told by the lock service"}
         assert (shown["trouble"], shown["break_url"], shown["can_ask"]) == ("", "", False)

@@ -116,6 +116,9 @@ class Dialect(Protocol):
     def all_standing(self, say: Say, before: str) -> Iterator[Standing]:
         """The same of all keys that begin with *before*."""
 
+    def ending(self, session: int) -> str:
+        """What a person says to the server to end *session*."""
+
     def prepare(self, say: Say) -> str:
         """Make what is needed, unless it is there. Returns a sentence that says so."""
 

@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from distlock.backends.advisory.dialect import Dialect, Rows, Say
 from distlock.backends.advisory.sessions import Sessions
@@ -37,9 +38,13 @@ class Inspection(ABC):
     def inspect(self, key: str, deadline: float = math.inf) -> Sight:
         with self._told():
             found = list(self._dialect.standing(self._saying(deadline), key))
-        holder = next((self._seen(one) for one in found if one.waited is None), None)
+        holder = next((one for one in found if one.waited is None), None)
         queue = [self._seen(one) for one in found if one.waited is not None]
-        return Sight(holder, None, None, queue=queue[:MOST_SHOWN], waiting=len(queue))
+        line = Sight(queue=queue[:MOST_SHOWN], waiting=len(queue))
+        if holder is None:
+            return line
+        ended_by = self._dialect.ending(holder.session)
+        return replace(line, holder=self._seen(holder), number=None, remaining=None, ended_by=ended_by)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
         with self._told():

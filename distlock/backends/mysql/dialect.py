@@ -114,6 +114,9 @@ class MySQL:
     def all_standing(self, say: Say, before: str) -> Iterator[Standing]:
         return read_all(say, before)
 
+    def ending(self, session: int) -> str:
+        return f"KILL {session};"
+
     def prepare(self, say: Say) -> str:
         if say(statements.IS_MADE) == [[]]:
             say(statements.MAKE)

@@ -126,6 +126,9 @@ class PostgreSQL:
     def all_standing(self, say: Say, before: str) -> Iterator[Standing]:
         return read(say, f"starts_with(n.name, {statements.literal(before)})")
 
+    def ending(self, session: int) -> str:
+        return f"SELECT pg_terminate_backend({session});"
+
     def prepare(self, say: Say) -> str:
         if say(statements.IS_MADE) != [[["t"]]]:
             say(statements.MAKE)

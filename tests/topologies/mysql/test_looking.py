@@ -6,7 +6,7 @@ import re
 
 from distlock.operate import Party
 from tests.topologies.looking import LookingTests
-from tests.topologies.mysql.asking import waiting, with_user
+from tests.topologies.mysql.asking import asked, waiting, with_user
 
 
 def is_shown(party: Party) -> bool:
@@ -21,6 +21,9 @@ class TestLooking(LookingTests):
 
     def waiting(self, url: str, key: str) -> int:
         return waiting(url, key)
+
+    def say(self, url: str, statement: str) -> None:
+        asked(url, statement)
 
     def few_rights(self, url: str) -> str:
         return with_user(url, "onlooker")

@@ -7,7 +7,7 @@ import socket
 
 from distlock.operate import Party
 from tests.topologies.looking import LookingTests
-from tests.topologies.postgresql.asking import Connect, waiting, with_role
+from tests.topologies.postgresql.asking import Connect, asked, waiting, with_role
 
 
 def is_this_process(party: Party) -> bool:
@@ -21,6 +21,9 @@ class TestLooking(LookingTests):
 
     def waiting(self, url: str, key: str) -> int:
         return waiting(url, key)
+
+    def say(self, url: str, statement: str) -> None:
+        asked(url, statement)
 
     def few_rights(self, url: str) -> str:
         return with_role(url, "onlooker")
