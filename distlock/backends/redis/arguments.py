@@ -75,7 +75,9 @@ def _of_client(client: object) -> tuple[str, dict[str, Any]]:
     arguments = getattr(pool, "connection_kwargs", None)
     if not isinstance(arguments, Mapping):
         if "cluster" in kind.lower():
-            _refuse(f"{kind} leads to a cluster. {_ONE}")
+            _refuse(f"{kind} leads to a cluster. Write its URL, such as redis+cluster://localhost:7000.")
+        if type(client).__module__ in _OF_SENTINEL:
+            _refuse(f"{kind} leads to several primaries: give the client of one, as master_for('mymaster').")
         _refuse(f"{kind} is no client of redis-py for one server. {_ONE}")
     if type(pool).__module__ in _OF_SENTINEL:
         return _of_sentinels(pool, dict(arguments))

@@ -14,7 +14,7 @@ from distlock.locks import Locks
 from distlock.modes import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
 from distlock.operate import LockState, Party, break_lock
 from distlock.operate.asking import ask_back
-from distlock.web.operate.words import printable, shown_seconds
+from distlock.web.operate.words import printable, shown_seconds, shown_since
 
 #: What breaking means, for the person that is about to.
 CONSEQUENCES = (
@@ -149,11 +149,6 @@ def shown_waiting(party: Party) -> str:
     callers = f": {party.waiting} caller{'' if party.waiting == 1 else 's'}" if party.waiting else ""
     since = shown_since(party)
     return f"{party}{callers}{f', for {since}' if since else ''}"
-
-
-def shown_since(party: Party | None) -> str:
-    """For how long *party* has held or waited; "" if that is not known."""
-    return "" if party is None or not party.since else shown_seconds(party.seconds())
 
 
 def look(client: Callable[[], Locks], name: str, kind: Kind = LOCK) -> Sighting:

@@ -11,7 +11,7 @@ from distlock.errors import LockError
 from distlock.locks import Locks
 from distlock.modes import EXCLUSIVE, LATCH, LOCK, READ, SEMAPHORE, Kind, Mode
 from distlock.operate import Listed, Party
-from distlock.web.operate.words import shown_seconds
+from distlock.web.operate.words import shown_since
 
 #: How many locks a page shows, at most.
 MOST_SHOWN = 200
@@ -61,13 +61,13 @@ class Line:
 
     @property
     def held_for(self) -> str:
-        return "" if self.holder is None else shown_seconds(self.holder.seconds())
+        return shown_since(self.holder)
 
     @property
     def waits(self) -> str:
         """How many wait, and for how long; "": nobody does."""
-        longest = "" if self.first is None else f", for up to {shown_seconds(self.first.seconds())}"
-        return f"{self.waiting}{longest}" if self.waiting else ""
+        longest = shown_since(self.first)
+        return f"{self.waiting}{f', for up to {longest}' if longest else ''}" if self.waiting else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from distlock.operate import Party
+
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
@@ -15,6 +17,11 @@ def shown_seconds(seconds: float) -> str:
             rest = whole % size // below
             return f"{whole // size} {unit} {rest} {smaller}" if rest else f"{whole // size} {unit}"
     return f"{whole} s"
+
+
+def shown_since(party: Party | None) -> str:
+    """For how long *party* has held or waited; "" if that is not known."""
+    return "" if party is None or not party.since else shown_seconds(party.seconds())
 
 
 def printable(text: str) -> str:

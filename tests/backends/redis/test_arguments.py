@@ -137,8 +137,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Sentinel([("h1", 1)]).master_for("shop", connection_class=OwnConnection),
         "uses .*OwnConnection",
     ),
-    "the Sentinels": (lambda: Sentinel([("localhost", 1)]), "Sentinel is no client of redis-py"),
-    "a cluster": (lambda: object.__new__(redis.RedisCluster), "RedisCluster leads to a cluster"),
+    "the Sentinels": (lambda: Sentinel([("localhost", 1)]), "leads to several primaries.*master_for"),
+    "a cluster": (
+        lambda: object.__new__(redis.RedisCluster),
+        r"RedisCluster leads to a cluster.*redis\+cluster://",
+    ),
     "a pool of the site's": (lambda: redis.Redis(connection_pool=OwnPool()), "uses .*OwnPool"),
     "a connection of the site's": (
         lambda: redis.Redis(connection_pool=ConnectionPool(connection_class=OwnConnection)),
