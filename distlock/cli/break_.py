@@ -70,7 +70,7 @@ def _refusal(state: LockState, seen: str | None, transaction: str | None) -> str
     """Why nothing is to be broken; "" where something is."""
     if state.holder is None:
         return f"{text(state.name)} is free. Nothing was broken."
-    if seen not in (None, fence(state)):
+    if state.fence is not None and seen not in (None, fence(state)):
         return f"{_passed_on(state.name)} Its fence is {fence(state)} now, and no longer {seen}."
     if transaction not in (None, state.transaction):
         return f"{_passed_on(state.name)} Its transaction is not {transaction} now."
