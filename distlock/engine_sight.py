@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
 
 from distlock import reentrance
 from distlock.backends.findings import Examinable, Finding, MadeByUse
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Prepares
 from distlock.engine.machine import Engine
@@ -32,7 +34,19 @@ class EngineSight(ABC):
     def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
         key = self._before + name
         sight = self.engine.inspect(key)
+        if not self.engine.backend.capabilities.fair:
+            sight = self._with_waiters(sight, key)
         return sight, self.engine.row(key), self.engine.process
+
+    def _with_waiters(self, sight: Sight, key: str) -> Sight:
+        """Nobody stands in line: those that wait are told by their processes, the oldest first."""
+        told = [
+            (seen.row.waiting_since, seen)
+            for seen in self.engine.announced(key)
+            if seen.row is not None and seen.row.key == key and seen.row.waiting
+        ]
+        waiting = [seen for _, seen in sorted(told, key=itemgetter(0))]
+        return replace(sight, queue=waiting[:MOST_SHOWN], waiting=len(waiting))
 
     def known(self, name: str) -> tuple[Sight | None, Row | None]:
         key = self._before + name

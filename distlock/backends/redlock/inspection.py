@@ -59,7 +59,8 @@ class Inspection(ABC):
         ask_all(done, lambda server, tell: server.ask(key, breaking, tell), self._by(deadline))
         free = len(answers.said) - len(holds) + len(done.agreed)
         if free < self._quorum and done.failed:
-            raise done.unavailable()
+            answers.failed |= done.failed
+            raise answers.unavailable()
         return free >= self._quorum
 
     def announce(

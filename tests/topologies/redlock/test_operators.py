@@ -8,13 +8,15 @@ import pytest
 
 import distlock
 from distlock.backends.base import Ask
-from distlock.backends.inspectable import Inspectable, Quorum
+from distlock.backends.inspectable import Quorum, Row
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.scripts import hold_key
+from distlock.backends.redlock import RedlockBackend
+from distlock.backends.redlock import server as server_of_five
 from distlock.cli.show import lines
 from distlock.errors import BackendUnavailable
+from distlock.testing.inspection import Inspectable, inspectable
 from distlock.testing.inspection import ask as asked
-from distlock.testing.inspection import inspectable
 from distlock.testing.protocol import Contender
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender
@@ -130,3 +132,71 @@ def test_what_depends_on_servers_that_are_away_may_be_held_and_can_be_broken(
     ):
         with pytest.raises(BackendUnavailable, match="A majority of the 5 Redlock servers can't be had"):
             call()
+
+
+def cut_off(one: Contender | Inspectable, servers: int, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first *servers* are away for that *call*."""
+    backend = one.backend if isinstance(one, Contender) else one
+    assert isinstance(backend, RedlockBackend)
+
+    def unheard(*said: object) -> bool:
+        raise BackendUnavailable("away")
+
+    for server in backend._servers[:servers]:
+        monkeypatch.setattr(server.backend, call, unheard)
+
+
+def test_a_break_that_leaves_a_majority_to_servers_that_are_away_is_an_error(
+    one: Contender, look: Inspectable, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, number = held_on_all(one, look, key)
+    cut_off(look, 3, "break_hold", monkeypatch)
+    with pytest.raises(BackendUnavailable, match=r"of the 5 Redlock servers can't.* 3 of them are away"):
+        look.break_hold(key, number)
+
+
+def told(look: Inspectable, key: str) -> list[str]:
+    return [seen.row.key for seen in look.announced(key) if seen.row is not None]
+
+
+def test_what_a_majority_has_heard_is_told_once(
+    one: Contender, look: Inspectable, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(one, 2, "announce", monkeypatch)
+    inspectable(one).announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
+    assert told(look, key) == [key]
+    cut_off(one, 3, "announce", monkeypatch)
+    with pytest.raises(BackendUnavailable, match="away"):
+        inspectable(one).announce("web1", 1, [], [], LIFE)
+
+
+def test_a_server_that_missed_something_is_told_anew(
+    five: Five, one: Contender, look: Inspectable, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is asked again as soon as it may answer.
+    monkeypatch.setattr(server_of_five, "_FRESH", 0.0)
+    says = inspectable(one)
+    says.announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
+    assert told(look, key) == [key]
+    with monkeypatch.context() as meanwhile:
+        cut_off(one, 1, "announce", meanwhile)
+        assert says.announce("web1", 1, [], [key], LIFE)
+    assert told(look, key) == [key], "the first server has not heard that it is gone"
+    assert not says.announce("web1", 1, [], [], LIFE)
+    assert told(look, key) == []
+    assert says.announce("web1", 1, [], [], LIFE)
+
+
+def test_those_that_wait_are_shown_and_the_oldest_is_the_first(
+    five: Five, contender: MakeContender, key: str
+) -> None:
+    locks = distlock.connect(five.url, io_timeout=PATIENCE)
+    try:
+        for number, since in enumerate((1e9 + 2, 1e9 + 1, 1e9 + 3)):
+            # A name that only begins so is another one.
+            rows = [Row(f":{key}", "", 0.0, 1, "", since), Row(f":{key}_2", "", 0.0, 1, "", since)]
+            inspectable(contender(five.url)).announce("web1", number, rows, [], LIFE)
+        state = locks.inspect(key)
+        assert ([party.pid for party in state.queue], state.waiting) == ([1, 0, 2], 3)
+    finally:
+        locks.close()
