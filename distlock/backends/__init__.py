@@ -65,7 +65,7 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
     ]
     if unknown := sorted(options.keys() - set(accepted)):
         takes = ", ".join(accepted) or "none"
-        close = difflib.get_close_matches(unknown[0], [*accepted, *_OF_CONNECT], n=1)
+        close = difflib.get_close_matches(unknown[0].lower(), [*accepted, *_OF_CONNECT], n=1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
         raise ConfigurationError(
             f"The {scheme} backend has no option {unknown[0]!r}. {hint}It takes: {takes}."

@@ -68,6 +68,8 @@ def test_unknown_words_and_no_names_are_refused() -> None:
 def test_a_misspelt_argument_of_connect_is_recognised() -> None:
     with pytest.raises(distlock.ConfigurationError, match="Did you mean 'prefix'"):
         distlock.connect("memory://", prefx="shop")
+    with pytest.raises(distlock.ConfigurationError, match="Did you mean 'era'"):
+        distlock.connect("memory://", ERA=2)  # as the setting is written
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("starting up", "It is starting: try again."),
     ("response to SSL negotiation", "It does not speak as PostgreSQL does: check host and port in the URL."),
     ("does not support SSL", "Switch TLS on there (ssl = on), or write another sslmode in the URL."),
+    (' value: "', "Correct it in the URL."),
     ("root certificate file", "Correct sslrootcert in the URL, or the file."),
     ("does not match host name", "Write a host that the certificate names in the URL."),
     (

@@ -233,6 +233,8 @@ def test_a_parameter_that_libpq_does_not_know_is_told_by_the_one_that_was_meant(
 def test_a_server_without_the_tls_that_the_url_wants_is_told(server: str, connect: Connect) -> None:
     with pytest.raises(distlock.BackendUnavailable, match=r"Switch TLS on there.*another sslmode"):
         connect(f"{server}?sslmode=require").lock("product_1").acquire()
+    with pytest.raises(distlock.BackendUnavailable, match=r'sslmode value: "requir"\. Correct it'):
+        connect(f"{server}?sslmode=requir").lock("product_1").acquire()
 
 
 def test_a_missing_table_names_the_command_that_makes_it(server: str, connect: Connect) -> None:
