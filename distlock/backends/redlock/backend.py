@@ -22,8 +22,7 @@ from distlock.backends.redlock.inspection import Inspection
 from distlock.backends.redlock.member import Member
 from distlock.backends.redlock.resting import Resting, poll
 from distlock.backends.redlock.server import LANES, Call, Server, tell_nobody
-from distlock.backends.redlock.tries import begin_try, number_of, set_number, token_of
-from distlock.backends.weak_sink import WeakSink
+from distlock.backends.redlock.tries import SinkOfTries, begin_try, number_of, set_number, token_of
 from distlock.numbers import LONG, check_seconds
 
 
@@ -40,7 +39,7 @@ class RedlockBackend(Inspection):
     """
 
     capabilities = Capabilities(
-        several_processes=True, lease=True, fence=True, fair=False, inspect=True, breaks=True
+        several_processes=True, lease=True, fence=True, fair=False, inspect=True, breaks=True, notify=True
     )
 
     def __init__(
@@ -74,9 +73,10 @@ class RedlockBackend(Inspection):
 
     def open(self, sink: Sink) -> None:
         self._sink = sink
+        # The threads know the servers, and may not keep the client alive.
+        self._tries = SinkOfTries(sink)
         for server in self._servers:
-            # The threads know the servers, and may not keep the client alive.
-            server.backend.open(WeakSink(sink))
+            server.backend.open(self._tries)
         self._begin()
 
     # -- a hold ------------------------------------------------------------------------------------
@@ -112,6 +112,7 @@ class RedlockBackend(Inspection):
 
     def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
         copies = list(map(_copy, asks))
+        self._tries.asks = {copy.token: ask.token for ask, copy in zip(asks, copies, strict=True)}
         answers: Answers = AnswersToSeveral(self._servers, self._quorum, len(asks))
         renewing: Call = lambda server: server.backend.renew(copies)  # noqa: E731
         ask_all(answers, lambda server, tell: server.ask("", renewing, tell), self._by(math.inf))

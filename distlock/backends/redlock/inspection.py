@@ -37,7 +37,7 @@ class Inspection(ABC):
         answers = self._of_all(key, lambda server: server.backend.hold_of(key, deadline), deadline)
         holds = _most_had(answers)
         quorum = Quorum(len(holds), len(answers.said), len(self._servers))
-        if not self._may_be_held(answers, holds):
+        if not self._may_be_held(answers, len(holds)):
             return Sight(quorum=quorum)
         # It is over when fewer than a majority have it.
         last = sorted((hold.remaining for hold in holds.values()), reverse=True)[: self._quorum][-1]
@@ -52,7 +52,7 @@ class Inspection(ABC):
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         answers = self._of_all(key, lambda server: server.backend.hold_of(key, deadline), deadline)
         holds = _most_had(answers)
-        if not self._may_be_held(answers, holds) or number_of(holds) != number:
+        if not self._may_be_held(answers, len(holds)) or number_of(holds) != number:
             return False
         done = AnswersOfAll(list(holds), 0, bool)
         breaking: Call = lambda server: server.backend.break_hold(key, holds[server].number, deadline)  # noqa: E731
@@ -62,6 +62,10 @@ class Inspection(ABC):
             answers.failed |= done.failed
             raise answers.unavailable()
         return free >= self._quorum
+
+    def request_release(self, key: str, deadline: float = math.inf) -> bool:
+        answers = self._of_all(key, lambda server: server.backend.request_release(key, deadline), deadline)
+        return self._may_be_held(answers, len(answers.agreed))
 
     def announce(
         self,
@@ -110,9 +114,9 @@ class Inspection(ABC):
             raise answers.unavailable()
         return answers
 
-    def _may_be_held(self, answers: Answers, holds: dict[Server, OneHold]) -> bool:
-        """Whether a quorum has them, or may have: that depends on those that are away."""
-        return len(holds) + len(self._servers) - len(answers.said) >= self._quorum and bool(holds)
+    def _may_be_held(self, answers: Answers, have: int) -> bool:
+        """Whether a quorum has what *have* servers have, or it depends on those that are away."""
+        return have > 0 and have + len(self._servers) - len(answers.said) >= self._quorum
 
 
 def number_of(holds: dict[Server, OneHold]) -> int:

@@ -9,12 +9,27 @@ each ask, beside the number of the hold.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
-from distlock.backends.base import Ask
+from distlock.backends.base import Ask, Sink
 from distlock.backends.redis.inspection import PROCESS_LENGTH
+from distlock.backends.weak_sink import WeakSink
 
 #: More tries than any ask has.
 _TRIES = 1 << 32
+
+
+class SinkOfTries(WeakSink):
+    """Tells *sink* of an ask what a server tells of one of its tries."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(sink)
+        #: By the token of its latest try: that of each ask that is looked after. Replaced, and never changed.
+        self.asks: Mapping[str, str] = {}
+
+    def release_requested(self, key: str, token: str) -> None:
+        if (asked := self.asks.get(token)) is not None:
+            super().release_requested(key, asked)
 
 
 def begin_try(ask: Ask) -> None:

@@ -35,6 +35,10 @@ class TestInspection(conformance.UnfairInspectionConformance):
         return {"io_timeout": 30.0}
 
 
+class TestNotify(conformance.NotifyConformance):
+    pass
+
+
 class TestFloor(conformance.FloorConformance):
     pass
 

@@ -200,3 +200,19 @@ def test_those_that_wait_are_shown_and_the_oldest_is_the_first(
         assert ([party.pid for party in state.queue], state.waiting) == ([1, 0, 2], 3)
     finally:
         locks.close()
+
+
+def test_a_holder_is_asked_by_a_majority_of_the_servers(
+    five: Five, contender: MakeContender, key: str
+) -> None:
+    one, two = (contender(five.url, io_timeout=PATIENCE) for _ in range(2))
+    look = two.backend
+    assert isinstance(look, RedlockBackend)
+    mine, _ = held_on_all(one, look, key)
+    assert look.request_release(key)
+    one.backend.renew([mine])
+    # As it asked: the servers know another token for each of its tries.
+    assert set(one.sink.requests) == {(key, mine.token)}
+    for server in five[:3]:
+        server.client.delete(hold_key(key))
+    assert not look.request_release(key), "what is left on two of them is no hold"
