@@ -34,7 +34,7 @@ class Inspection(ABC):
         """The end of a round that begins now and may last until *deadline*."""
 
     def inspect(self, key: str, deadline: float = math.inf) -> Sight:
-        answers = self._of_all(key, lambda server: server.backend.hold_of(key, deadline), deadline)
+        answers = self._of_all(key, lambda server: server.backend.hold_of(key), deadline)
         holds = _most_had(answers)
         quorum = Quorum(len(holds), len(answers.said), len(self._servers))
         if not self._may_be_held(answers, len(holds)):
@@ -50,12 +50,12 @@ class Inspection(ABC):
         )
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        answers = self._of_all(key, lambda server: server.backend.hold_of(key, deadline), deadline)
+        answers = self._of_all(key, lambda server: server.backend.hold_of(key), deadline)
         holds = _most_had(answers)
         if not self._may_be_held(answers, len(holds)) or number_of(holds) != number:
             return False
         done = AnswersOfAll(list(holds), 0, bool)
-        breaking: Call = lambda server: server.backend.break_hold(key, holds[server].number, deadline)  # noqa: E731
+        breaking: Call = lambda server: server.backend.break_hold(key, holds[server].number)  # noqa: E731
         ask_all(done, lambda server, tell: server.ask(key, breaking, tell), self._by(deadline))
         free = len(answers.said) - len(holds) + len(done.agreed)
         if free < self._quorum and done.failed:
@@ -64,7 +64,7 @@ class Inspection(ABC):
         return free >= self._quorum
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        answers = self._of_all(key, lambda server: server.backend.request_release(key, deadline), deadline)
+        answers = self._of_all(key, lambda server: server.backend.request_release(key), deadline)
         return self._may_be_held(answers, len(answers.agreed))
 
     def announce(
@@ -76,12 +76,12 @@ class Inspection(ABC):
         life: float,
         deadline: float = math.inf,
     ) -> bool:
-        missed, by = self._missed, self._by(deadline)
+        missed = self._missed
 
         def say(server: Server) -> bool:
             if server in missed:
-                server.backend.fall_silent(by)
-            return server.backend.announce(host, pid, rows, gone, life, by)
+                server.backend.start_over()
+            return server.backend.announce(host, pid, rows, gone, life)
 
         answers = self._of_all(self.process, say, deadline)
         self._missed = set(answers.failed)
@@ -107,7 +107,10 @@ class Inspection(ABC):
         return examine(self._servers, self._quorum)
 
     def _of_all(self, key: str, call: Call, deadline: float) -> Answers:
-        """Raises `BackendUnavailable` unless a quorum answers."""
+        """Raises `BackendUnavailable` unless a quorum answers.
+
+        *call* has the time of any other: one that is cut short makes its server look as if it was away.
+        """
         answers = AnswersOfAll(self._servers, self._quorum, bool)
         ask_all(answers, lambda server, tell: server.ask(key, call, tell), self._by(deadline))
         if not answers.has_quorum:

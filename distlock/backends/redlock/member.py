@@ -37,8 +37,12 @@ class Member(RedisBackend):
     def examine(self) -> Iterator[Finding]:
         return examine(self.send, self._max_connections, listens=False)
 
-    def hold_of(self, key: str, deadline: float = math.inf) -> OneHold | None:
-        deadline, place = self._by(deadline), hold_key(key)
+    def start_over(self) -> None:
+        """Nothing is said there any more."""
+        self.fall_silent(self._by(math.inf))
+
+    def hold_of(self, key: str) -> OneHold | None:
+        deadline, place = self._by(math.inf), hold_key(key)
         held, left = self._ask([command("GET", place), command("PTTL", place)], deadline)
         hold = holder(held)
         if hold is None:

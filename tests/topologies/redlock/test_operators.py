@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 
 import pytest
 
 import distlock
+from distlock import clock
 from distlock.backends.base import Ask
 from distlock.backends.inspectable import Quorum, Row
 from distlock.backends.redis import RedisBackend
@@ -216,3 +218,12 @@ def test_a_holder_is_asked_by_a_majority_of_the_servers(
     for server in five[:3]:
         server.client.delete(hold_key(key))
     assert not look.request_release(key), "what is left on two of them is no hold"
+
+
+def test_who_has_no_time_to_look_takes_no_server_for_one_that_is_away(look: Inspectable, key: str) -> None:
+    assert isinstance(look, RedlockBackend)
+    with suppress(BackendUnavailable):
+        look.inspect(key, clock.now())
+    # Behind it.
+    assert not look.locked(key)
+    assert [server.away() for server in look._servers] == [None] * 5
