@@ -87,18 +87,13 @@ def _hold(state: LockState, holder: Party) -> Iterator[str]:
 def _servers(state: LockState) -> Iterator[str]:
     if (seen := state.quorum) is None:
         return
-    of = (
-        f"{seen.of} servers"
-        if seen.answered == seen.of
-        else f"{seen.of} servers, of which {seen.answered} answered"
-    )
     if state.holder is None:
         if seen.have:
-            yield f"A hold that no majority has is left on {seen.have} of {of}. It ends with its lease."
+            yield f"A hold that no majority has is left on {state.servers}. It ends with its lease."
     elif seen.have > seen.of // 2:
-        yield f"It is held on {seen.have} of {of}."
+        yield f"It is held on {state.servers}."
     else:
-        yield f"It is held on {seen.have} of {of}: whether a majority has it is not known."
+        yield f"It is held on {state.servers}: whether a majority has it is not known."
 
 
 def _permits(state: LockState, holder: Party) -> Iterator[str]:

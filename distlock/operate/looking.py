@@ -93,6 +93,14 @@ class LockState:
     ended_by: str = ""
 
     @property
+    def servers(self) -> str:
+        """On how many of how many servers it is; "" where one server decides."""
+        if (seen := self.quorum) is None:
+            return ""
+        on = f"{seen.have} of {seen.of} servers"
+        return on if seen.answered == seen.of else f"{on}, of which {seen.answered} answered"
+
+    @property
     def hold(self) -> str:
         """Names this hold, and none after it; "": nobody holds it, or nothing names it."""
         if self.fence is None:

@@ -95,6 +95,7 @@ class Sighting:
             ("Held for", self.held_for or "a moment, or not known"),
             ("Lease left", self.remaining),
             fence,
+            *([("Held on", state.servers)] if state.servers else []),
             *([("Ends its session, and all that this holds", state.ended_by)] if state.ended_by else []),
         ]
 

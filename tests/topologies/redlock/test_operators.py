@@ -17,9 +17,11 @@ from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock import server as server_of_five
 from distlock.cli.show import lines
 from distlock.errors import BackendUnavailable
+from distlock.operate import LockState
 from distlock.testing.inspection import Inspectable, inspectable
 from distlock.testing.inspection import ask as asked
 from distlock.testing.protocol import Contender
+from distlock.web.operate.one_lock import Sighting
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five
@@ -45,6 +47,11 @@ def held_on_all(one: Contender, look: Inspectable, key: str) -> tuple[Ask, int]:
     number = one.held(mine).number
     eventually(lambda: look.inspect(key).quorum == Quorum(5, 5, 5), "all have granted it")
     return mine, number
+
+
+def servers_of(quorum: Quorum) -> str:
+    """As people read it."""
+    return LockState("product_1", None, None, 0.0, (), 0, quorum=quorum).servers
 
 
 def test_a_hold_counts_while_a_majority_has_it(
@@ -102,6 +109,8 @@ def test_who_looks_reads_on_how_many_servers_it_is(five: Five, key: str) -> None
             five[remain].client.delete(hold_key(f":{key}"))
             if remain >= 3:
                 assert f"It is held on {remain} of 5 servers." in shown()
+                on = f"{remain} of 5 servers"
+                assert dict(Sighting(locks.inspect(key)).facts)["Held on"] == on
             else:
                 assert f"{key} is free." in shown()
                 left = f"A hold that no majority has is left on {remain} of 5 servers."
@@ -122,6 +131,7 @@ def test_what_depends_on_servers_that_are_away_may_be_held_and_can_be_broken(
     sight = look.inspect(key)
     assert sight.holder is not None
     assert sight.quorum == Quorum(2, 3, 5)
+    assert servers_of(sight.quorum) == "2 of 5 servers, of which 3 answered"
     number = sight.number
     assert look.break_hold(key, number)
     sight = look.inspect(key)
