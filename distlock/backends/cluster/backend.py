@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,7 +20,7 @@ from distlock import clock
 from distlock.backends.base import Ask, Busy, Held, Queued, Sink
 from distlock.backends.cluster.address import ClusterAddress
 from distlock.backends.cluster.examining import examine
-from distlock.backends.cluster.node import Node
+from distlock.backends.cluster.node import Node, NodeSink
 from distlock.backends.cluster.nodes import Nodes
 from distlock.backends.cluster.slots import Endpoint, slot_of
 from distlock.backends.findings import Finding
@@ -184,14 +185,15 @@ class ClusterBackend(Announcements):
     def _make(self, place: Endpoint) -> Node:
         node = Node(self._address.url_of(place), self.process, self._seen, **self._options)
         if self._sink is not None:
-            node.open(self._sink)
+            node.open(NodeSink(self._sink, self._doubted))
         return node
 
     def _begin(self) -> None:
         """Start from nothing: as another process, without a map, and without connections."""
         self.process = secrets.token_hex(8)
         self._has_spoken = False
-        self._nodes = Nodes(self._address.shown, self._address.places, self._make)
+        self._doubted = threading.Event()
+        self._nodes = Nodes(self._address.shown, self._address.places, self._make, self._doubted)
 
     def _by(self, deadline: float) -> float:
         return min(deadline, clock.now() + self._io_timeout)

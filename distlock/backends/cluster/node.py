@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from distlock.backends.base import Sink
 from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Seen
 from distlock.backends.redis.address import Address
@@ -16,8 +18,21 @@ from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.pushes import Pushes
 from distlock.backends.redis.scripts import command
 from distlock.backends.redis.unanswered import Posted, Unanswered
+from distlock.backends.weak_sink import WeakSink
 
 _SLOTS = (command("CLUSTER", "SLOTS"),)
+
+
+class NodeSink(WeakSink):
+    """What a node tells: *sink*, and by *doubted* the cluster that the node broke off, or came back."""
+
+    def __init__(self, sink: Sink, doubted: threading.Event) -> None:
+        super().__init__(sink)
+        self._doubted = doubted
+
+    def doubt(self) -> None:
+        self._doubted.set()
+        super().doubt()
 
 
 class Node(RedisBackend):

@@ -24,13 +24,20 @@ _ON_ITS_WAY = ("ASK ", "TRYAGAIN")
 class Nodes:
     """Those of one process. *make* one for each that is found; *seeds* tell of the others.
 
-    *shown*: the cluster, for messages.
+    *shown*: the cluster, for messages. *doubted*: set when a node breaks off, which may be a primary no more.
     """
 
-    def __init__(self, shown: str, seeds: Sequence[Endpoint], make: Callable[[Endpoint], Node]) -> None:
+    def __init__(
+        self,
+        shown: str,
+        seeds: Sequence[Endpoint],
+        make: Callable[[Endpoint], Node],
+        doubted: threading.Event,
+    ) -> None:
         self._shown = shown
         self._seeds = seeds
         self._make = make
+        self._doubted = doubted
         self._slots = Slots()
         self._nodes: dict[Endpoint, Node] = {}
         #: Those that failed, and have not served since.
@@ -41,7 +48,7 @@ class Nodes:
     def known(self, key: str) -> Node | None:
         """That of *key*, as far as is known without asking."""
         place = self._slots[slot_of(key)]
-        return None if place is None else self._nodes.get(place)
+        return None if place is None or self._doubted.is_set() else self._nodes.get(place)
 
     def close(self) -> None:
         for node in list(self._nodes.values()):
@@ -137,7 +144,8 @@ class Nodes:
 
     def _node_of(self, slot: int, deadline: float) -> tuple[Endpoint, Node]:
         place = self._slots[slot]
-        if place is None or place in self._suspects:
+        if place is None or place in self._suspects or self._doubted.is_set():
+            self._doubted.clear()
             try:
                 self._look(deadline, but=place)
             except BackendUnavailable:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from distlock import clock
-from loadtest.redis_cluster import RedisCluster
+from loadtest.redis_cluster import ClusterNode, RedisCluster
 from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
+from tests.redis_server import eventually
 from tests.topologies.cluster.contender import MakeContender, ask, some_key
 from tests.topologies.rush import Rush, two_instances
 
@@ -29,6 +31,43 @@ def test_a_hold_and_its_line_move_along(cluster: RedisCluster, contender: MakeCo
     assert one.release(first)
     assert two.until_held(second).number > number
     assert two.release(second)
+
+
+def take_over(cluster: RedisCluster, heir: ClusterNode, former: ClusterNode) -> None:
+    def is_known(node: ClusterNode) -> bool:
+        return heir.port in {share[2][1] for share in node.tell("CLUSTER", "SLOTS")}
+
+    heir.tell("CLUSTER", "FAILOVER", "TAKEOVER")
+    eventually(lambda: all(map(is_known, cluster.nodes)), "all know of it")
+    eventually(lambda: not former.is_primary() and former.replicates(), "the former primary follows")
+
+
+def listeners() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "distlock-redis-listener"}
+
+
+def test_who_is_no_primary_any_more_and_breaks_off_is_not_listened_to(
+    cluster: RedisCluster, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(cluster.url), contender(cluster.url)
+    former = cluster.node_of(key)
+    heir = cluster.replicas[cluster.primaries.index(former)]
+    one.hold(ask(key))
+    others = listeners()
+    two.queue(ask(key))
+    (listener,) = listeners() - others
+
+    def has_ended() -> bool:
+        two.locked(key)
+        return not listener.is_alive()
+
+    take_over(cluster, heir, former)
+    try:
+        two.locked(key)
+        former.tell("CLIENT", "KILL", "TYPE", "pubsub")
+        eventually(has_ended, "its listener has ended")
+    finally:
+        take_over(cluster, former, heir)
 
 
 @pytest.fixture(params=["hostname", "unknown-endpoint"])
