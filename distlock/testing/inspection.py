@@ -39,6 +39,8 @@ def inspectable(contender: Contender) -> Inspectable:
 class UnfairInspectionConformance(ProtocolFixtures):
     #: What a lease of `LONG` seconds may be shown to have left, at most.
     longest = LONG
+    #: Of two that break one hold on several servers at once each may end it on some, and say that it did.
+    both_may_break = False
 
     @pytest.fixture
     def look(self, contender: Callable[[], Contender]) -> Inspectable:
@@ -159,7 +161,8 @@ class UnfairInspectionConformance(ProtocolFixtures):
             thread.start()
         for thread in threads:
             thread.join(30)
-        assert sorted(answers) == [False, True]
+        both = answers == [True, True] and self.both_may_break
+        assert both or sorted(answers) == [False, True]
 
     # -- what several hold -----------------------------------------------------------------------
 

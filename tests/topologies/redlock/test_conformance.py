@@ -28,6 +28,7 @@ class TestProtocol(
 class TestInspection(conformance.UnfairInspectionConformance):
     # On the servers it lives longer.
     longest = LONG + drift(LONG)
+    both_may_break = True
 
     @pytest.fixture
     def options(self) -> dict[str, object]:
