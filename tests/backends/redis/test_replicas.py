@@ -9,9 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
+from distlock import clock
+from distlock.backends.base import Ask
+from distlock.backends.redis.replicas import ConfirmedCalls
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
+from tests.backends.redis.sharing import permit, read
 from tests.redis_server import PATIENCE, RedisServer, eventually, running
 
 PATIENT = {"replicas": 1, "io_timeout": PATIENCE}
@@ -57,11 +61,69 @@ def test_it_waits_until_the_replica_has_it(
 def test_what_too_few_have_heard_of_is_given_back(
     primary: RedisServer, replica: RedisServer, contender: MakeContender
 ) -> None:
-    one, two, mine = contender(primary.url, **HASTY), contender(primary.url), ask()
+    one, two = contender(primary.url, **HASTY), contender(primary.url)
+    wanted = [ask(), read(), permit()]
+
+    def refused(mine: Ask) -> bool:
+        with pytest.raises(BackendUnavailable, match=r"0 of 1 replicas .* was given back"):
+            one.request(mine)
+        return not two.locked(mine.key)
+
     replica.pause()
-    with pytest.raises(BackendUnavailable, match=r"0 of 1 replicas .* was given back"):
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        assert list(pool.map(refused, wanted)) == [True] * len(wanted)
+
+
+def test_one_replica_of_two_is_too_few(
+    primary: RedisServer, replica: RedisServer, contender: MakeContender
+) -> None:
+    one, mine = contender(primary.url, replicas=2, io_timeout=2.0), ask()
+    with pytest.raises(BackendUnavailable, match="1 of 2 replicas"):
         one.request(mine)
-    two.hold(ask(mine.key))
+    assert not one.locked(mine.key)
+
+
+def test_an_interrupt_meanwhile_gives_it_back(
+    primary: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, mine = contender(primary.url, **PATIENT), ask()
+
+    def interrupted(*_: object) -> int:
+        assert primary.client.exists(hold_key(mine.key))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ConfirmedCalls, "_known", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.request(mine)
+    assert not one.locked(mine.key)
+
+
+def confirming(one: Contender) -> ConfirmedCalls:
+    calls = one._calls
+    assert isinstance(calls, ConfirmedCalls)
+    return calls
+
+
+def test_what_went_over_another_connection_is_waited_for_too(
+    primary: RedisServer, replica: RedisServer, contender: MakeContender
+) -> None:
+    """`WAIT` by itself is about what its own connection has seen."""
+    one, mine = contender(primary.url, **PATIENT), ask()
+    one.hold(ask())
+    primary.client.script_flush()
+    replica.pause()
+    contender(primary.url).hold(mine)
+    assert confirming(one)._known([mine], clock.now() + 3.0) == 0
+
+
+def test_a_connection_that_has_died_is_no_obstacle(
+    primary: RedisServer, replica: RedisServer, contender: MakeContender
+) -> None:
+    one, mine = contender(primary.url, **PATIENT), ask()
+    one.hold(mine)
+    primary.client.client_kill_filter(_type="normal", skipme=True)
+    confirming(one)._confirm([mine], clock.now() + PATIENCE)
+    assert one.locked(mine.key)
 
 
 def handed(primary: RedisServer, contender: MakeContender, **options: float) -> tuple[Contender, object, int]:
@@ -105,7 +167,13 @@ def test_tasks_wait_for_it_too(primary: RedisServer, replica: RedisServer) -> No
         async with locks.lock("product_1"):
             assert replica.client.exists(hold_key("tasks:product_1"))
 
+    async def warm_up() -> None:
+        async with hasty.lock("product_2"):
+            pass
+
     asyncio.run(take(patient))
+    # What has a connection may ask without a thread.
+    asyncio.run(warm_up())
     replica.pause()
     with pytest.raises(BackendUnavailable, match="0 of 1 replicas"):
         asyncio.run(take(hasty))
