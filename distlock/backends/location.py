@@ -34,6 +34,11 @@ def located(
         location = _returned_by(location)
     if isinstance(location, str):
         return location, {}
+    if location is None:
+        raise ConfigurationError(
+            "The URL of the lock service is None: see whether the variable that it comes from is set. "
+            "Give one, such as redis://localhost:6379/0."
+        )
     word = backend or "redis"
     if not issubclass(found := class_of(word), TakesArguments):
         raise ConfigurationError(f"The {word} backend takes a URL, and no {type(location).__name__}.")

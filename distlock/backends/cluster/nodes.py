@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from distlock import clock
@@ -17,6 +18,8 @@ One = TypeVar("One")
 
 #: How long to wait for a slot that is on its way to another node, seconds.
 _MOVING = 0.01
+#: A node that is left has so many seconds for what it was asked before.
+_PARTING = 2.0
 #: What a node answers while keys of a slot are on their way.
 _ON_ITS_WAY = ("ASK ", "TRYAGAIN")
 
@@ -231,4 +234,23 @@ class Nodes:
             gone = [self._nodes.pop(place) for place in self._nodes.keys() - primaries]
         for node in gone:
             # It may not answer any more, and nobody waits for that.
-            threading.Thread(target=node.close, name="distlock-redis-closing", daemon=True).start()
+            retire = partial(self._retire, node)
+            threading.Thread(target=retire, name="distlock-redis-closing", daemon=True).start()
+
+    def _retire(self, node: Node) -> None:
+        """Close it. What was released there, and has moved on, is released where it is now."""
+        deadline = clock.now() + _PARTING
+        with suppress(BackendUnavailable):
+            while keys := _refused(node, deadline):
+                for key in keys:
+                    self._carry(node, key, deadline)
+        node.close()
+
+
+def _refused(node: Node, deadline: float) -> list[str]:
+    """The keys whose releases *node* has answered with a refusal, as far as it has answered."""
+    try:
+        node.settle(deadline)
+    except BackendUnavailable:
+        return node.lost()
+    return []

@@ -81,7 +81,7 @@ def _of_a_file(error: BaseException) -> bool:
 
 #: What the error is or what the server's text says -> what to do about it. The first that fits is taken.
 _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], str], ...] = (
-    ("Authentication required", "Put the password in the URL, before the host: ://:password@host."),
+    ("Authentication required", "Put the password before the host of the URL, as in //:password@host."),
     (
         "credential_provider",
         "Let it return a password, or a tuple of user and password, and within io_timeout.",

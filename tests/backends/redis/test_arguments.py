@@ -161,6 +161,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "half of TLS": (lambda: {"ssl_ca_certs": "/ca.pem"}, "sets ssl_ca_certs, and no TLS: add ssl=True"),
     "no number": (lambda: {"db": "shop", "password": SECRET}, "names a database that is not a number"),
     "another's client": (lambda: object(), "object is no client of redis-py"),
+    "nothing": (lambda: None, "is None: see whether the variable"),
     "a list": (lambda: [redis.Redis()], "list is no client of redis-py"),
 }
 

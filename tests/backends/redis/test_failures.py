@@ -193,7 +193,7 @@ def test_a_wrong_password_is_told_without_the_password(
         wrong.request(ask())
     assert SECRET not in whole_story(told.value)
     assert SECRET not in repr(wrong) + repr(wrong._address) + repr(vars(wrong))
-    with pytest.raises(BackendUnavailable, match="Put the password in the URL, before the host"):
+    with pytest.raises(BackendUnavailable, match="Put the password before the host of the URL"):
         contender(f"redis://{place}/0").request(ask())
     contender(f"redis://:{SECRET}@{place}/0").hold(ask())
 

@@ -45,7 +45,7 @@ def one(sentinel: Liar) -> Iterator[SentinelContender]:
 
 @pytest.fixture
 def after(successor: RedisServer) -> Iterator[Contender]:
-    """Who looks at the new primary."""
+    """It looks at the new primary."""
     made = Contender(successor.url, io_timeout=PATIENCE)
     yield made
     made.close()

@@ -121,6 +121,29 @@ def test_the_next_request_finds_it_made_there(cluster: RedisCluster, contender: 
     assert told == []
 
 
+def test_so_it_is_where_the_node_that_refused_it_is_left(
+    cluster: RedisCluster, contender: MakeContender
+) -> None:
+    one, somewhere = contender(cluster.url), cluster.primaries[0]
+    keys = [key for key in (some_key() for _ in range(100)) if cluster.node_of(key) is somewhere][:3]
+    for last in (False, True):
+        mine = [ask(key) for key in keys]
+        for asked in mine:
+            one.hold(asked)
+        node = one._nodes.known(keys[0])
+        assert node is not None
+        for key in keys if last else ():
+            cluster.move(key)
+        told: list[bool | None] = []
+        # The first one is awaited: it tells the server the script.
+        for asked in mine:
+            one.post(asked, told.append)
+    one._nodes._retire(node)
+    look = contender(cluster.url)
+    assert not any(look.locked(key) for key in keys)
+    assert told == []
+
+
 def test_while_half_of_its_keys_are_there_a_call_waits(
     cluster: RedisCluster, contender: MakeContender
 ) -> None:

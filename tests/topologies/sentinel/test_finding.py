@@ -82,7 +82,7 @@ def test_sentinels_that_want_a_password_are_given_theirs_and_no_error_shows_it(
     with pytest.raises(BackendUnavailable, match=r"WRONGPASS.*Check sentinel_password") as told:
         contender(at(*ports, login=login, query=f"?sentinel_password={SECRET}2")).request(ask())
     assert SECRET not in f"{told.value}{told.value.__cause__}"
-    with pytest.raises(BackendUnavailable, match=r"Put the password in the URL"):
+    with pytest.raises(BackendUnavailable, match=r"Put the password before the host of the URL"):
         contender(at(*ports, query=f"?sentinel_password={SECRET}")).request(ask())
 
 
