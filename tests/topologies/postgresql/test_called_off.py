@@ -17,14 +17,21 @@ from distlock.testing.fixtures import PATIENCE, wait_until
 from distlock.testing.protocol import Contender, ask
 from tests.topologies.postgresql.asking import Connect, asked, waiting
 
-PLACE = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
+
+def sessions(server: str, name: str, where: str) -> list[tuple[object, ...]]:
+    """Those that stand at the lock *name*; not what other tests have left."""
+    return asked(
+        server,
+        "SELECT pid FROM pg_locks JOIN distlock_name ON objid = id::oid "
+        f"WHERE locktype = 'advisory' AND name LIKE '%{name}' AND {where}",
+    )
 
 
 @contextmanager
-def standing_still(server: str) -> Iterator[int]:
+def standing_still(server: str, name: str) -> Iterator[int]:
     """The session that waits, which is given the lock, and told to stop, while it can't hear either."""
-    wait_until(lambda: waiting(server) == 1, "it waits")
-    [(session,)] = asked(server, f"{PLACE} AND NOT granted")
+    wait_until(lambda: len(sessions(server, name, "NOT granted")) == 1, "it waits")
+    [(session,)] = sessions(server, name, "NOT granted")
     assert isinstance(session, int)
     os.kill(session, signal.SIGSTOP)
     try:
@@ -44,11 +51,11 @@ def test_by_its_own_process(server: str, pool: ThreadPoolExecutor) -> None:
     first, second, third = (ask("called_off") for _ in range(3))
     one.held(first)
     two.queued(second)
-    with standing_still(server) as session:
+    with standing_still(server, "called_off") as session:
         ends = pool.submit(two.backend.cancel, second)
         wait_until(lambda: is_told_to_stop(session), "it is called off")
         one.backend.release(first)
-        wait_until(lambda: asked(server, f"{PLACE} AND granted") == [(session,)], "the lock has come")
+        wait_until(lambda: sessions(server, "called_off", "granted") == [(session,)], "the lock has come")
     # It was ours for a moment, and is handed on by who asked.
     if ends.result(PATIENCE):
         two.backend.release(second)
@@ -62,16 +69,16 @@ def test_by_an_operator(server: str, connect: Connect, pool: ThreadPoolExecutor)
     grant = locks.lock("cancelled").acquire()
     assert grant is not None
     waits = pool.submit(other.lock("cancelled").acquire)
-    with standing_still(server) as session:
+    with standing_still(server, "cancelled") as session:
         grant.release()
-        wait_until(lambda: asked(server, f"{PLACE} AND granted") == [(session,)], "the lock has come")
+        wait_until(lambda: sessions(server, "cancelled", "granted") == [(session,)], "the lock has come")
         asked(server, f"SELECT pg_cancel_backend({session})")
     with pytest.raises(distlock.BackendUnavailable, match="canceling statement"):
         waits.result(PATIENCE)
     with locks.lock("another"):
         # In the session that has ended, if it had been kept: it would not be idle, and keep both.
         waits = pool.submit(other.lock("another").acquire)
-        wait_until(lambda: waiting(server) == 1, "the other one waits again")
+        wait_until(lambda: waiting(server, "%another") == 1, "the other one waits again")
         with locks.lock("cancelled"):
             pass
     assert waits.result(PATIENCE)

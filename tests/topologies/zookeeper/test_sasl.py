@@ -41,7 +41,7 @@ def test_a_lock_goes_from_hand_to_hand_and_nobody_else_can_touch_it(
     assert one.release(first)
     two.until_held(second)
     for stranger in (server.url, server.url.replace("://", "://shop:secret@")):
-        with pytest.raises(BackendUnavailable, match=r"Put user:password@ in the URL"):
+        with pytest.raises(BackendUnavailable, match=r"Put the user:password@ that may use these nodes"):
             contender(stranger, io_timeout=10.0).request(ask(first.key))
 
 
