@@ -47,9 +47,9 @@ class Node(RedisBackend):
         self._everywhere = seen
         super().__init__(url, **options)
 
-    def _names(self) -> list[str]:
+    def own_names(self) -> list[str]:
         # The first is of this node alone: each node's subscribers hear what is published at any of them.
-        return [*super()._names(), self._party]
+        return [*super().own_names(), self._party]
 
     def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
         return self._everywhere(processes, key, deadline)

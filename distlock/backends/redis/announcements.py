@@ -52,7 +52,7 @@ class Announcements(ABC):
     def _by(self, deadline: float) -> float:
         """The end of a call that begins now and may last until *deadline*."""
 
-    def _names(self) -> list[str]:
+    def own_names(self) -> list[str]:
         """Those by which others tell this process something."""
         return [self.process]
 

@@ -275,7 +275,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         self._listener = None
         self._pushes = Pushes(self._sink, self.window)
         if self._sink is not None:
-            channels, heard = [channel_of(name) for name in self._names()], self._pushes.heard
+            channels, heard = [channel_of(name) for name in self.own_names()], self._pushes.heard
             self._listener = Listener(self._address, make, self._io_timeout, channels, heard, self._sink)
         self._told = Told(self._address, self._pushes, self._listener)
         known = self._calls, self._pool, self._unanswered, self._pushes

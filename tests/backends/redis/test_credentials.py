@@ -146,7 +146,7 @@ def test_what_is_no_login_is_told_without_the_password(
 def test_a_password_that_the_server_quotes_is_not_shown(contender: MakeContender) -> None:
     with server("--rename-command", "AUTH", "") as one:
         asking = contender(f"redis://127.0.0.1:{one.port}", credential_provider=lambda: ("shop", SECRET))
-        with pytest.raises(BackendUnavailable, match=r"AUTH.*\*\*\*") as told:
+        with pytest.raises(BackendUnavailable, match=r"unknown command 'AUTH'\. ") as told:
             asking.request(ask())
         assert SECRET not in whole_story(told.value)
 

@@ -58,8 +58,6 @@ def test_what_it_can_not_do_is_refused_when_it_is_asked_for() -> None:
         lambda: locks.read_lock("x"),
         lambda: locks.semaphore("x", limit=2),
         lambda: locks.latch("x", 2),
-        lambda: locks.inspect("x"),
-        lambda: locks.request_release("x"),
     ):
         with pytest.raises(distlock.ConfigurationError, match="from the backend 'redlock'"):
             call()
