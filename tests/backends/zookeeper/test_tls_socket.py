@@ -18,6 +18,7 @@ class Narrow:
 
     def __init__(self) -> None:
         self.entered, self.crowded = threading.Event(), threading.Event()
+        self._taken = False
 
     def send(self, data: bytes) -> int:
         self._stay()
@@ -28,11 +29,12 @@ class Narrow:
         return b"x" * size
 
     def _stay(self) -> None:
-        if self.entered.is_set():
+        if self._taken:
             self.crowded.set()
+        self._taken = True
         self.entered.set()
         self.crowded.wait(A_WHILE)
-        self.entered.clear()
+        self._taken = False
 
 
 @pytest.mark.parametrize(("first", "second"), [("send", "recv"), ("recv", "send"), ("send", "send")])
