@@ -40,8 +40,8 @@ class Ears:
         #: So long a task waits, at the latest: it can't read.
         self._tasks_until = 0.0
         self.connection: Connection | None = None
-        #: What one that waits has met in it.
-        self.failure: BaseException | None = None
+        #: What one that waits has met in it; "": nothing. Its words alone: it would keep what its thread had.
+        self.failure = ""
 
     def wait(self, gate: Sleep, timeout: float) -> None:
         """Sleep at *gate* until it is woken, for *timeout* seconds at most, and read if nobody else does."""
@@ -80,7 +80,7 @@ class Ears:
                     self.call()
                     return
         except BaseException as error:
-            self.failure = error
+            self.failure = str(error)
             # An interrupt may have come in the middle of a message.
             connection.disconnect()
             self.call()

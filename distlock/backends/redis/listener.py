@@ -115,7 +115,7 @@ class Listener:
                 self._listen(connection)
             except FAILURES as error:
                 # Where one that waits has read, this thread finds it closed, and knows no more than that.
-                text = self._address.redact(str(self._ears.failure or error))
+                text = self._address.redact(self._ears.failure or str(error))
                 failed += 1
                 if failed >= self._servers and text != told and not self._closing.is_set():
                     told = text
@@ -136,7 +136,7 @@ class Listener:
         with self._mutex:
             if self._closing.is_set():
                 raise OSError("closed")
-            self._ears.connection, self._ears.failure = connection, None
+            self._ears.connection, self._ears.failure = connection, ""
         deadline = self._deadline()
         connection.connect(deadline)
         (reply,) = connection.ask([command("SUBSCRIBE", *self._channels)], deadline)
