@@ -18,7 +18,7 @@ from bench import kept, machine, page
 from bench.bench import QUICK, WHOLE, Bench
 from bench.crew import BenchError
 from bench.java_crew import versions
-from bench.report import WHY, as_json, head, summary
+from bench.report import as_json, head, summary
 from bench.rows import QUICK_ROWS, ROWS
 from bench.run import Run, say
 from bench.services import Services
@@ -26,6 +26,7 @@ from demo_shop.configuration import VAR
 
 #: Exit codes: a target was missed or a row is void; it could not be measured.
 MISSED, BROKEN = 1, 3
+WRITTEN = "docs/explanation/performance*.md"
 
 
 def about_rows() -> str:
@@ -69,7 +70,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         nargs="*",
         type=Path,
         metavar="FOLDER",
-        help=f"measure nothing: write the figures of runs that were kept there into {WHY}",
+        help=f"measure nothing: write the figures of runs that were kept there into {WRITTEN}",
     )
     words = parser.parse_args(arguments)
     for row in words.rows:
@@ -100,7 +101,7 @@ def write_docs(folders: Sequence[Path]) -> int:
     except BenchError as error:
         say(str(error))
         return BROKEN
-    say(f"{WHY} has the figures of {', '.join(map(str, folders))}.")
+    say(f"{WRITTEN} have the figures of {', '.join(map(str, folders))}.")
     return 0
 
 

@@ -1,7 +1,7 @@
 """The least that a queue on Redis can be: a floor for what passes a lock from process to process in order.
 
 Nothing here lives through a crash, a lost connection or a waiter that gives up; there is no fence and nobody
-renews. The lock is handed over inside the script that lets go, and the next one is woken by ``BLPOP``.
+renews. The lock is handed off inside the script that lets go, and the next one is woken by ``BLPOP``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import distlock
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 
 #: Makes a lock of a name, for ``with``.
 Lock = Callable[[str], AbstractContextManager[Any]]
@@ -43,15 +43,15 @@ def with_short_leases(url: str) -> Lock:
 class Silence:
     """Hears nothing: nobody waits."""
 
-    def hint(self, key: str) -> None: ...
+    def notified(self, key: str) -> None: ...
 
-    def handed(self, key: str, token: str, number: int, sent: float) -> None: ...
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None: ...
 
     def lost(self, key: str, token: str) -> None: ...
 
     def release_requested(self, key: str, token: str) -> None: ...
 
-    def doubt(self) -> None: ...
+    def missed_notifications(self) -> None: ...
 
     def reconnected(self) -> None: ...
 
@@ -65,10 +65,10 @@ def our_backend(url: str) -> Lock:
 
     @contextmanager
     def lock(name: str) -> Iterator[None]:
-        ask = Ask(f"bench:{name}", secrets.token_hex(16), TTL, span=64)
-        assert isinstance(backend.request(ask), Held), "It is for a lock that nobody else wants."
+        request = LockRequest(f"bench:{name}", secrets.token_hex(16), TTL, span=64)
+        assert isinstance(backend.request(request), Acquired), "It is for a lock that nobody else wants."
         yield
-        backend.release(ask)
+        backend.release(request)
 
     return lock
 

@@ -36,7 +36,7 @@ MEASURES = {
     "pass": Measure("CPU of a pair, µs", 1e6, 1),
     "p50": Measure("median wait, ms", 1e3, 2),
     "p99": Measure("p99 wait, ms", 1e3, 1),
-    "hand_over": Measure("median hand-over, ms", 1e3, 2),
+    "hand_over": Measure("median hand-off, ms", 1e3, 2),
     "longest": Measure("longest wait, ms", 1e3),
     "makespan": Measure("until all had it, ms", 1e3, 1),
     "served": Measure("served of what was offered, %", 1e2),

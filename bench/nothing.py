@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from distlock.backends.base import Ask, Capabilities, Held, Sink
+from distlock.backends.base import Acquired, Capabilities, LockRequest, Sink
 
 
 class NothingBackend:
@@ -19,20 +19,20 @@ class NothingBackend:
 
     def open(self, sink: Sink) -> None: ...
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held:
-        return Held(next(self._numbers) * ask.span)
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired:
+        return Acquired(next(self._numbers) * request.span)
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         return True
 
-    def renew(self, asks: Sequence[Ask]) -> Sequence[bool | None]:
-        return [True] * len(asks)
+    def renew(self, requests: Sequence[LockRequest]) -> Sequence[bool | None]:
+        return [True] * len(requests)
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
         return True
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        return Held(number + 1)
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
+        return Acquired(number + 1)
 
     def locked(self, key: str) -> bool:
         return False

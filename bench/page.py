@@ -1,4 +1,4 @@
-"""The figures of docs/explanation/performance.md, from what runs have kept: none is typed by hand.
+"""Write the figures of runs into the pages docs/explanation/performance*.md; none is typed by hand.
 
 They stand between two comments, ``<!-- bench ... -->`` and ``<!-- bench end -->``. The first one says what:
 
@@ -7,6 +7,8 @@ They stand between two comments, ``<!-- bench ... -->`` and ``<!-- bench end -->
     contended 0: rate/redis-py p99 jain    of the first table of a row these measures; the first has its
                                            spread, and what stands behind a slash is compared to, with _ for
                                            each space
+    beside distlock, redis-py: contended 0 p99; burst 0 makespan
+                                           the medians of these contestants, one line for each measure
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ from bench.report import WHY, not_judged
 from bench.rows import ROWS
 from bench.table import Result, Table
 
-PAGE = Path(__file__).resolve().parents[1] / WHY
+ROOT = Path(__file__).resolve().parents[1]
+#: Every page that has figures. `report.WHY` is the one with the targets.
+PAGES = tuple(ROOT / "docs/explanation" / f"{name}.md" for name in ("performance", "performance-figures"))
+PAGES += (ROOT / WHY,)
 BLOCK = re.compile(
     r"(?P<begin><!-- bench (?P<what>(?!end)[^\n]*?) -->)\n.*?(?P<end><!-- bench end -->)", re.DOTALL
 )
 WANTED = re.compile(r"(?P<row>[\w-]+) (?P<number>\d+): (?P<measures>.+)")
+BESIDE = re.compile(r"beside (?P<who>[^:]+): (?P<measures>.+)")
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
@@ -46,10 +52,11 @@ def lines(what: str, runs: Sequence[Kept]) -> Iterator[str]:
         return about(runs)
     if what == "targets":
         return targets(runs)
+    if compared := BESIDE.fullmatch(what):
+        return beside(runs, compared["who"].split(", "), compared["measures"].split("; "))
     if not (wanted := WANTED.fullmatch(what)):
-        raise BenchError(f"The page has a comment <!-- bench {what} -->. See: python -m pydoc bench.page")
-    pooled = pool([table_of(run, wanted["row"], int(wanted["number"])) for run in runs])
-    return figures(pooled, wanted["measures"].split())
+        raise BenchError(f"A page has the comment <!-- bench {what} -->. See: python -m pydoc bench.page")
+    return figures(pooled_of(runs, wanted["row"], wanted["number"]), wanted["measures"].split())
 
 
 def about(runs: Sequence[Kept]) -> Iterator[str]:
@@ -71,13 +78,16 @@ def targets(runs: Sequence[Kept]) -> Iterator[str]:
     if left_out := not_judged(runs[0].tables):
         yield left_out
         yield ""
-    yield f"| where | target | {' | '.join(f'{name} run' for name in ORDINALS[: len(runs)])} | |"
-    yield f"|---|---|{'--:|' * len(runs)}---|"
+    yield f"| target | {' | '.join(f'{name} run' for name in ORDINALS[: len(runs)])} | |"
+    yield f"|---|{'--:|' * len(runs)}---|"
+    shown = None
     for same in zip(*found, strict=True):
         table, results = same[0][0], [one for _, one in same]
+        if table is not shown:
+            yield f"| **`{table.row}`: {table.title}** |{' |' * (len(runs) + 1)}"
+            shown = table
         cells = [f"{one.shown_median} ({one.shown_range})" for one in results]
-        where = f"`{table.row}`: {table.title}"
-        yield f"| {where} | {results[0].target} | {' | '.join(cells)} | {judged(results)} |"
+        yield f"| {results[0].target} | {' | '.join(cells)} | {judged(results)} |"
 
 
 def judged(results: Sequence[Result]) -> str:
@@ -92,10 +102,12 @@ def judged(results: Sequence[Result]) -> str:
 def table_of(run: Kept, row: str, number: int) -> Table:
     tables = [table for table in run.tables if table.row == row]
     if len(tables) <= number:
-        raise BenchError(
-            f"The page shows table {number} of {row}, which was not measured. Run: scripts/bench"
-        )
+        raise BenchError(f"A page shows table {number} of {row}, which was not measured. Run: scripts/bench")
     return tables[number]
+
+
+def pooled_of(runs: Sequence[Kept], row: str, number: str) -> Table:
+    return pool([table_of(run, row, int(number)) for run in runs])
 
 
 def pool(tables: Sequence[Table]) -> Table:
@@ -114,6 +126,18 @@ def figures(table: Table, measures: Sequence[str]) -> Iterator[str]:
     for contestant in table.rounds:
         cells = [cell(table, contestant, each, number == 0) for number, each in enumerate(measures)]
         yield f"| {contestant} | {' | '.join(cells)} |"
+
+
+def beside(runs: Sequence[Kept], who: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
+    """Yield one line for each measure of *wanted*, "row number measure", with the medians of *who*."""
+    yield f"| | {' | '.join(who)} |"
+    yield f"|---|{'--:|' * len(who)}"
+    for row, number, measure in map(str.split, wanted):
+        table = pooled_of(runs, row, number)
+        if missing := [each for each in who if each not in table.rounds]:
+            raise BenchError(f"{', '.join(missing)} not measured in {row}. Run: scripts/bench")
+        cells = [cell(table, each, measure, spread=False) for each in who]
+        yield f"| {table.title}: **{heading(measure)}** | {' | '.join(cells)} |"
 
 
 def parts(measure: str) -> tuple[str, str]:
@@ -154,8 +178,10 @@ def write(runs: Sequence[Kept]) -> None:
     """Raises `BenchError` where a row of a run is void or left out: its targets would be missing."""
     for run in runs:
         if left_out := set(ROWS) - {table.row for table in run.tables}:
-            raise BenchError(f"The page has all rows, and {', '.join(sorted(left_out))} were not measured.")
+            raise BenchError(f"The pages have all rows, and {', '.join(sorted(left_out))} were not measured.")
         for table in run.tables:
             if table.violations:
                 raise BenchError(f"{table.row} is void, and stands on no page. {table.violations[0]}")
-    PAGE.write_text(filled(PAGE.read_text("utf-8"), runs), encoding="utf-8")
+    made = {page: filled(page.read_text("utf-8"), runs) for page in PAGES}
+    for page, text in made.items():
+        page.write_text(text, encoding="utf-8")

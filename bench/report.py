@@ -10,7 +10,7 @@ from bench.measures import MEASURES
 from bench.table import Result, Table
 
 #: Where each missed target has its paragraph.
-WHY = "docs/explanation/performance.md"
+WHY = "docs/explanation/performance-targets.md"
 
 
 def markdown(table: Table) -> str:

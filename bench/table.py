@@ -23,7 +23,7 @@ class Target:
     ours: str = "distlock"
     #: Whether each round has to reach it, and not only their median.
     each: bool = False
-    #: The heading under which docs/explanation/performance.md says why it is missed, as its link has it.
+    #: The anchor in docs/explanation/performance-targets.md of the reason why it is missed.
     why: str = ""
 
     def __str__(self) -> str:

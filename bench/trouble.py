@@ -23,12 +23,12 @@ from bench.table import Table, Target
 #: Nobody lets go of what a dead or standing process holds before its lease ends: seconds of a short one.
 SHORT_TTL = 2.0
 SHORT = "distlock, ttl=2"
-#: What a message that is not heard, or comes too late, may cost: the window of a hand-over, half a second,
+#: What a message that is not heard, or comes too late, may cost: the window of a hand-off, half a second,
 #: and the longest rest between two polls of the few who wait here, a second. The rest is for a busy machine.
 #: A lease lives for ten seconds, so one that had to end by itself would be found out.
 MISSED = 2.5
 #: For so long a process stands still, and pushes are under way, seconds: shorter than a lease, longer than a
-#: hand-over is worth.
+#: hand-off is worth.
 LATE = 0.8
 PROCESSES = 8
 TITLES = {"redis": "Redis", "zookeeper": "ZooKeeper"}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from distlock.connecting import connect
-from distlock.current_grants import current_grant
 from distlock.errors import (
     BackendUnavailable,
     BatchFailed,
+    BodyTooLarge,
     ConfigurationError,
     InvalidName,
     LatchNotFound,
@@ -17,17 +17,18 @@ from distlock.errors import (
     NotHeld,
     OutcomeUnknown,
     Reentered,
+    StaleWrite,
     TooManyWaiters,
 )
-from distlock.grant import Fence, Grant
-from distlock.joint_grant import JointGrant
-from distlock.latch import Latch
-from distlock.lock import Lock
-from distlock.locks import Locks
-from distlock.multi_lock import MultiLock, multi_lock
-from distlock.read_lock import ReadLock
-from distlock.rlock import RLock
-from distlock.semaphore import Semaphore
+from distlock.grants.current import current_grant
+from distlock.grants.grant import Fence, Grant
+from distlock.grants.joint import JointGrant
+from distlock.locks.client import Locks
+from distlock.locks.latch import Latch
+from distlock.locks.lock import Lock
+from distlock.locks.multi_lock import MultiLock, multi_lock
+from distlock.locks.rlock import RLock
+from distlock.locks.shared import ReadLock, Semaphore
 
 #: The one home of the version: pyproject.toml reads it here.
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BackendUnavailable",
     "BatchFailed",
+    "BodyTooLarge",
     "ConfigurationError",
     "Fence",
     "Grant",
@@ -55,6 +57,7 @@ __all__ = [
     "ReadLock",
     "Reentered",
     "Semaphore",
+    "StaleWrite",
     "TooManyWaiters",
     "__version__",
     "connect",

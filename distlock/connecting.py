@@ -6,10 +6,9 @@ from typing import Any
 
 from distlock.backends import create
 from distlock.backends.location import Location, located
-from distlock.engine.lifting import OnLifted
-from distlock.engine.loss import OnLost
-from distlock.engine.machine import Engine
-from distlock.grant import OnReleaseRequested
+from distlock.engine.engine import Engine
+from distlock.engine.notifications import OnLifted, OnLost
+from distlock.grants.grant import OnReleaseRequested
 from distlock.identity import identity
 from distlock.listening import (
     Listened,
@@ -20,9 +19,9 @@ from distlock.listening import (
     on_reconnected_of,
     on_release_requested_of,
 )
-from distlock.locks import Locks
+from distlock.locks.client import Locks
+from distlock.locks.engine_namespace import EngineNamespace
 from distlock.names import check_prefix
-from distlock.namespace import EngineNamespace
 from distlock.numbers import LONG, check_count, check_seconds
 from distlock.operate.typed import typed_for
 from distlock.translations import TRANSLATIONS, refuse_unknown
@@ -38,7 +37,7 @@ def connect(
     max_hold: float = 60.0,
     max_waiters: int | None = None,
     max_waiters_total: int | None = None,
-    era: int = 1,
+    epoch: int = 1,
     on_lost: OnLost | None = None,
     on_lifted: OnLifted | None = None,
     on_release_requested: OnReleaseRequested | None = None,
@@ -68,7 +67,7 @@ def connect(
     *max_waiters*, *max_waiters_total*: how many callers of this process may wait, for one name and in all,
     1 or more. None: no fixed limit. A caller that would most likely wait in vain is refused without one,
     too, unless it is the next in line or has no time-out.
-    *era*: 1 or more. Raise it when the same names move to another lock service.
+    *epoch*: 1 or more. Raise it when the same names move to another lock service.
     *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its own.
     *on_lifted*: called with the grant and its former fence when a database had seen a larger one already.
     *on_release_requested*: called with each grant that somebody wants back, in a thread of its own.
@@ -90,7 +89,7 @@ def connect(
     for word, cap in (("max_waiters", max_waiters), ("max_waiters_total", max_waiters_total)):
         if cap is not None:
             check_count(word, cap)
-    check_count("era", era)
+    check_count("epoch", epoch)
     if timeout != -1:
         check_seconds("timeout", timeout, zero=True, most=LONG)
     check_prefix(prefix)
@@ -108,7 +107,7 @@ def connect(
         max_hold=max_hold,
         max_waiters=max_waiters,
         max_waiters_total=max_waiters_total,
-        era=era,
+        epoch=epoch,
         on_lost=on_lost,
         on_lifted=on_lifted,
         on_release_requested=on_release_requested,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound="LockError")
+
 
 class LockError(Exception):
     """The root of all errors of this package."""
@@ -43,6 +48,10 @@ class InvalidName(LockError, ValueError):
     """A name that cannot be locked: empty, too long, or with characters that are not text."""
 
 
+class BodyTooLarge(LockError):
+    """The body of a request is larger than what is read before the request joins a batch."""
+
+
 class TooManyWaiters(LockError):
     """The caller would most likely wait in vain, or this process has its fill of waiters: refused at once.
 
@@ -62,3 +71,25 @@ class Reentered(LockError, RuntimeError):
 
 class ConfigurationError(LockError):
     """A setting, a URL or a use of the API that can never work."""
+
+
+class StaleWrite(ConfigurationError):
+    """A row that was loaded before its lock is saved under it: what others wrote in between is lost."""
+
+
+def shown_as(public: type[LockError]) -> Callable[[type[E]], type[E]]:
+    """Decorate a subclass of *public* that our own code tells from it, and users have no use for.
+
+    Tracebacks, logs and pickles name *public*.
+    """
+
+    def decorate(private: type[E]) -> type[E]:
+        def reduce(self: E) -> tuple[Any, ...]:
+            return public, self.args
+
+        private.__module__, private.__qualname__ = public.__module__, public.__qualname__
+        private.__name__ = public.__name__
+        private.__reduce__ = reduce  # type: ignore[method-assign,assignment]
+        return private
+
+    return decorate

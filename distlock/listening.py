@@ -13,21 +13,19 @@ from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from distlock.acquirer import Acquirer
 from distlock.clock import now
-from distlock.contending import holder_of, told_of_the_wait
-from distlock.engine.lifting import OnLifted
-from distlock.engine.loss import OnLost
-from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Gate, Steps
+from distlock.engine.commands import Commands, Parker
+from distlock.engine.hold import NameGrant
+from distlock.engine.notifications import OnLifted, OnLost
 from distlock.errors import ConfigurationError
-from distlock.grant import Fence, Grant, OnReleaseRequested
-from distlock.grant_wrapper import GrantWrapper
+from distlock.grants.grant import Fence, Grant, GrantWrapper, OnReleaseRequested
+from distlock.locks.multi_lock import holder_of, told_of_the_wait
+from distlock.locks.namespace import Acquirer
 from distlock.operate.looking import Party
 from distlock.terms import Terms
 
 if TYPE_CHECKING:
-    from distlock.namespace import Namespace
+    from distlock.locks.namespace import Namespace
 
 logger = logging.getLogger("distlock")
 
@@ -116,14 +114,14 @@ class Listened:
         return self._inner.namespace
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         asked = now()
         attempt = _told(self._listener, "asked", names, terms.where)
         if attempt is None:
-            return (yield from self._inner.acquire(names, gate, seconds, terms))
+            return (yield from self._inner.acquire(names, parker, seconds, terms))
         try:
-            steps = self._inner.acquire(names, gate, seconds, terms)
+            steps = self._inner.acquire(names, parker, seconds, terms)
             tell = partial(self._tell_contended, attempt, names)
             # One that asks once waits for answers only.
             grant = yield from (told_of_the_wait(steps, tell) if seconds > 0 else steps)
@@ -157,12 +155,12 @@ class _ListenedGrant(GrantWrapper):
             return dict.fromkeys(parts, self)
         return {name: _Part(part, self) for name, part in parts.items()}
 
-    def _release(self, until: float = math.inf) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Commands[None]:
         yield from self._grant._release(until)
         self._look()
 
-    def _let_go(self, error: BaseException) -> None:
-        self._grant._let_go(error)
+    def _abandon(self, error: BaseException) -> None:
+        self._grant._abandon(error)
         self._look()
 
     def _note_commit(self) -> None:
@@ -193,12 +191,12 @@ class _Part(GrantWrapper):
         super().__init__(grant)
         self._whole = whole
 
-    def _release(self, until: float = math.inf) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Commands[None]:
         yield from self._grant._release(until)
         self._whole._look()
 
-    def _let_go(self, error: BaseException) -> None:
-        self._grant._let_go(error)
+    def _abandon(self, error: BaseException) -> None:
+        self._grant._abandon(error)
         self._whole._look()
 
 

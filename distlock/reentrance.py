@@ -31,7 +31,7 @@ def mutex() -> Mutex:
     return cast("Mutex", threading.RLock())
 
 
-class _Thread(threading.local):
+class _ThisThread(threading.local):
     """What the running thread is doing. A ``with`` on a plain lock leaves no gap to an interrupt."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class _Thread(threading.local):
         self.parked = threading.Lock()
 
 
-_thread = _Thread()
+this_thread = _ThisThread()
 
 
 def call(function: Callable[..., T], *arguments: object) -> T:
@@ -54,7 +54,7 @@ def call(function: Callable[..., T], *arguments: object) -> T:
 
 def entry() -> threading.Lock:
     """What this thread has while it is inside a backend, for ``with``. Raises `Reentered` if it is."""
-    calling = _thread.calling
+    calling = this_thread.calling
     if calling.locked():
         raise refusal()
     return calling
@@ -62,9 +62,9 @@ def entry() -> threading.Lock:
 
 def park(wait: Callable[[float], None], timeout: float) -> None:
     """Call *wait* with *timeout*. Raises `Reentered` where a call to a lock service beneath would stop."""
-    if _thread.calling.locked():
+    if this_thread.calling.locked():
         raise refusal()
-    parked = _thread.parked
+    parked = this_thread.parked
     if parked.locked():
         wait(timeout)
         return
@@ -74,12 +74,12 @@ def park(wait: Callable[[float], None], timeout: float) -> None:
 
 def is_calling() -> bool:
     """Whether this thread is inside a backend."""
-    return _thread.calling.locked()
+    return this_thread.calling.locked()
 
 
 def is_parked() -> bool:
     """Whether this thread waits for a lock, beneath the running code."""
-    return _thread.parked.locked()
+    return this_thread.parked.locked()
 
 
 def refusal() -> Reentered:

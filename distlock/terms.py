@@ -44,7 +44,7 @@ class Terms:
     #: Of a permit: how many there are, and how many of them are wanted.
     limit: int = 1
     permits: int = 1
-    #: Called with the grant when somebody wants it back: see `distlock.grant.OnReleaseRequested`.
+    #: Called with the grant when somebody wants it back: see `distlock.grants.grant.OnReleaseRequested`.
     on_release_requested: Callable[[Any], object] | None = None
 
 

@@ -12,6 +12,13 @@ class DistlockConfig(AppConfig):
         # Importing registers them.
         from django_distlock.checks import fences, guards, settings  # noqa: F401
         from django_distlock.conf import refuse_without_middleware
+        from django_distlock.fresh.session_store import watch_sessions
+        from django_distlock.fresh.stale_writes import follow_settings
+        from django_distlock.fresh.user import watch_users
 
+        watch_users()
+        watch_sessions()
         # Servers run no checks, and the middleware that would notice is the very thing that is missing.
         refuse_without_middleware()
+        fences.look_at_first_request()
+        follow_settings()

@@ -12,16 +12,21 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from distlock.errors import ConfigurationError
-from distlock.web.settings.aliases import AliasSettings, contended_status, read
+from distlock.web.bodies import DEFAULTS, size_setting
+from distlock.web.settings.aliases import AliasSettings, contended_status, read, switch
 from distlock.web.settings.clients import Clients, without_settings
+from distlock.web.stale_writes import SETTING as STALE_WRITES
 from django_distlock.clients.caches import redis_of
 from django_distlock.clients.client import make, make_standby
+from django_distlock.fresh.stale_writes import follow_settings
 from django_distlock.guarding.fence import database_of
 
 logger = logging.getLogger("distlock")
 
 
 def _read() -> Mapping[str, AliasSettings]:
+    # Where the app is not installed, nobody has done so yet.
+    follow_settings()
     setting = getattr(settings, "DISTLOCK", None)
     return without_settings(settings.DEBUG) if setting is None else read(setting, redis_of)
 
@@ -40,6 +45,24 @@ def status() -> int:
 def server_timing() -> bool:
     """Whether answers say how long they waited for their locks."""
     return bool(getattr(settings, "DISTLOCK_SERVER_TIMING", False))
+
+
+@functools.cache
+def refreshes_session() -> bool:
+    """Whether the session is compared with its store under a lock of the user or the session."""
+    return switch("DISTLOCK_REFRESH_SESSION", getattr(settings, "DISTLOCK_REFRESH_SESSION", True))
+
+
+@functools.cache
+def refreshes_user() -> bool:
+    """Whether guards compare ``request.user`` with its row once they have the lock."""
+    return switch("DISTLOCK_REFRESH_USER", getattr(settings, "DISTLOCK_REFRESH_USER", True))
+
+
+@functools.cache
+def body_size(name: str) -> int:
+    """The size that the setting *name* of `distlock.web.bodies` allows, bytes."""
+    return size_setting(name, getattr(settings, name, DEFAULTS[name]))
 
 
 @functools.cache
@@ -77,8 +100,13 @@ def _has_middleware() -> bool:
 def _forget(*, setting: str, **kwargs: object) -> None:
     if setting in {"DISTLOCK", "DEBUG", "CACHES"}:
         clients.reset()
+    if setting in {"DEBUG", STALE_WRITES}:
+        follow_settings()
     status.cache_clear()
     server_timing.cache_clear()
+    refreshes_session.cache_clear()
+    body_size.cache_clear()
+    refreshes_user.cache_clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_distlock")

@@ -7,13 +7,13 @@ from typing import Literal, Never, ParamSpec, TypeVar
 
 from distlock.web.caller import told_here
 from distlock.web.decorator import explaining
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.methods import ALL_BUT_GET
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.guarding.functions import guard_function
 from django_distlock.guarding.viewclasses import view_class
 from django_distlock.guarding.views import guard_class, guard_view
-from django_distlock.private import is_api_view
+from django_distlock.private_of_others import is_api_view
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,8 +43,9 @@ def distributed_lock(
     *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
     *max_hold*: after so many seconds a holder counts as hung, and its lock is not renewed any more; None: the
     alias's.
-    *methods*: the HTTP methods that are locked, such as ``["POST"]``; None: all of a function's, and POST,
-    PUT, PATCH and DELETE of a class's.
+    *methods*: the HTTP methods that are locked, such as ``["POST"]``; ``["*"]``: all; None: all of a
+    function's, and of a class every handler but ``get``, a ``head`` that is ``get``, and the framework's own
+    ``options``.
     *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
     ``DATABASES``; False: none; None: as the alias is set.
     *batch*: so many requests at the most, 2 to 1000, that wait for one lock in this process share one
@@ -94,6 +95,6 @@ def distributed_lock(
         if cls is None:
             return guard_function(function, told)
         # To the site a view under @api_view is a function.
-        return guard_view(function, told, methods=None if is_api_view(cls) else UNSAFE_METHODS)
+        return guard_view(function, told, methods=None if is_api_view(cls) else ALL_BUT_GET)
 
     return explaining(told, decorate)

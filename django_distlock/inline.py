@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from django.db import models
 
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 
 M = TypeVar("M", bound=models.Model)
 
@@ -19,14 +19,16 @@ class FencedQuerySet(models.QuerySet[M]):
         which of the grant's fences, where it has several.
         """
         fence = grant.fence if name is None else grant.fences[name]
-        earlier = models.Q(fence_era__lt=fence.era) | models.Q(fence_era=fence.era, fence__lte=fence.number)
-        return self.filter(earlier).update(**values, fence_era=fence.era, fence=fence.number)
+        earlier = models.Q(fence_epoch__lt=fence.epoch) | models.Q(
+            fence_epoch=fence.epoch, fence__lte=fence.number
+        )
+        return self.filter(earlier).update(**values, fence_epoch=fence.epoch, fence=fence.number)
 
 
 class FencedModel(models.Model):
     """A model whose rows know the latest grant that has written them."""
 
-    fence_era = models.IntegerField(default=0, editable=False)
+    fence_epoch = models.IntegerField(default=0, editable=False)
     fence = models.BigIntegerField(default=0, editable=False)
 
     objects = FencedQuerySet.as_manager()

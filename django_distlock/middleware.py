@@ -9,8 +9,8 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from distlock.blocks import apart
 from distlock.errors import LockError
+from distlock.locks.self_deadlock import apart
 from distlock.web.names.sources import where_of
 from django_distlock.conf import warn_without_checks
 from django_distlock.guarding.observers import add_server_timing

@@ -14,11 +14,11 @@ class FenceRow(models.Model):
     """One fence row: the latest grant of one name whose transaction came to this database."""
 
     id = models.CharField(primary_key=True, max_length=64, editable=False)
-    domain = models.CharField(max_length=64)
+    namespace = models.CharField(max_length=64)
     name = models.CharField(max_length=255)
-    era = models.IntegerField()
+    epoch = models.IntegerField()
     number = models.BigIntegerField()
-    seal = models.CharField(max_length=32)
+    holder_id = models.CharField(max_length=32)
     #: Microseconds since 1970 by the clock of the writer. It grows with each passage.
     passed_at = models.BigIntegerField()
 
@@ -26,7 +26,7 @@ class FenceRow(models.Model):
         db_table = TABLE
 
     def __str__(self) -> str:
-        return f"{self.domain}:{self.name} {self.era}:{self.number}"
+        return f"{self.namespace}:{self.name} {self.epoch}:{self.number}"
 
 
 class Lock(FenceRow):
@@ -42,4 +42,4 @@ class Lock(FenceRow):
         permissions = [("break_lock", "Can break lock")]
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.domain})"
+        return f"{self.name} ({self.namespace})"

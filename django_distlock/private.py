@@ -1,25 +1,28 @@
-"""What distlock leans on that Django, REST framework, django-ninja and asgiref do not promise to keep.
+"""What distlock leans on that Django does not promise to keep.
 
-Each such name stands here only. tests/django_distlock/test_private*.py fail where one is gone, and say what
-to look at. Nothing here imports a library that the site may not have.
+Each such name stands here only, and those of other libraries stand in `private_of_others`.
+tests/django_distlock/test_private*.py fail where one is gone, and say what to look at.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
-from asgiref.sync import AsyncToSync, SyncToAsync
-from django.core.cache.backends.base import BaseCache
-from django.core.cache.backends.redis import RedisCache
+from django.core.handlers.wsgi import LimitedStream, WSGIRequest
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.http import HttpRequest, HttpResponseBase
+from django.db.models import Field, Model
+from django.http import HttpRequest
 from django.urls import ResolverMatch, URLPattern
 from django.utils.decorators import method_decorator
+from django.utils.functional import LazyObject, empty
+from django.views.decorators.http import require_http_methods
 
 Function = Callable[..., Any]
 
@@ -37,6 +40,13 @@ def opt_out(view: Any, aliases: set[str]) -> None:
     view._non_atomic_requests = aliases
 
 
+def required_methods(wrapper: object) -> frozenset[str] | None:
+    """The methods that *wrapper* lets through, if ``@require_http_methods`` has made it; else None."""
+    if getattr(wrapper, "__code__", None) not in _requiring:
+        return None
+    return frozenset(_enclosed(wrapper)["request_method_list"])
+
+
 def is_dummy(function: Function) -> bool:
     """Whether *function* is what ``@method_decorator`` tries its decorators on, once a method."""
     return function.__module__ == "django.utils.decorators"
@@ -47,6 +57,10 @@ def is_bound_by_method_decorator(function: object) -> bool:
     return isinstance(function, functools.partial) and inspect.ismethod(function.func)
 
 
+async def _async_view(request: HttpRequest) -> None: ...
+
+
+_requiring = {require_http_methods([])(function).__code__ for function in (lambda request: None, _async_view)}
 _atomic = transaction.atomic(lambda: None)
 _method = method_decorator(lambda function: function)(lambda self: None)
 
@@ -90,9 +104,95 @@ def leave_unlogged(response: Any) -> None:
     response._has_been_logged = True
 
 
+def post_render_callbacks(response: object) -> list[Function]:
+    """The functions of the site that run when *response* is rendered; those of Django's own are left out."""
+    if getattr(response, "is_rendered", True):
+        return []
+    callbacks: list[Function] = getattr(response, "_post_render_callbacks", [])
+    # Django turns middlewares into decorators by them, such as cache_page and csrf_protect.
+    return [one for one in callbacks if not str(getattr(one, "__module__", "")).startswith("django.")]
+
+
 def makes_content_later(response: object) -> bool:
     """Whether code of the site makes the content of *response* while it is sent. A file is none."""
     return getattr(response, "streaming", False) and getattr(response, "file_to_stream", None) is None
+
+
+def unread_stream(request: HttpRequest) -> Any:
+    """Return the stream of *request*'s body. None: it was begun to be read, by ASGI's handler or the site."""
+    if not isinstance(request, WSGIRequest) or hasattr(request, "_body"):
+        return None
+    stream: Any = request._stream
+    begun = request._read_started  # type: ignore[attr-defined]
+    # One that was put back has been read.
+    return stream if type(stream) is LimitedStream and not begun else None
+
+
+class _PutBack(LimitedStream):
+    """A body that was read, and is there to be read again."""
+
+
+def put_stream(request: Any, stream: Any, length: int) -> None:
+    """Let *request* read *length* bytes of body from *stream*, as if nobody had begun to.
+
+    The view may read it from ``wsgi.input`` as well, where Django has it from.
+    """
+    request.environ["wsgi.input"] = stream
+    request._stream = _PutBack(stream, length)
+
+
+# Django: sessions ------------------------------------------------------------------------------------------
+
+
+def session_content(session: Any) -> dict[str, Any] | None:
+    """The very dict that *session* has loaded; None: it was not loaded yet."""
+    content: dict[str, Any] | None = vars(session).get("_session_cache")
+    return content
+
+
+def put_session_content(session: Any, content: dict[str, Any]) -> None:
+    """Let *session* have *content*, as if it had loaded it."""
+    session._session_cache = content
+
+
+def forget_session_key(session: Any) -> None:
+    """Let *session* be new, as Django does where what its key leads to is gone."""
+    session._session_key = None
+
+
+def session_update_error() -> type[Exception]:
+    """What ``save()`` of a session raises that is gone. No public module has it."""
+    from django.contrib.sessions.backends.base import UpdateError
+
+    return UpdateError
+
+
+def stamp_sessions(cls: Any) -> None:
+    """Let sessions of *cls* keep a copy of what they load, for `session_as_loaded`. Once for each class."""
+    if hasattr(cls.__dict__.get("load"), "_distlock_stamps"):
+        return
+    load, aload = cls.load, cls.aload
+
+    @functools.wraps(load)
+    def load_and_stamp(self: Any) -> dict[str, Any]:
+        content: dict[str, Any] = load(self)
+        self._distlock_loaded = copy.deepcopy(content)
+        return content
+
+    @functools.wraps(aload)
+    async def aload_and_stamp(self: Any) -> dict[str, Any]:
+        content: dict[str, Any] = await aload(self)
+        self._distlock_loaded = copy.deepcopy(content)
+        return content
+
+    load_and_stamp._distlock_stamps = True  # type: ignore[attr-defined]
+    cls.load, cls.aload = load_and_stamp, aload_and_stamp
+
+
+def session_as_loaded(session: Any) -> dict[str, Any] | None:
+    """What *session* has loaded, before anybody changed it; None: `stamp_sessions` came later."""
+    loaded: dict[str, Any] | None = vars(session).get("_distlock_loaded")
+    return loaded
 
 
 # Django: transactions --------------------------------------------------------------------------------------
@@ -135,6 +235,20 @@ def is_marked(connection: Any) -> bool:
 def mark(connection: Any) -> None:
     """Let the innermost block of *connection* be rolled back, also where none is open any more."""
     connection.needs_rollback = True
+
+
+def set_rollback_by(connection: Any, set_rollback: Callable[[bool], None]) -> Callable[[], None]:
+    """Let *set_rollback* stand in the place of that of *connection*. Gives what undoes it."""
+    before = vars(connection).get("set_rollback")
+    connection.set_rollback = set_rollback
+
+    def undo() -> None:
+        if before is None:
+            del connection.set_rollback
+        else:
+            connection.set_rollback = before
+
+    return undo
 
 
 def was_closed_inside(connection: Any) -> bool:
@@ -180,6 +294,32 @@ def wrappers_of(connection: Any) -> list[Any]:
     return wrappers
 
 
+def commit_hook_names(connection: Any) -> list[str]:
+    """What the functions that wait for the COMMIT of *connection* are called."""
+    functions = [function for _, function, *_ in connection.run_on_commit]
+    return [f"{getattr(one, '__module__', '')}.{getattr(one, '__qualname__', one)}" for one in functions]
+
+
+def is_outermost(connection: Any) -> bool:
+    """Whether the innermost block of *connection* is its only one, which a COMMIT ends."""
+    return len(connection.atomic_blocks) <= 1
+
+
+def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callable[[], None]:
+    """Let *send*, which gets what sends COMMIT on *connection*, stand in its place. Gives what undoes it."""
+    commit = connection._commit
+    before = vars(connection).get("_commit")
+    connection._commit = lambda: send(commit)
+
+    def undo() -> None:
+        if before is None:
+            del connection._commit
+        else:
+            connection._commit = before
+
+    return undo
+
+
 def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Callable[[], None]:
     """Let *set_autocommit* stand in the place of that of *connection*. Gives what undoes it.
 
@@ -209,92 +349,92 @@ def was_raised_by_commit_hook(error: BaseException) -> bool:
     return False
 
 
-# Django and django-redis: caches ---------------------------------------------------------------------------
+# Django: models and users ----------------------------------------------------------------------------------
 
 
-def redis_that_writes(cache: BaseCache) -> Any:
-    """The client of redis-py that *cache* writes with; None: it has none. Connects to nothing."""
-    if isinstance(cache, RedisCache):
-        return cache._cache.get_client(write=True)
-    theirs = sys.modules.get("django_redis.cache")
-    if theirs is not None and isinstance(cache, theirs.RedisCache):
-        return cache.client.get_client(write=True)
-    return None
+def loaded_object(value: object) -> object:
+    """Return what the lazy object *value* has loaded, *value* itself if it is none; None: nothing yet."""
+    while isinstance(value, LazyObject):
+        value = vars(value)["_wrapped"]
+    return None if value is empty else value
 
 
-# REST framework --------------------------------------------------------------------------------------------
+def loaded_by_session(request: HttpRequest) -> object:
+    """Return what ``request.user`` has loaded for the session, if it has; somebody may have replaced it."""
+    return loaded_object(vars(request).get("_cached_user"))
 
 
-def is_rest(cls: type) -> bool:
-    """Whether *cls* is a view of REST framework."""
-    views = sys.modules.get("rest_framework.views")
-    return views is not None and issubclass(cls, views.APIView)
+def loaded_by_auser(request: HttpRequest) -> object:
+    """Return what ``await request.auser()`` has loaded, if it has."""
+    return loaded_object(vars(request).get("_acached_user"))
 
 
-def is_api_view(cls: type) -> bool:
-    """Whether *cls* is what ``@api_view`` made of a function."""
-    return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
+def loaded_rest_user(request: Any) -> object:
+    """Return the user of REST framework's *request*, if it has authenticated one."""
+    return loaded_object(vars(request).get("_user"))
 
 
-def function_of_api_view(cls: Any) -> Function:
-    """The function that ``@api_view`` made *cls* of."""
-    handler = next(vars(cls)[name] for name in cls.http_method_names if name in vars(cls))
-    function: Function = _enclosed(handler)["func"]
-    return function
+def concrete_fields(instance: Model | type[Model]) -> Sequence[Field[Any, Any]]:
+    """Return the fields of *instance* that are columns, those of its parents among them."""
+    return instance._meta.concrete_fields
 
 
-def django_request(request: Any) -> HttpRequest:
-    """Django's request inside that of REST framework, or *request* itself."""
-    inner: HttpRequest = getattr(request, "_request", request)
-    return inner
+def cached_relations(instance: Model) -> list[Any]:
+    """Return the relations whose one related row *instance* has cached, as `cached_row` gives it."""
+    if not instance._state.fields_cache:
+        return []
+    relations: Sequence[Any] = instance._meta.get_fields()
+    return [
+        relation
+        for relation in relations
+        # A GenericForeignKey is neither a column, nor the other side of one.
+        if ((relation.concrete and relation.is_relation) or (relation.auto_created and relation.one_to_one))
+        and has_cached(instance, relation)
+    ]
 
 
-def dispatch_through(cls: Any, prepare: Callable[[Any, HttpRequest], None]) -> None:
-    """Call *prepare* with each view of *cls* and its request, before its dispatch(). Once for each class."""
-    if hasattr(cls.__dict__.get("dispatch"), "_distlock_prepares"):
-        return
-    inner = cls.dispatch
-
-    @functools.wraps(inner)
-    def dispatch(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        prepare(self, request)
-        return inner(self, request, *args, **kwargs)
-
-    dispatch._distlock_prepares = True  # type: ignore[attr-defined]
-    cls.dispatch = dispatch
+def cached_row(instance: Model, relation: Any) -> Model | None:
+    """Return the row that *instance* has cached for *relation*; None: there is none."""
+    row: Model | None = relation.get_cached_value(instance, default=None)
+    return row
 
 
-def handle_exceptions_by(view: Any, handle: Callable[[Exception], HttpResponseBase]) -> None:
-    """Let *handle* answer what is raised in *view*, which serves one request."""
-    view.handle_exception = handle
+def has_cached(instance: Model, relation: Any) -> bool:
+    """Whether *instance* knows what `cached_row` gives for *relation*."""
+    return bool(relation.is_cached(instance))
 
 
-def call_handler_through(view: Any, name: str, handler: Function) -> None:
-    """Let *handler* stand in the place of the method *name* of *view*, which serves one request."""
-    setattr(view, name, handler)
+def forget_row(instance: Model, relation: Any) -> None:
+    """Let *instance* load the row of *relation* again, where it is used next."""
+    relation.delete_cached_value(instance)
 
 
-# django-ninja ----------------------------------------------------------------------------------------------
+def save_through(model: Any, wrap: Callable[[Function], Function]) -> None:
+    """Let *wrap* wrap the method by which each instance of *model* is saved, in any way."""
+    model.save_base = wrap(model.save_base)
 
 
-def is_ninja_operation(function: object) -> bool:
-    """Whether a decorator of django-ninja has taken *function*: what stands above it is never called."""
-    return hasattr(function, "_ninja_operation")
+def value_fields(model: Model | type[Model]) -> list[Field[Any, Any]]:
+    """Return the fields of *model* that are columns and no part of a key."""
+    key = model._meta.pk_fields
+    return [field for field in model._meta.concrete_fields if not (field.primary_key or field in key)]
 
 
-# asgiref ---------------------------------------------------------------------------------------------------
+def how_made() -> tuple[bool, Model | None]:
+    """Return whether the instance whose ``__init__()`` runs is loaded, and which one is refreshed by it."""
+    is_loaded = False
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        if frame.f_code is _REFRESH:
+            return is_loaded, frame.f_locals["self"]
+        # By its name: a model may have one of its own.
+        is_loaded = is_loaded or frame.f_code.co_name == "from_db"
+        frame = frame.f_back
+    return is_loaded, None
 
 
-def has_thread_of_its_own() -> bool:
-    """Whether `sync_to_async` has a thread for the running request. Else all tasks share one."""
-    return SyncToAsync.thread_sensitive_context.get(None) is not None
-
-
-def request_threads() -> list[int]:
-    """Where `sync_to_async` does the work of the running request: a thread, none before the first work."""
-    executor: Any = getattr(AsyncToSync.executors, "current", None)
-    if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
-        executor = SyncToAsync.context_to_thread_executor.get(request)
-    # Of another kind, which a server may give, no thread is known.
-    threads = [*getattr(executor, "_threads", ()), getattr(executor, "_work_thread", None)]
-    return [thread.ident for thread in threads if thread is not None and thread.ident is not None]
+_REFRESH = Model.refresh_from_db.__code__
+#: How many frames there are at most from a signal in ``__init__()`` to ``refresh_from_db()``.
+_DEPTH = 16

@@ -44,8 +44,8 @@ def distributed_lock(
     *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
     *max_hold*: after so many seconds a holder counts as hung, and its lock is not renewed any more; None: the
     alias's.
-    *methods*: the HTTP methods that are locked, such as ``["POST"]``; None: all of a function's, and POST,
-    PUT, PATCH and DELETE of a class's.
+    *methods*: the HTTP methods that are locked, such as ``["POST"]``; ``["*"]``: all; None: all of a
+    function's, and all of a class's but GET, and HEAD where ``get`` answers that.
     *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
     ``SQLALCHEMY_BINDS``; False: none; None: as the alias is set.
     *batch*: so many requests at the most, 2 to 1000, that wait for one lock in this process share one

@@ -11,14 +11,16 @@ from typing import Any, Never
 from flask import Flask, current_app, request
 
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.grant import Fence, Grant, OnReleaseRequested
-from distlock.lock import Lock
-from distlock.locks import Locks
+from distlock.grants.grant import Fence, Grant, OnReleaseRequested
+from distlock.locks.client import Locks
+from distlock.locks.lock import Lock
+from distlock.locks.rlock import RLock
 from distlock.modes import READ
-from distlock.rlock import RLock
 from distlock.web.batch_words import one_database
+from distlock.web.bodies import DEFAULTS, size_setting
 from distlock.web.default_alias import DefaultAlias
 from distlock.web.names.joined import joined
+from distlock.web.sessions import REFRESH_SESSION
 from distlock.web.settings.aliases import AliasSettings, contended_status, read, refuse_problems
 from distlock.web.settings.clients import (
     Clients,
@@ -28,6 +30,7 @@ from distlock.web.settings.clients import (
     without_settings,
 )
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
+from distlock.web.stale_writes import SETTING as STALE_WRITES
 from flask_distlock.binds import bind_of
 from flask_distlock.clients.blocks import BLOCK, SessionAcquirer
 from flask_distlock.clients.caches import redis_of
@@ -36,13 +39,16 @@ from flask_distlock.commands import command_of, commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
 from flask_distlock.guarding.inherited import lock_own_views, with_inherited
-from flask_distlock.guarding.observers import SERVER_TIMING, add_server_timing
+from flask_distlock.guarding.observers import SERVER_TIMING
+from flask_distlock.guarding.open_methods import open_methods
 from flask_distlock.guarding.placement import check_placement
 from flask_distlock.guarding.request import UserKey
 from flask_distlock.guarding.rules import RULES, refuse_replaced, with_rules
+from flask_distlock.guarding.server_session import stamp_session
+from flask_distlock.guarding.session import detect_stale_writes
 from flask_distlock.guarding.state import KEY, State, current_state
 from flask_distlock.guarding.whole_request import enclose
-from flask_distlock.private import run_first, views_of
+from flask_distlock.private import put_around, run_first, views_of
 from flask_distlock.signals import fence_lifted, lock_lost, lock_release_requested, send
 
 logger = logging.getLogger("distlock")
@@ -90,7 +96,12 @@ class DistLock(DefaultAlias):
         app.config.setdefault("DISTLOCK", None)
         app.config.setdefault("DISTLOCK_CONTENDED_STATUS", 423)
         app.config.setdefault(RULES, None)
+        for name, size in DEFAULTS.items():
+            app.config.setdefault(name, size)
         app.config.setdefault(SERVER_TIMING, False)
+        app.config.setdefault(REFRESH_SESSION, True)
+        app.config.setdefault(STALE_WRITES, None)
+        detect_stale_writes(app)
         if app.config["DISTLOCK"] is not None:
             refuse_problems(app.config["DISTLOCK"])
         clients = Clients(
@@ -104,8 +115,9 @@ class DistLock(DefaultAlias):
         state.session.look_out(app)
         enclose(app)
         # First of all: an earlier hook might answer, and the mistake would go unseen.
-        run_first(app, partial(_check_once, app, state))
-        app.after_request(add_server_timing)
+        run_first(app, partial(_begin_request, app, state))
+        # Last of all: a hook may replace the view, also at the first request.
+        put_around(app, "dispatch_request", partial(_refusing_replaced, app, state))
         app.cli.add_command(commands)
 
     def check(self, app: Flask) -> None:
@@ -219,8 +231,12 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     for problem in misspelled(app.config):
         raise ConfigurationError(str(problem))
     contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
+    for name in DEFAULTS:
+        size_setting(name, app.config[name])
     lock_own_views()
     views = with_inherited(app, with_rules(app))
+    for open_method in open_methods(app, views):
+        logger.warning("%s", open_method)
     for guarded in check_placement(app, views):
         for shared in joined(guarded.told.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
@@ -233,10 +249,13 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     return views
 
 
+def _begin_request(app: Flask, state: State) -> None:
+    _check_once(app, state)
+    stamp_session(app)
+
+
 def _check_once(app: Flask, state: State) -> None:
     if state.checked:
-        if state.ruled:
-            refuse_replaced(app, state.ruled, request.endpoint)
         return
     with state.mutex:
         if not state.checked:
@@ -247,9 +266,22 @@ def _check_once(app: Flask, state: State) -> None:
                 # A site that handles all errors would make an everyday answer of it.
                 logger.critical("%s answers no request: %s", app.name, error)
                 raise
+            # Debug mode may have been set since the app was made.
+            detect_stale_writes()
             served = views_of(app)
             state.ruled = {name: view for name, view in views.items() if view is not served[name]}
             served.update(views)
             answer_lock_errors(app)
             state.session.watch(app)
             state.checked = True
+
+
+def _refusing_replaced(app: Flask, state: State, dispatch: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *dispatch*, which calls the view of a request, behind a look at what is to be called."""
+
+    def dispatch_request(*args: Any) -> Any:
+        if state.ruled:
+            refuse_replaced(app, state.ruled, request.endpoint)
+        return dispatch(*args)
+
+    return dispatch_request

@@ -13,10 +13,10 @@ def fence_table(metadata: MetaData) -> Table:
         TABLE,
         metadata,
         Column("id", String(64), primary_key=True),
-        Column("domain", String(64), nullable=False),
+        Column("namespace", String(64), nullable=False),
         Column("name", String(255), nullable=False),
-        Column("era", Integer, nullable=False),
+        Column("epoch", Integer, nullable=False),
         Column("number", BigInteger, nullable=False),
-        Column("seal", String(32), nullable=False),
+        Column("holder_id", String(32), nullable=False),
         Column("passed_at", BigInteger, nullable=False),
     )

@@ -7,13 +7,13 @@ from typing import Any
 from sqlalchemy import BigInteger, Update, and_, or_, update
 from sqlalchemy.orm import Mapped, mapped_column
 
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 
 
 class FencedMixin:
     """For models whose rows know the latest grant that has written them."""
 
-    fence_era: Mapped[int] = mapped_column(default=0, server_default="0")
+    fence_epoch: Mapped[int] = mapped_column(default=0, server_default="0")
     fence: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
 
 
@@ -26,6 +26,6 @@ def fenced_update(model: type[FencedMixin], grant: Grant, name: str | None = Non
     fence = grant.fence if name is None else grant.fences[name]
     table: Any = model
     earlier = or_(
-        table.fence_era < fence.era, and_(table.fence_era == fence.era, table.fence <= fence.number)
+        table.fence_epoch < fence.epoch, and_(table.fence_epoch == fence.epoch, table.fence <= fence.number)
     )
-    return update(model).where(earlier).values(fence_era=fence.era, fence=fence.number)
+    return update(model).where(earlier).values(fence_epoch=fence.epoch, fence=fence.number)

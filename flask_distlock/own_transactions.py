@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

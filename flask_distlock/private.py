@@ -6,18 +6,17 @@ fails.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flask import Flask
+from flask import Flask, Request, Response
 from flask.views import View, http_method_funcs
 from werkzeug.routing import BaseConverter
 from werkzeug.routing import Rule as Route
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
     from sqlalchemy.orm import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,6 +51,11 @@ def may_change_arguments(app: Flask, endpoint: str) -> bool:
     return any(app.url_value_preprocessors.get(scope) for scope in scopes)
 
 
+def has_stream(request: Request) -> bool:
+    """Whether Werkzeug has made a stream of the body of *request*, which it does when it begins to read."""
+    return "stream" in vars(request)
+
+
 def put_around(app: Flask, name: str, around: Callable[[F], F]) -> None:
     """Let *app* call what *around* makes of its method *name*, which it calls by that name itself."""
     setattr(app, name, around(getattr(app, name)))
@@ -83,6 +87,13 @@ def converts(converter: BaseConverter) -> bool:
     return type(converter).to_python is not BaseConverter.to_python
 
 
+def runs_on_close(response: Response) -> bool:
+    """Whether *response* has callbacks of `Response.call_on_close`; the end of an iterator is none."""
+    return any(
+        not hasattr(getattr(one, "__self__", None), "__next__") for one in getattr(response, "_on_close", ())
+    )
+
+
 def redis_that_writes(cache: object) -> Any:
     """The client of redis-py that *cache*, one of Flask-Caching, writes with; None: it has none."""
     return getattr(cache, "_write_client", None)
@@ -107,13 +118,10 @@ def listeners_at_begin(session: Session | None, engine: Engine) -> Iterable[Call
     yield from engine.pool.dispatch.checkout
 
 
-def passes_on(function: object) -> bool:
-    """Whether *function*, which may be a bound method, takes any arguments, as what a decorator makes does.
-
-    Its signature is what the decorator says that it is.
-    """
-    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
-    return bool(flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+def is_last_at_commit(connection: Connection, listener: Callable[..., Any]) -> bool:
+    """Whether *listener* is the last that hears of the COMMIT of *connection*."""
+    *_, last = [None, *connection.dispatch.commit]
+    return last is listener
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:

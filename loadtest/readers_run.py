@@ -25,7 +25,7 @@ from loadtest.verdict import SOLD_OUT
 
 OK, REFUSED = 200, 502
 #: Asks the shop: the method, and the path.
-Ask = Callable[[str, str], None]
+LockRequest = Callable[[str, str], None]
 #: For one answer, seconds.
 PATIENCE = 60.0
 
@@ -47,13 +47,13 @@ class Visitors:
     errors: list[Exception] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
-    def invite(self, users: int, visit: Callable[[Ask], None]) -> list[threading.Thread]:
+    def invite(self, users: int, visit: Callable[[LockRequest], None]) -> list[threading.Thread]:
         """*users* who do *visit*, which is given what asks the shop."""
         invited = [threading.Thread(target=self._come, args=(visit,), daemon=True) for _ in range(users)]
         self.crowds += invited
         return invited
 
-    def _come(self, visit: Callable[[Ask], None]) -> None:
+    def _come(self, visit: Callable[[LockRequest], None]) -> None:
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as shop:
 
             def ask(method: str, path: str) -> None:
@@ -105,11 +105,11 @@ def report(stack: Stack, path: str, crowd: Crowd, _: Gateway) -> Seen:
     """Reports are asked for until all purchases are made."""
     visitors = Visitors(stack.front.port)
 
-    def buy(ask: Ask) -> None:
+    def buy(ask: LockRequest) -> None:
         for _ in range(crowd.purchases):
             ask("POST", f"/readers/purchase/{random.randrange(stack.shop.products) + PRODUCT_ID}")
 
-    def look(ask: Ask) -> None:
+    def look(ask: LockRequest) -> None:
         while not visitors.over.is_set():
             ask("GET", path)
 
@@ -130,7 +130,7 @@ def report(stack: Stack, path: str, crowd: Crowd, _: Gateway) -> Seen:
 def pay(stack: Stack, path: str, crowd: Crowd, gateway: Gateway) -> Seen:
     visitors = Visitors(stack.front.port)
 
-    def buy(ask: Ask) -> None:
+    def buy(ask: LockRequest) -> None:
         for _ in range(crowd.purchases):
             ask("POST", path)
 

@@ -173,7 +173,7 @@ class Stack:
         start(cleanup, name, framework)
 
     def _start_wsgi(self, cleanup: ExitStack, name: str, framework: str) -> None:
-        # The socket is bound here and handed over, so that nobody can take its port in between.
+        # The socket is bound here and handed off, so that nobody can take its port in between.
         with socket.create_server(("127.0.0.1", 0)) as listener:
             command = ["gunicorn", self.applications[framework]]
             command += ["--bind", f"fd://{listener.fileno()}", "--workers", "1", "--no-control-socket"]

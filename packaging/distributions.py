@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -141,11 +142,46 @@ def package(into: Path) -> list[Path]:
         return [Path(shutil.copy(file, into)) for files in made.values() for file in files]
 
 
+def own_version() -> str:
+    """Return the version that distlock/__init__.py states, without importing it."""
+    (version,) = re.findall(
+        r'^__version__ = "(.*)"$', (ROOT / "distlock/__init__.py").read_text("utf-8"), re.M
+    )
+    return str(version)
+
+
+def refuse_unready(version: str) -> None:
+    """Check the first three points of the release checklist in CONTRIBUTING.md.
+
+    Raises:
+        PackagingError: The tree has changes, the version has a tag, or its changes have no date.
+    """
+    if changed := run("git", "status", "--porcelain"):
+        raise PackagingError(f"The clone has changes that no commit has. Commit or remove them:\n{changed}")
+    if run("git", "tag", "--list", f"v{version}"):
+        raise PackagingError(f"The tag v{version} exists. Raise __version__ in distlock/__init__.py.")
+    heading = f"## {version}, "
+    lines = (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
+    said = next((line.removeprefix(heading) for line in lines if line.startswith(heading)), "nothing")
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", said):
+        raise PackagingError(
+            f"CHANGELOG.md has no date for {version}, but {said!r}. Write '{heading}<year>-<month>-<day>'."
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/package", description=__doc__)
     parser.add_argument("into", nargs="?", type=Path, default=ROOT / "dist", help="directory (default: dist)")
-    into: Path = parser.parse_args().into.resolve()
+    parser.add_argument(
+        "--release",
+        action="store_true",
+        help="also check what CONTRIBUTING.md asks of a release",
+    )
+    told = parser.parse_args()
+    into: Path = told.into.resolve()
     try:
+        if told.release:
+            refuse_unready(own_version())
         made = package(into)
     except (PackagingError, OSError) as error:
         print(error, file=sys.stderr)
@@ -156,6 +192,8 @@ def main() -> int:
     print(f"\nAll of it is built, checked and installed once. In {into}:")
     for file in made:
         print(f"  {file.name}  {file.stat().st_size / 1000:.0f} kB")
+    if told.release:
+        print(f"Next: git tag v{own_version()} && git push --tags, then: twine upload {into}/*")
     return 0
 
 

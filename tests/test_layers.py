@@ -39,14 +39,15 @@ LAYERS: dict[str, set[str]] = {
         "distlock.backends.optional",
         "distlock.backends.shared",
         "distlock.engine",
-        "distlock.grant",
+        "distlock.grants.grant",
         "distlock.owner",
     },
     "distlock": CORE,
     "distlock.operate": CORE,
     "distlock.metrics": {*CORE, "distlock.metrics"},
     "distlock.fence": {*CORE, "distlock.fence"},
-    "distlock.testing": {*CORE, "distlock.testing"},
+    # A race turns the detectors of stale writes on.
+    "distlock.testing": {*CORE, "distlock.testing", "distlock.web.stale_writes"},
     "pytest_distlock": {"distlock", "distlock.testing"},
     "distlock.web": SHARED,
     "distlock.cli": {*SHARED, "distlock.cli"},
@@ -122,19 +123,19 @@ def test_circles_elsewhere_are_of_types_only(package: str) -> None:
 
 
 PLANTED = {
-    "up": ("distlock/lock.py", "from distlock.web.guard import Guard"),
+    "up": ("distlock/locks/lock.py", "from distlock.web.guard import Guard"),
     "up, in a function": ("distlock/fence/row.py", "def late():\n    import distlock.web.guard"),
     "up, for types": (
-        "distlock/grant.py",
+        "distlock/grants/grant.py",
         "if TYPE_CHECKING:\n    from django_distlock.conf import settings",
     ),
-    "up, by importlib": ("distlock/grant.py", "importlib.import_module('django_distlock.conf')"),
-    "up, as somebody says": ("distlock/grant.py", "importlib.import_module(module)"),
+    "up, by importlib": ("distlock/grants/grant.py", "importlib.import_module('django_distlock.conf')"),
+    "up, as somebody says": ("distlock/grants/grant.py", "importlib.import_module(module)"),
     "sideways": ("flask_distlock/rules.py", "from django_distlock.rules import applying"),
-    "past the protocol": ("distlock/engine/room.py", "from distlock.backends.memory import MemoryBackend"),
+    "past the protocol": ("distlock/engine/hold.py", "from distlock.backends.memory import MemoryBackend"),
     "a framework": ("distlock/web/guard.py", "from django.db import connections"),
     "a client of another service": ("distlock/backends/redis/pool.py", "import kazoo.client"),
-    "relative": ("distlock/lock.py", "from .grant import Grant"),
+    "relative": ("distlock/locks/lock.py", "from .grant import Grant"),
 }
 
 

@@ -1,4 +1,4 @@
-"""ZooKeeper, processes with one thread each, as sync workers: each hand-over is one between processes."""
+"""ZooKeeper, processes with one thread each, as sync workers: each hand-off is one between processes."""
 
 from __future__ import annotations
 

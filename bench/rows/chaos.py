@@ -31,7 +31,7 @@ from distlock.backends.base import EXCLUSIVE
 from distlock.backends.redis.scripts import RELEASE
 
 KINDS = ("distlock", "distlock, on the push")
-#: For so long pushes come late, seconds. Each hand-over waits for a poll meanwhile.
+#: For so long pushes come late, seconds. Each hand-off waits for a poll meanwhile.
 SPELL = 1.0
 RELEASES = re.compile(re.escape(RELEASE[EXCLUSIVE].by_digest[-42:-2]))
 

@@ -16,7 +16,7 @@ from bench.crew import BenchError
 from bench.locks import Silence
 from bench.measures import Figures
 from bench.table import Table, Target
-from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.pushes import Poll
 
@@ -34,23 +34,23 @@ class Crowd:
         self._redis = redis.Redis.from_url(url)
         self._backend = RedisBackend(url, client_name="distlock-bench")
         self._backend.open(Silence())
-        if not isinstance(self._backend.request(self._ask(3600.0)), Held):
+        if not isinstance(self._backend.request(self._ask(3600.0)), Acquired):
             raise BenchError(f"{self.key} is not free.")
         #: Of each its id, what it knows of its latest poll, and its ask.
-        self._waiting: list[tuple[str, dict[str, Poll], Ask]]
+        self._waiting: list[tuple[str, dict[str, Poll], LockRequest]]
         self._waiting = [(secrets.token_hex(8), {}, self._ask(10.0)) for _ in range(size)]
         for number in range(size):
             self.poll(number)
         if (waiting := self._backend.inspect(self.key).waiting) != size:
             raise BenchError(f"{self.key}: {waiting} wait, and not {size}.")
 
-    def _ask(self, ttl: float) -> Ask:
-        return Ask(self.key, secrets.token_hex(16), ttl, span=64)
+    def _ask(self, ttl: float) -> LockRequest:
+        return LockRequest(self.key, secrets.token_hex(16), ttl, span=64)
 
     def poll(self, number: int) -> Queued:
         """The waiter at this place asks again."""
-        self._backend._calls.process, self._backend._pushes._polls, ask = self._waiting[number]
-        answer = self._backend.request(ask)
+        self._backend._calls.process, self._backend._pushes._polls, request = self._waiting[number]
+        answer = self._backend.request(request)
         if not isinstance(answer, Queued):
             raise BenchError(f"{self.key}: a poll behind a holder was answered with {answer}.")
         return answer

@@ -1,4 +1,4 @@
-"""Redis, ever more processes of one thread: what a hand-over between them costs, and how many it wakes."""
+"""Redis, ever more processes of one thread: what a hand-off between them costs, and how many it wakes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.table import Table, Target
 
 KINDS, MORE = ("distlock",), ("redis-py", "python-redis-lock")
 COUNTS, FEW = (4, 8), (1, 2)
-#: One process is woken per release, so that with eight a hand-over costs what it costs with four.
+#: One process is woken per release, so that with eight a hand-off costs what it costs with four.
 TARGETS = tuple(
     Target(measure, bound, ours="distlock, 8", peer="distlock, 4")
     for measure, bound in (("commands", 1.1), ("wakes", 1.25))

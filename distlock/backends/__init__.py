@@ -24,7 +24,7 @@ _OF_CONNECT = (
     "max_waiters_total",
     "on_lost",
     "on_lifted",
-    "era",
+    "epoch",
     "backend",
 )
 #: Schemes that others give to what we have.

@@ -1,8 +1,8 @@
 """The protocol between the engine and a lock service.
 
-The process is the contender: for one key it has at most one `Ask` under way, and what an ask was granted
-is a *hold*, from which the engine carves grants for its threads and tasks. No call waits for a lock.
-Every call can be repeated without harm, because the caller makes the token.
+The process is the contender: for one key it has at most one `LockRequest` under way. What a request was
+granted is a *hold*, from which the engine carves grants for its threads and tasks. No call waits for a lock.
+Every call can be repeated without harm, because the caller generates the token.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Capabilities:
     lease: bool = False
     #: Later holds of a key have larger numbers, so that fences can be made of them.
     fence: bool = False
-    #: First come, first served by process. Elsewhere those that wait ask again and again, and whichever asks
-    #: first when it is free has it: no hint tells them when. It is so unless a backend says otherwise.
+    #: First come, first served by process. Without it waiters poll, and the first one that polls a free lock
+    #: gets it: nobody notifies them.
     fair: bool = True
     #: It shows who holds a lock and who waits: it is an `distlock.backends.inspectable.Inspectable`, too.
     inspect: bool = False
@@ -98,141 +98,150 @@ def refuse_lacking(backend: str | Backend, capabilities: Capabilities, capabilit
 
 
 @dataclass(slots=True)
-class Ask:
-    """One process asking for one key. Nobody changes what it asks for; to have Python see to that costs a
-    microsecond.
+class LockRequest:
+    """One process asks for one key, as often as it repeats that. Nobody changes what it asks for.
+
+    It is not frozen, because that would cost a microsecond.
     """
 
     #: Prefix and name, as text; a backend encodes it for itself.
     key: str
-    #: The secret that proves the hold. The same for every repetition of this ask, never used for another.
+    #: The secret that proves the hold. Repetitions have the same one; no other request ever has it.
     token: str
     #: Lifetime of the hold without renewal, seconds.
     ttl: float
-    #: How many numbers the hold reserves, for the fences of its grants: from `Held.number` on.
+    #: How many numbers the hold reserves for the fences of its grants, from `Acquired.number` on.
     span: int
     #: False: answer `Busy` instead of queueing.
     wait: bool = True
     mode: Mode = EXCLUSIVE
-    #: Of a `PERMIT`: how many permits there are, as far as this process knows, and how many of them it wants.
+    #: For `PERMIT`: how many permits there are, as far as this process knows, and how many of them it wants.
     limit: int = 1
     permits: int = 1
-    #: Its waiter sleeps in a thread, and wakes unless the whole process hangs: what it is handed may be
-    #: acknowledged before it asks.
+    #: Its waiter is a thread, which wakes unless the whole process hangs. So what is handed off to it may be
+    #: acknowledged before the waiter runs.
     prompt: bool = field(default=False, compare=False, repr=False)
-    #: A note of its backend: the first number of the hold, as far as it was told. 0: it was not.
+    #: A note of the backend: the first number of the hold, as far as it is known. 0: it is not.
     number: int = field(default=0, compare=False, repr=False)
-    #: Another one: so many requests were sent that are not answered. They may be carried out yet, and late:
-    #: after their own repetition, and after a cancel.
+    #: A note of the backend: how many requests were sent and not answered. They may still be carried out,
+    #: after their own repetition and after a cancellation.
     unanswered: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(slots=True)
-class Held:
-    """The hold is ours, acknowledged, and lives for *ttl* seconds from the moment that we asked."""
+class Acquired:
+    """The hold is ours and acknowledged. It lives for *ttl* seconds from the moment of the request."""
 
     #: The first number of its block.
     number: int
     ttl: float = math.inf
-    #: Of a `READ`: others wait for the key. Nobody may join the hold any more.
+    #: For `READ`: others wait for the key, so nobody may join the hold any more.
     followed: bool = False
-    #: Of a `PERMIT`: another limit that somebody named for the key, here or elsewhere; 0: none that is known.
+    #: For `PERMIT`: another limit that somebody named for the key, here or elsewhere; 0: none that is known.
     other_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Somebody is before us. Ask again at a hint, or after *poll* seconds: the net under a lost hint."""
+    """Others are before us. Send the request again when notified, or after *poll* seconds.
+
+    The poll covers a lost notification.
+    """
 
     poll: float
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Somebody is before us, and we did not want to queue."""
+    """Others are before us, and the request did not want to queue."""
 
 
 class Sink(Protocol):
-    """Where a backend tells what it heard. Called from any thread; returns at once; never raises."""
+    """Where a backend reports what it hears. Any thread calls it. It returns at once, and never raises."""
 
-    def hint(self, key: str) -> None:
-        """It is worth asking for *key* again."""
+    def notified(self, key: str) -> None:
+        """It is worth sending the request for *key* again. The state is on the lock service."""
 
-    def handed(self, key: str, token: str, number: int, sent: float) -> None:
-        """As `hint`, and the hold of *key* is *token*'s, with *number*: see `HandsOver`.
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
+        """The hold of *key* is now *token*'s, with *number*: see `PushesHolds`.
 
-        It was granted after *sent*, on `distlock.clock.now`, and no later ask for *key* was sent since.
+        It was granted after *sent*, on `distlock.clock.now`, and no later request for *key* was sent since.
         """
 
     def lost(self, key: str, token: str) -> None:
         """The hold is no longer ours."""
 
     def release_requested(self, key: str, token: str) -> None:
-        """The hold is wanted back: see `distlock.backends.notifying`. It stays ours."""
+        """Somebody wants the hold back: see `distlock.backends.notifying`. It stays ours."""
 
-    def doubt(self) -> None:
-        """The connection broke or came back: hints may be missing, so every ask and hold wants a look."""
+    def missed_notifications(self) -> None:
+        """The connection broke or came back: notifications may be missing. Look at every request and hold."""
 
     def reconnected(self) -> None:
-        """A connection was made in the place of one that broke. Told once for each that did, for metrics."""
+        """A connection replaced one that broke. Called once for each, for metrics."""
 
 
 class Backend(Protocol):
     """What one client has of its lock service. Threads share it. It connects at first use, not before.
 
     Every method but `open`, `close` and `after_fork` does I/O, bounded in time by the backend itself, and
-    raises `BackendUnavailable` when the lock service does not answer: then nothing is known of what it did.
+    raises `BackendUnavailable` when the lock service does not answer. Then it is not known what it did.
 
-    *deadline* is the moment, on `distlock.clock.now`, after which the answer is of no use to the caller any
-    more: the call ends by then, however the lock service behaves, connecting and repetitions included.
+    *deadline* is a moment on `distlock.clock.now`: the caller has no use for an answer after it. The call
+    ends by then, however the lock service behaves, connecting and repetitions included.
     """
 
-    #: Of its class: it is looked at before there is an instance.
+    #: Read from the class, before there is an instance.
     capabilities: Capabilities
 
     def open(self, sink: Sink) -> None:
-        """Take the sink. Called once, before anything else; connects to nothing."""
+        """Take the sink. Called once, before anything else. Connects to nothing."""
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        """Ask, ask again (the poll), acknowledge: `Held` as soon and as long as the hold is *ask.token*'s.
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        """Request the lock, poll for it, or acknowledge it: all three are the same call.
 
-        A token that was released, cancelled or lost before is a new ask at the end of the queue.
+        Return `Acquired` as soon as the hold is *request.token*'s, and for as long as it is. A token that was
+        released, cancelled or lost before is a new request at the end of the queue.
         """
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        """Leave the queue. True if the hold is *ask.token*'s already, and is kept; else False."""
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        """Leave the queue. Return True if the hold is *request.token*'s already, and is kept."""
 
-    def renew(self, asks: Sequence[Ask]) -> Sequence[bool | None]:
-        """Start the holds' lifetimes anew. False for each that is no longer ours.
+    def renew(self, requests: Sequence[LockRequest]) -> Sequence[bool | None]:
+        """Start the lifetimes of the holds anew. Return False for each that is no longer ours.
 
-        None for each of which nothing is known, where others were renewed.
+        None for each that nothing is known of, while others were renewed.
         """
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        """Give the hold back and hand it over to the next process, in one step. False if it was not ours."""
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        """Release the hold and hand it off to the next process, in one step.
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        """Give *ask.token*'s hold a new block of numbers, above *number*; later holds get larger ones.
+        Return False if it was not ours.
+        """
 
-        It starts the lifetime anew, too. A hold that is above *number* already keeps its block, so a
-        repetition changes nothing. None if the hold is not ours. Raises `ConfigurationError` if
-        the lock service can't count so far.
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
+        """Give the hold a new block of numbers, above *number*. Later holds get larger ones.
+
+        It starts the lifetime anew, too. A hold that is above *number* already keeps its block, so
+        a repetition changes nothing. Return None if the hold is not ours.
+
+        Raises:
+            ConfigurationError: the lock service can't count so far.
         """
 
     def locked(self, key: str) -> bool:
-        """Whether anybody holds *key* just now."""
+        """Return whether anybody holds *key*."""
 
     def close(self) -> None:
-        """Leave every queue, and drop what was opened: no connection, descriptor or thread is left. A lock
-        that was handed over to it meanwhile goes on to the next.
+        """Leave every queue, and drop what was opened: no connection, descriptor or thread is left.
 
-        Bounded in time, also where the lock service does not answer. A call that is under way ends, with its
-        answer or with `BackendUnavailable`. What this backend holds ends at once or with its lease: release
-        it before to be sure.
+        A lock that was handed off to it meanwhile goes on to the next process. It is bounded in time, also
+        where the lock service does not answer. A call that is under way ends, with its answer or with
+        `BackendUnavailable`. What this backend holds ends at once or with its lease: release it before.
 
-        A second close does nothing. The next call begins anew, as the first one after `open` did, with the
-        same sink; what was asked for before the close is not queued for any more.
+        A second close does nothing. The next call begins anew with the same sink, as the first one after
+        `open` did. Requests from before the close are not in a queue any more.
         """
 
     def after_fork(self) -> None:
-        """In a forked child: forget everything inherited, close nothing that the parent still uses."""
+        """Forget everything inherited, in a forked child. Close nothing that the parent still uses."""

@@ -74,6 +74,9 @@ class Seen:
     host: str = ""
     pid: int = 0
     row: Row | None = None
+    #: Seconds since it last said something, where that is longer than it promised; 0: it responds. What it
+    #: said last need not be true any more.
+    silent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +161,16 @@ class Announces(Inspectable, Protocol):
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
+        lease: float = 0.0,
     ) -> bool:
         """Say of this process that it has *rows*, and nothing to say of the keys *gone* any more.
 
         What was said of other keys stays. All of it is forgotten after *life* seconds, unless this is called
         again. False if what was said before had been forgotten meanwhile: then say all of it again.
+
+        For *lease* seconds more, the longest of its leases, a process that says nothing may still hold what
+        it held: it is shown as *silent* meanwhile. A lock service that knows when a process ends may show it
+        for as long as that lives.
         """
 
 

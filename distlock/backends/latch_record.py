@@ -30,9 +30,9 @@ class LatchRecord:
             del self._parts[next(iter(self._parts))]
         return True
 
-    def state(self, ttl: float) -> LatchState:
-        """*ttl*: seconds that it has left."""
-        return LatchState(self.maker, self.total, self.left, ttl)
+    def state(self, ttl: float, life: str = "") -> LatchState:
+        """*ttl*: seconds that it has left. *life*: as `LatchState.id`."""
+        return LatchState(self.maker, self.total, self.left, ttl, life)
 
     def written(self) -> bytes:
         told = (self.maker, self.total, self.left, self.ttl, list(self._parts))

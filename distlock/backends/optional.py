@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, Final, Protocol, runtime_checkable
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 
 
 @runtime_checkable
 class Posts(Protocol):
     """A backend that can release without waiting for the answer, which hardly anybody needs."""
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
+    def post(
+        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float = math.inf
+    ) -> None:
         """As `Backend.release`, but it returns when the request is sent.
 
         *told*: called, in any thread, unless the answer is that the hold was ours. False: it was not. None:
@@ -25,6 +27,17 @@ class Posts(Protocol):
 
     def settle(self, deadline: float = math.inf) -> bool:
         """Read the answers that came, or come until *deadline*. False: some are still awaited."""
+
+
+@runtime_checkable
+class SeesEnd(Protocol):
+    """A backend whose holds end with a connection, and that sees such an end without asking anybody."""
+
+    def has_ended(self, request: LockRequest) -> bool:
+        """Return whether the connection that holds *request* is known to be over. It sends nothing.
+
+        The engine asks before it hands the hold to the next caller of this process.
+        """
 
 
 #: The answer of a `Begun`: it was not to be had without waiting. Have a thread make the same call.
@@ -62,8 +75,8 @@ class Awaits(Protocol):
 
 
 @runtime_checkable
-class HandsOver(Protocol):
-    """A backend that tells a waiter which hold it was given (`Sink.handed`), so that it need not ask.
+class PushesHolds(Protocol):
+    """A backend that pushes the hold that a waiter was given (`Sink.handed_off`): it need not poll.
 
     Until it is acknowledged, such a hold lives for *window* seconds.
     """
@@ -71,9 +84,9 @@ class HandsOver(Protocol):
     window: float
 
     def acknowledge(
-        self, handed: Sequence[tuple[Ask, int]], deadline: float = math.inf
+        self, handed: Sequence[tuple[LockRequest, int]], deadline: float = math.inf
     ) -> Sequence[bool | None]:
-        """Start the lifetimes of holds that were handed over, each with its number.
+        """Start the lifetimes of holds that were handed off, each with its number.
 
         It never grants or queues. False for each that is not that ask's any more, or not with that number;
         None for each of which nothing is known, where others were acknowledged.
@@ -100,8 +113,8 @@ class Sleep(Protocol):
 class Hears(Protocol):
     """A backend in which a thread that waits may hear itself what is pushed: one thread fewer wakes."""
 
-    def wait(self, gate: Sleep, timeout: float) -> None:
-        """As ``gate.wait(timeout)``, for one that waits for a hint."""
+    def wait(self, parker: Sleep, timeout: float) -> None:
+        """As ``parker.wait(timeout)``, for one that waits for a hint."""
 
 
 @runtime_checkable

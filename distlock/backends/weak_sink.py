@@ -13,13 +13,13 @@ class WeakSink:
     def __init__(self, sink: Sink) -> None:
         self._sink = weakref.ref(sink)
 
-    def hint(self, key: str) -> None:
+    def notified(self, key: str) -> None:
         if (sink := self._sink()) is not None:
-            sink.hint(key)
+            sink.notified(key)
 
-    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
         if (sink := self._sink()) is not None:
-            sink.handed(key, token, number, sent)
+            sink.handed_off(key, token, number, sent)
 
     def lost(self, key: str, token: str) -> None:
         if (sink := self._sink()) is not None:
@@ -29,9 +29,9 @@ class WeakSink:
         if (sink := self._sink()) is not None:
             sink.release_requested(key, token)
 
-    def doubt(self) -> None:
+    def missed_notifications(self) -> None:
         if (sink := self._sink()) is not None:
-            sink.doubt()
+            sink.missed_notifications()
 
     def reconnected(self) -> None:
         if (sink := self._sink()) is not None:

@@ -18,7 +18,9 @@ from distlock.operate.looking import LockState
 
 @click.command("break")
 @click.argument("name")
-@click.option("--fence", "seen", metavar="ERA:NUMBER", help="Only this hold, as 'show' and the log name it.")
+@click.option(
+    "--fence", "seen", metavar="EPOCH:NUMBER", help="Only this hold, as 'show' and the log name it."
+)
 @click.option(
     "--transaction", metavar="NUMBER", help="Of a lock that is a row: only this one, as 'show' names it."
 )

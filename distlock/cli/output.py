@@ -42,8 +42,8 @@ def seconds(number: float) -> str:
 
 
 def fence(state: LockState) -> str | None:
-    """It names the hold: the era and the number, as the log has them."""
-    return None if state.fence is None else f"{state.fence.era}:{state.fence.number}"
+    """It names the hold: the epoch and the number, as the log has them."""
+    return None if state.fence is None else f"{state.fence.epoch}:{state.fence.number}"
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def row(one: Listed) -> tuple[str, ...]:
     holding = str(party.holding or "") if one.kind == LOCK else ""
     return (
         text(one.name),
-        state_of(one),
+        f"{state_of(one)}, not responding for {seconds(party.silent)}" if party.silent else state_of(one),
         seconds(party.seconds()),
         holding if one.held else str(party.waiting),
         text(party.where),
@@ -183,7 +183,7 @@ def row(one: Listed) -> tuple[str, ...]:
 
 
 def party_json(party: Party) -> dict[str, Any]:
-    return {**asdict(party), "seconds": round(party.seconds(), 1)}
+    return {**asdict(party), "seconds": round(party.seconds(), 1), "silent": round(party.silent, 1)}
 
 
 def listed_json(one: Listed) -> dict[str, Any]:

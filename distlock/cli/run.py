@@ -10,8 +10,8 @@ from distlock.cli.child import Child, signal_of
 from distlock.cli.exits import LOST, Failed
 from distlock.cli.options import Where, with_options
 from distlock.errors import ConfigurationError, LostInside
-from distlock.grant import Grant
-from distlock.lock import Lock
+from distlock.grants.grant import Grant
+from distlock.locks.lock import Lock
 from distlock.names import check_name
 from distlock.numbers import LONG, check_timeout
 from distlock.terms import Terms
@@ -86,7 +86,7 @@ def run(
         lock = Lock(locks, (check_name(name),), seconds, terms)
         try:
             with child.signals(), lock as grant:
-                fence = f"{grant.fence.era}:{grant.fence.number}"
+                fence = f"{grant.fence.epoch}:{grant.fence.number}"
                 code = child.run(command, {"DISTLOCK_NAME": name, "DISTLOCK_FENCE": fence})
         except LostInside as error:
             raise Failed(

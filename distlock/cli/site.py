@@ -13,10 +13,10 @@ from typing import Any
 
 from distlock.backends.findings import Finding
 from distlock.connecting import connect
-from distlock.engine.loss import OnLost
+from distlock.engine.notifications import OnLost
 from distlock.errors import ConfigurationError
 from distlock.fence.statements import Connection
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.operate.typed import URL
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import Clients, make_client

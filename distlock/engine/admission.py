@@ -8,12 +8,19 @@ goes on. A line that has become slow is known as such when one time-out is over.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections import deque
-from collections.abc import Sized
+from collections import Counter, deque
+from collections.abc import Callable, Sized
 from typing import Protocol
 
-from distlock.errors import TooManyWaiters
+from distlock.backends.base import Acquired, LockRequest
+from distlock.engine.commands import Commands
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.maintenance import MaintenanceThread
+from distlock.errors import LockTimeout, TooManyWaiters
+
+logger = logging.getLogger("distlock")
 
 #: Which share of what is left of its time-out a caller may be expected to wait.
 SHARE = 0.8
@@ -30,7 +37,7 @@ REMEMBERED = 1024
 
 
 class Pace:
-    """How often a room was granted its lock while somebody waited. No history counts as no wait."""
+    """How often a wait queue was granted its lock while callers waited. No history counts as no wait."""
 
     __slots__ = ("_all", "_gaps", "_more", "_most", "in_vain", "noted")
 
@@ -95,7 +102,7 @@ class Pace:
 
 
 class Line(Protocol):
-    """What admission knows of a waiting room."""
+    """What admission knows of a waiting queue."""
 
     name: str
     #: When the last grant was (where there was one), or the first caller came: the next interval's begin.
@@ -105,7 +112,7 @@ class Line(Protocol):
     pace: Pace | None
 
     @property
-    def queue(self) -> Sized: ...
+    def waiters(self) -> Sized: ...
 
     @property
     def turns(self) -> int:
@@ -118,86 +125,86 @@ class Admission:
     def __init__(self, max_waiters: int | None, max_waiters_total: int | None) -> None:
         self.max_waiters = max_waiters
         self.max_waiters_total = max_waiters_total
-        #: The paces of names without a room, the one that was left last at the end.
-        self._remembered: dict[str, Pace] = {}
+        #: The paces of names without a queue, the one that was left last at the end.
+        self.remembered: dict[str, Pace] = {}
 
-    def admit(self, room: Line, waiting: int, timeout: float, now: float) -> None:
+    def admit(self, queue: Line, waiting: int, timeout: float, now: float) -> None:
         """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, can't come in.
 
-        *waiting*: callers that wait in all rooms. The one that is next in its room always may.
+        *waiting*: the callers in all queues. The one that is next in its queue may always enter.
         """
-        ahead = len(room.queue)
+        ahead = len(queue.waiters)
         if self.max_waiters is not None and ahead >= self.max_waiters:
-            raise _full(room.name, ahead, f"max_waiters={self.max_waiters}")
+            raise _full(queue.name, ahead, f"max_waiters={self.max_waiters}")
         if self.max_waiters_total is not None and waiting >= self.max_waiters_total:
-            raise _full(room.name, waiting, f"max_waiters_total={self.max_waiters_total}")
-        if not ahead or timeout == math.inf or expected_at_most(room, now) <= SHARE * timeout:
+            raise _full(queue.name, waiting, f"max_waiters_total={self.max_waiters_total}")
+        if not ahead or timeout == math.inf or expected_at_most(queue, now) <= SHARE * timeout:
             return
-        if (expected := expected_wait(room, now)) > SHARE * timeout:
+        if (expected := expected_wait(queue, now)) > SHARE * timeout:
             raise TooManyWaiters(
-                f"Waiting for the lock {room.name!r} would take about {_seconds(expected)}, behind {ahead} "
+                f"Waiting for the lock {queue.name!r} would take about {_seconds(expected)}, behind {ahead} "
                 f"{'other' if ahead == 1 else 'others'} of this process: more than {SHARE} of what is left "
                 f"of the time-out, {_seconds(timeout)}. Try again later. If that lasts, look at what holds "
                 "the lock for so long, or raise the time-out.",
-                name=room.name,
+                name=queue.name,
                 expected_wait=expected,
             )
 
-    def has_place(self, room: Line, waiting: int) -> bool:
+    def has_place(self, queue: Line, waiting: int) -> bool:
         """Whether one more caller stays within the fixed limits. *waiting*: see `admit`."""
         line, total = self.max_waiters, self.max_waiters_total
-        return (line is None or len(room.queue) < line) and (total is None or waiting < total)
+        return (line is None or len(queue.waiters) < line) and (total is None or waiting < total)
 
-    def granted(self, room: Line, now: float, waited: bool) -> None:
-        """The room has its lock. *waited*: it was not simply free."""
+    def granted(self, queue: Line, now: float, waited: bool) -> None:
+        """Note that the queue got its lock. *waited*: it was not simply free."""
         if waited:
-            room.pace = room.pace or Pace()
-            room.pace.granted(now - room.since, now, whole=room.granted)
-        elif room.pace is not None:
-            room.pace.in_vain = 0.0
-        room.since = now
-        room.granted = True
+            queue.pace = queue.pace or Pace()
+            queue.pace.granted(now - queue.since, now, whole=queue.granted)
+        elif queue.pace is not None:
+            queue.pace.in_vain = 0.0
+        queue.since = now
+        queue.granted = True
 
-    def timed_out(self, room: Line, now: float) -> None:
-        """Somebody gave up. With the last one ends the wait of the room, and what comes is a new line."""
-        if len(room.queue) == 1:
-            room.pace = room.pace or Pace()
-            if room.pace.gave_up(now - room.since, now):
-                room.since = now
+    def timed_out(self, queue: Line, now: float) -> None:
+        """Somebody gave up. With the last one ends the wait of the queue, and what comes is a new line."""
+        if len(queue.waiters) == 1:
+            queue.pace = queue.pace or Pace()
+            if queue.pace.gave_up(now - queue.since, now):
+                queue.since = now
 
     def recall(self, key: str, now: float) -> Pace | None:
-        """What is known of a name that gets a room again."""
-        pace = self._remembered.pop(key, None)
+        """Return what is known of a name that gets a queue again."""
+        pace = self.remembered.pop(key, None)
         return pace if pace is None or now - pace.noted < FORGOTTEN else None
 
     def remember(self, key: str, pace: Pace) -> None:
-        """The room is gone."""
-        self._remembered[key] = pace
-        if len(self._remembered) > REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
+        """Remember *pace* of a queue that is deleted."""
+        self.remembered[key] = pace
+        if len(self.remembered) > REMEMBERED:
+            del self.remembered[next(iter(self.remembered))]
 
     def forget(self) -> None:
-        self._remembered = {}
+        self.remembered = {}
 
 
-def expected_wait(room: Line, now: float) -> float:
-    """Seconds that one more caller of *room* waits, as far as one can tell."""
-    pace, gap = room.pace or _UNKNOWN, _open_gap(room, now)
-    grants = room.turns + 1
+def expected_wait(queue: Line, now: float) -> float:
+    """Return the seconds that one more caller of *queue* waits, as far as one can tell."""
+    pace, gap = queue.pace or _UNKNOWN, _open_gap(queue, now)
+    grants = queue.turns + 1
     if grants >= FEW:
         return pace.takes(grants, gap)
     return max(pace.takes(grants, gap), pace.takes(FEW, gap) * grants / FEW)
 
 
-def expected_at_most(room: Line, now: float) -> float:
+def expected_at_most(queue: Line, now: float) -> float:
     """Not less than `expected_wait`, at a cost that does not grow with the line."""
-    return (room.pace or _UNKNOWN).takes_at_most(len(room.queue) + 1, _open_gap(room, now))
+    return (queue.pace or _UNKNOWN).takes_at_most(len(queue.waiters) + 1, _open_gap(queue, now))
 
 
-def _open_gap(room: Line, now: float) -> float:
+def _open_gap(queue: Line, now: float) -> float:
     """How long the next grant has been awaited by now."""
-    pace = room.pace or _UNKNOWN
-    return max(now - room.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)
+    pace = queue.pace or _UNKNOWN
+    return max(now - queue.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)
 
 
 def _seconds(seconds: float) -> str:
@@ -215,3 +222,101 @@ def _full(name: str, waiting: int, limit: str) -> TooManyWaiters:
 
 
 _UNKNOWN = Pace()
+
+
+#: Refusals are logged as counts, each for so many seconds: a rush would write a line for each of thousands.
+PERIOD = 1.0
+#: How many names have a line of their own; the others share one.
+NAMES = 20
+
+
+class Refusals:
+    """The callers that were refused at once, and are not logged yet. The maintenance thread logs them."""
+
+    def __init__(self, section: CriticalSection, now: Callable[[], float], thread: MaintenanceThread) -> None:
+        self._section = section
+        self._now = now
+        self._thread = thread
+        self._counts: Counter[str | None] = Counter()
+        #: For each name what the latest caller was told: the cause, and the remedy.
+        self._words: dict[str | None, str] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        self._due = math.inf
+        self._counts.clear()
+        self._words.clear()
+
+    def count(self, refusal: TooManyWaiters) -> None:
+        """Log *refusal* soon, with others of its kind. The caller owns the mutex."""
+        if not self._counts:
+            self._due = self._now() + PERIOD
+        key = refusal.name if refusal.name in self._counts or len(self._counts) < NAMES else None
+        self._counts[key] += 1
+        self._words[key] = str(refusal)
+        self._thread.wake_before(self._due)
+
+    def take(self) -> list[tuple[int, str]]:
+        """Return the counts and the words to log with them, and begin anew. The caller owns the mutex."""
+        shared = "The last one of several locks: "
+        taken = [
+            (count, self._words[key] if key is not None else f"{shared}{self._words[key]}")
+            for key, count in self._counts.items()
+        ]
+        self.forget()
+        return taken
+
+    def due(self, now: float) -> float:
+        return self._due
+
+    def is_idle(self) -> bool:
+        return self._due == math.inf
+
+    def tick(self, until: Callable[[], float]) -> Commands[None]:
+        with self._section.mutex:
+            refusals = self.take() if self._now() >= self._due else []
+        log_refusals(refusals)
+        yield from ()
+
+
+def log_refusals(refusals: list[tuple[int, str]]) -> None:
+    for count, words in refusals:
+        logger.warning("%d refused at once: %s", count, words)
+
+
+class DifferingLimits:
+    """Logs once that callers name different limits for one semaphore, as while a site is deployed."""
+
+    #: So many are remembered as logged. Names may be client data.
+    MOST = 1000
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, int, int]] = set()
+
+    def compare(self, name: str, request: LockRequest, answer: Acquired) -> None:
+        """Compare the limit of *request*, for permits of *name*, with the one that *answer* tells of."""
+        other = answer.other_limit
+        known = request.key, min(request.limit, other), max(request.limit, other)
+        if not other or known in self._logged:
+            return
+        if len(self._logged) >= self.MOST:
+            self._logged.clear()
+        self._logged.add(known)
+        logger.warning(
+            "The semaphore %r is asked for with limit=%d here, and with limit=%d elsewhere. Each caller "
+            "enters by its own. That is as it should be during a deployment; else write one everywhere.",
+            name,
+            request.limit,
+            other,
+        )
+
+
+def is_time_out(error: BaseException) -> bool:
+    """Return whether *error* refuses a caller whose time-out is certain, or expected.
+
+    For `acquire` that is a time-out. A certain one is logged, for only the log names the line to change.
+    """
+    if isinstance(error, LockTimeout):
+        logger.warning("%s", error)
+        return True
+    return isinstance(error, TooManyWaiters) and error.expected_wait is not None

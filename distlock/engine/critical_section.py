@@ -1,4 +1,4 @@
-"""The critical section of one engine: its mutex, and what interrupted callers have left to be undone."""
+"""The engine's mutex, and the cleanup that interrupted callers leave to the next owner of the mutex."""
 
 from __future__ import annotations
 
@@ -9,42 +9,44 @@ from distlock import reentrance
 
 
 class CriticalSection:
-    """Under `mutex` one thread at a time changes rooms, holds and grants. No I/O there.
+    """Under `mutex` one thread at a time changes wait queues, holds and grants. No I/O happens under it.
 
-    *wake* is called, without the mutex, when there is something for another thread to undo.
+    An exception may interrupt a caller at any instruction: one of a signal handler, or a cancellation. Its
+    cleanup is a function without I/O in `left`. The next owner of the mutex calls it.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    def __init__(self) -> None:
+        #: Called, without the mutex, when another thread has to run the cleanup.
+        self.wake: Callable[[], None] = lambda: None
         self.after_fork()
 
     def after_fork(self) -> None:
-        """In the child: the threads that had the mutex, or left something, are the parent's."""
+        """Begin anew in a forked child: the owner of the mutex and the cleanup are the parent's."""
         self.mutex = reentrance.mutex()
-        #: Whether a signal handler or a finaliser is running, and its own thread has the mutex.
+        #: Whether the running thread owns the mutex: then a signal handler or a finaliser is calling.
         self.reentered = self.mutex._is_owned
-        #: What is still to be undone: `catch_up` does it.
+        #: The cleanup to run.
         self.left: deque[Callable[[], None]] = deque()
 
-    def undo(self, error: BaseException, undo: Callable[[], None]) -> None:
-        """Call *undo* under the mutex, because of *error*. It may be called twice, and does no I/O.
+    def undo(self, error: BaseException, cleanup: Callable[[], None]) -> None:
+        """Run *cleanup* under the mutex, because of *error*. It may run twice.
 
-        A thread that has the mutex can't take it again, and steps that are collected as garbage get their
-        GeneratorExit anywhere, even when the interpreter ends. The next caller that takes the mutex catches
-        up for those.
+        The next owner runs it where this thread can't: it owns the mutex beneath a signal handler, or
+        *error* is the GeneratorExit of a generator that is collected as garbage, which may come at any
+        time.
         """
-        self.left.append(undo)
+        self.left.append(cleanup)
         if isinstance(error, GeneratorExit) or self.reentered():
-            self._wake()
+            self.wake()
             return
         with self.mutex:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Under the mutex."""
+        """Run the cleanup that interrupted callers left behind. The caller owns the mutex."""
         while self.left:
-            # It stays until it is done: this may be interrupted as well.
-            undo = self.left[0]
-            undo()
-            if self.left and self.left[0] is undo:
+            # It stays in the queue until it is done, for it may be interrupted as well.
+            cleanup = self.left[0]
+            cleanup()
+            if self.left and self.left[0] is cleanup:
                 self.left.popleft()

@@ -1,185 +1,464 @@
-"""A hold: what the process owns on the lock service. Grants are carved from it, one after the other.
+"""A hold: what this process owns on the lock service; and the grants that are carved from it.
 
-Readers share one: each has a grant of its own, all at the same time.
+An exclusive hold has one grant at a time, handed from caller to caller. Readers share a hold: each of them
+has a grant of its own. A hold of permits has one grant, and a wait queue may have several such holds.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Never, Protocol
 
-from distlock.backends.base import Ask
-from distlock.grant import Fence
-from distlock.owner import Owner
+from distlock.backends.base import Backend, LockRequest
+from distlock.engine.commands import Call, Commands, Parker
+from distlock.engine.drivers import run
+from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, NotHeld
+from distlock.grants.grant import Fence, Grant
+from distlock.modes import Mode
+from distlock.owner import Owner, current_owner
+from distlock.terms import Terms
 
-if TYPE_CHECKING:
-    from distlock.engine.name_grant import NameGrant
-    from distlock.engine.room import Room, Waiter
-
-#: A turn is what one process may do with a hold before the next process has its own: this many grants …
+#: A turn is what one process may do with a hold before the next process gets one: at most this many grants …
 SPAN = 64
-#: … begun within this many seconds. Both bounds are from the cohorts of https://doi.org/10.1145/2145816.2145848
+#: … that begin within this many seconds. Both bounds are those of lock cohorting:
+#: https://doi.org/10.1145/2145816.2145848
 TURN = 0.05
+#: This process calls a lease over earlier than the server does, after this share of its ttl less so many
+#: seconds: clocks drift, and a holder has to learn of the end before the next holder begins.
+LEASE_SHARE, LEASE_LESS = 0.98, 0.002
 
 
-def margin(ttl: float) -> float:
-    """How much earlier than the server we call a lease over: clocks drift, and the news has to arrive."""
-    return 0.02 * ttl + 0.002
+class Waiter:
+    """A caller that wants the name: it waits, or has a grant."""
+
+    __slots__ = (
+        "asks_once",
+        "call",
+        "came",
+        "deadline",
+        "failure",
+        "grant",
+        "leads",
+        "options",
+        "owner",
+        "parker",
+        "passed_over",
+        "waited",
+    )
+
+    def __init__(self, parker: Parker, came: float, timeout: float, options: Terms) -> None:
+        self.parker = parker
+        self.options = options
+        self.owner = current_owner()
+        #: Since when it waits, and until when.
+        self.came = came
+        self.deadline = came + timeout
+        #: It does not wait for the lock. It stays in the queue only while the lock service is being asked.
+        self.asks_once = not timeout > 0
+        self.leads = False
+        #: Whether the lock was not simply free.
+        self.waited = False
+        self.grant: NameGrant | None = None
+        #: Why all in the queue fail: what the leader met.
+        self.failure: str | None = None
+        #: Its latest call to the lock service.
+        self.call: Call | None = None
+        #: The others go on without it: it asked once and was refused, or its event loop stood still past its
+        #: deadline (see `StalledWaiters`).
+        self.passed_over = False
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether the lock service may still act on its latest call."""
+        return self.call is not None and not self.call.is_over()
 
 
-#: No readers: most holds have none. Nobody changes it.
-_NOBODY: dict[NameGrant, Waiter] = {}
+class Queue(Protocol):
+    """What the holder of a grant needs of its wait queue: see `distlock.engine.wait_queue.WaitQueue`."""
+
+    name: str
+    waiters: deque[Waiter]
+
+    def give_back(self, grant: NameGrant) -> bool: ...
+    def returned(self, hold: Hold, ours: bool | None) -> None: ...
+    def lose(self, hold: Hold, why: str, cancel: bool) -> list[NameGrant]: ...
+    def end_hung_readers(self, hold: Hold) -> list[NameGrant]: ...
+    def is_writer(self, grant: NameGrant) -> bool: ...
+    def downgrade(self, hold: Hold, request: LockRequest, grant: NameGrant) -> None: ...
+    def is_followed(self, grant: NameGrant) -> bool: ...
+    def share(self, grant: NameGrant, batch: object) -> bool: ...
+    def drop(self, grant: NameGrant) -> None: ...
+    def mend(self) -> None: ...
+
+
+class Grantor(Protocol):
+    """Where grants come from, and go back to."""
+
+    backend: Backend
+    #: Seconds, on the clock of the leases.
+    now: Callable[[], float]
+
+    def release(self, grant: NameGrant, until: float = math.inf) -> Commands[None]: ...
+    def abandon(self, grant: NameGrant, error: BaseException) -> None: ...
+    def acknowledge(self, hold: Hold) -> Commands[None]: ...
+    def raise_fence(self, grant: NameGrant, number: int) -> Commands[bool]: ...
+    def downgrade(self, grant: NameGrant) -> Commands[None]: ...
+    def is_followed(self, grant: NameGrant) -> bool: ...
+    def share(self, grant: NameGrant, batch: object) -> bool: ...
+    def why_ended(self, hold: Hold) -> str: ...
 
 
 class Hold:
     __slots__ = (
         "acknowledged",
-        "ask",
         "deadline",
+        "downgrade_request",
         "due",
+        "fence_raised",
         "first_number",
         "followed",
         "grant",
-        "lifted",
         "lost",
         "max_hold",
         "period",
+        "queue",
         "readers",
         "reads_end",
         "release_requested",
         "renewed",
+        "request",
         "returning",
-        "room",
         "since",
         "turn_ends",
-        "turning",
         "used",
         "waiter",
     )
 
     def __init__(
-        self, room: Room, ask: Ask, first_number: int, sent: float, ttl: float, max_hold: float
+        self, queue: Queue, request: LockRequest, first_number: int, sent: float, ttl: float, max_hold: float
     ) -> None:
-        self.room = room
-        self.ask = ask
+        self.queue = queue
+        self.request = request
+        #: The numbers of its fences begin here, and `used` of them are given out.
         self.first_number = first_number
         self.used = 0
-        #: Whether the block was exchanged for a higher one.
-        self.lifted = False
+        #: Whether its block of numbers was exchanged for a higher one.
+        self.fence_raised = False
+        #: Why it is lost; None: it is not.
         self.lost: str | None = None
-        #: The grant that is out just now. There is one, or a reader, whenever the engine's mutex is free,
-        #: unless the thread that had the mutex was interrupted.
+        #: The grant that is out, of a writer or of permits. Whenever the engine's mutex is free there is
+        #: one, or a reader, unless the thread that owned the mutex was interrupted.
         self.grant: NameGrant | None = None
-        #: Somebody wants it back: it goes on to nobody in this process.
-        self.release_requested = False
-        #: Whose grant that is.
+        #: The waiter that has `grant`.
         self.waiter: Waiter | None = None
-        #: The grants of readers that are out, and whose they are. Beside a writer's only its own.
-        self.readers: dict[NameGrant, Waiter] = _NOBODY
-        #: When the first of them has read for too long.
+        #: Somebody asked for it back, so it is handed to nobody else in this process.
+        self.release_requested = False
+        #: The grants of readers that are out, and their waiters. Beside a writer only the writer itself
+        #: reads.
+        self.readers: dict[NameGrant, Waiter] = _NO_READERS
+        #: When the first reader exceeds its max_hold.
         self.reads_end = math.inf
-        #: Others wait for the key: no reader may come in any more.
+        #: Others wait for the key: no reader may join any more.
         self.followed = False
-        #: What the lock service may have turned it into, by a downgrade whose end is not known.
-        self.turning: Ask | None = None
-        #: It is on its way back to the lock service.
+        #: What the lock service may know it by: a downgrade was sent, and its outcome is not known.
+        self.downgrade_request: LockRequest | None = None
+        #: Its release is under way.
         self.returning = False
-        #: Since when its present caller has it. With no caller the same limit counts from its beginning on.
+        #: Since when its present caller has it.
         self.since = sent
         self.turn_ends = sent + TURN
         #: How long its present caller may have it, seconds.
         self.max_hold = max_hold
-        #: When the keeper looks at it next.
+        #: When the renewer looks at it next.
         self.due = math.inf
-        self.renew(sent, ttl)
-
-    @classmethod
-    def handed(
-        cls, room: Room, ask: Ask, first_number: int, sent: float, window: float, max_hold: float, now: float
-    ) -> Hold:
-        """One that a push has handed over at *now*, and that lives for *window* after *sent*."""
-        hold = cls(room, ask, first_number, now, window, max_hold)
-        hold.acknowledged = False
-        hold.deadline = sent + window - margin(window)
-        hold.period = window / 8
-        return hold
+        #: False: a push handed it off, and the lock service has not confirmed it yet.
+        self.acknowledged = True
+        self.renewed = sent
+        #: The renewer has it confirmed again after so many seconds.
+        self.period = request.ttl / 3
+        self.deadline = sent + LEASE_SHARE * ttl - LEASE_LESS
 
     @property
     def grants(self) -> list[NameGrant]:
-        """Those that are out, the oldest first."""
-        # To copy is one step: some look without the mutex.
+        """The grants that are out, the oldest first."""
+        # Copying is one step: some callers do not own the mutex.
         return [*self.readers] if self.grant is None else [self.grant, *self.readers]
 
     @property
     def owners(self) -> list[Owner]:
-        """The threads and tasks that were granted it."""
+        """The threads and tasks that have a grant of it."""
         readers = [waiter.owner for waiter in [*self.readers.values()]]
         return readers if self.waiter is None else [self.waiter.owner, *readers]
 
     @property
     def is_used(self) -> bool:
-        """Whether somebody has it."""
+        """Whether a grant of it is out, and not released."""
         return bool(self.readers) or (self.grant is not None and not self.grant.released)
 
     @property
     def ends(self) -> float:
-        """When its present caller has had it for too long. Readers have limits of their own."""
+        """When its present caller exceeds max_hold. Readers have limits of their own."""
         grant = self.grant
         if self.readers and (grant is None or grant.released):
             return math.inf
         return self.since + self.max_hold
 
     def is_out(self, grant: NameGrant) -> bool:
-        """Whether *grant* is carved from it, and nothing that followed."""
+        """Return whether *grant* is carved from this hold, and no other grant replaced it."""
         return self.grant is grant or grant in self.readers
 
     def waiter_of(self, grant: NameGrant) -> Waiter | None:
-        """Whose grant that is."""
+        """Return the waiter that has *grant*."""
         return self.waiter if self.grant is grant else self.readers.get(grant)
 
-    def admit(self, grant: NameGrant, waiter: Waiter) -> None:
-        """*waiter* reads with *grant*, beside others."""
-        if self.readers is _NOBODY:
+    def add_reader(self, grant: NameGrant, waiter: Waiter) -> None:
+        if self.readers is _NO_READERS:
             self.readers = {}
         self.readers[grant] = waiter
         self.reads_end = min(self.reads_end, grant._ends)
 
-    def end_read(self, grant: NameGrant) -> bool:
-        """It is over. False: it was before."""
+    def remove_reader(self, grant: NameGrant) -> bool:
+        """Remove the reader that has *grant*. Return False if it was removed before."""
         return self.readers.pop(grant, None) is not None
 
-    def fence(self, era: int) -> Fence:
-        """That of the latest grant. Readers have no number of their own."""
-        return Fence(era, self.first_number + max(0, self.used - 1))
+    def remove_hung_readers(self, now: float) -> list[NameGrant]:
+        """Remove the readers that exceed their max_hold. Return their grants."""
+        hung = [grant for grant in self.readers if grant._ends <= now]
+        for grant in hung:
+            self.remove_reader(grant)
+        self.reads_end = min((grant._ends for grant in self.readers), default=math.inf)
+        return hung
 
-    def next_fence(self, era: int) -> Fence:
-        fence = Fence(era, self.first_number + self.used)
-        self.used += 1
-        return fence
+    def latest_fence(self, epoch: int) -> Fence:
+        """Return the fence of the latest grant. Readers share it, for they have no number of their own."""
+        return Fence(epoch, self.first_number + max(0, self.used - 1))
 
-    def lift(self, first_number: int) -> None:
-        """The lock service has reserved another block, from *first_number* on."""
-        self.lifted = True
+    def raise_fence(self, first_number: int) -> None:
+        """Go on with the block of numbers that begins with *first_number*."""
+        self.fence_raised = True
         self.first_number = first_number
         self.used = 0
 
+    def mark_handed_off(self, sent: float, window: float) -> None:
+        """Note that a push handed it off.
+
+        It lives for *window* seconds after *sent*, if nobody confirms it.
+        """
+        self.acknowledged = False
+        self.deadline = sent + LEASE_SHARE * window - LEASE_LESS
+        self.period = window / 8
+
     def renew(self, sent: float, ttl: float) -> None:
-        """The lock service confirmed the hold in an answer to what was sent at *sent*."""
-        #: False: it came by a push, and the lock service has not confirmed it yet.
+        """Note that the lock service confirmed it, in the reply to what was sent at *sent*."""
         self.acknowledged = True
         self.renewed = sent
-        #: The keeper has it confirmed again after so many seconds.
-        self.period = self.ask.ttl / 3
-        self.deadline = sent + ttl - margin(ttl) if ttl != math.inf else math.inf
+        self.period = self.request.ttl / 3
+        self.deadline = sent + LEASE_SHARE * ttl - LEASE_LESS
 
-    def may_pass(self, now: float) -> bool:
-        """Whether the next grant may be carved from it, with a fair share of its lifetime before it."""
+    def may_hand_off(self, now: float) -> bool:
+        """Return whether the next caller here may have it, with a fair share of its lifetime left."""
         return (
             not self.lost
             and not self.release_requested
             and self.acknowledged
-            and self.turning is None
-            and self.used < self.ask.span
+            and self.downgrade_request is None
+            and self.used < self.request.span
             and now < self.turn_ends
-            and now < self.deadline - self.ask.ttl / 3
+            and now < self.deadline - self.request.ttl / 3
         )
+
+
+class NameGrant(Grant):
+    """The grant of one name."""
+
+    __slots__ = ("_ends", "_fence", "_grantor", "_hold", "_lost_at_end", "_options", "mode", "name", "since")
+
+    mode: Mode
+    since: float
+
+    def __init__(self, grantor: Grantor, hold: Hold, fence: Fence, since: float, options: Terms) -> None:
+        self._grantor = grantor
+        self._hold = hold
+        self._fence = fence
+        #: Whether it was lost when it was released; None until then. Its hold may go on to others.
+        self._lost_at_end: bool | None = None
+        self._options = options
+        self.mode = options.mode
+        #: When a reader exceeds its max_hold. A writer's hold is not renewed any more then.
+        self._ends = math.inf
+        self.name = hold.queue.name
+        self.since = since
+
+    def __repr__(self) -> str:
+        return f"<Grant {self.name!r} fence={self._fence.epoch}:{self._fence.number} {self._state()}>"
+
+    def _state(self) -> str:
+        return "released" if self.released else f"lost: {self.why_lost}" if self.lost else "held"
+
+    def shown(self) -> str:
+        """Return what a line of the log calls it."""
+        return f"lock {self.name!r} (fence {self._fence.epoch}:{self._fence.number})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def where(self) -> str | CodeType | None:
+        """The code that wanted it: see `distlock.terms.Terms`."""
+        return self._options.where
+
+    @property
+    def fence(self) -> Fence:
+        return self._fence
+
+    @property
+    def fences(self) -> Mapping[str, Fence]:
+        return {self.name: self._fence}
+
+    @property
+    def namespace(self) -> str:
+        return self._hold.request.key.partition(":")[0]
+
+    @property
+    def holder_ids(self) -> Mapping[str, str]:
+        # A digest: a process that had the token could release the lock.
+        return {self.name: hashlib.blake2b(self._hold.request.token.encode(), digest_size=16).hexdigest()}
+
+    @property
+    def unnumbered_by(self) -> str | None:
+        backend = self._grantor.backend
+        return None if backend.capabilities.fence else type(backend).__qualname__
+
+    @property
+    def released(self) -> bool:
+        return self._lost_at_end is not None
+
+    @property
+    def lost(self) -> bool:
+        if self._lost_at_end is not None:
+            return self._lost_at_end
+        hold = self._hold
+        now = self._grantor.now()
+        return hold.lost is not None or now >= hold.deadline or now >= self._ends
+
+    @property
+    def why_lost(self) -> str | None:
+        if not self.lost:
+            return None
+        if self._hold.lost is None and self._grantor.now() >= self._ends:
+            return f"it was held longer than max_hold={self._options.max_hold:g} seconds"
+        return self._hold.lost or self._grantor.why_ended(self._hold)
+
+    @property
+    def release_requested(self) -> bool:
+        return self._hold.release_requested
+
+    def end(self) -> bool:
+        """Note that it is being released. Return False if it was released before."""
+        if self._lost_at_end is not None:
+            return False
+        hold = self._hold
+        now = self._grantor.now()
+        self._lost_at_end = hold.lost is not None or now >= hold.deadline or now >= self._ends
+        return True
+
+    def end_lost(self, why: str) -> None:
+        """Note that the lock service did not know it any more when it was released."""
+        self._hold.lost = why
+        self._lost_at_end = True
+
+    def remaining(self) -> float:
+        if self.released or self._hold.lost:
+            return 0.0
+        return max(0.0, min(self._hold.deadline, self._ends) - self._grantor.now())
+
+    def check(self) -> None:
+        if self._lost_at_end is not None:
+            raise NotHeld(f"The lock {self.name!r} was released before it was checked.")
+        if not self._hold.acknowledged:
+            try:
+                run(self._grantor.acknowledge(self._hold))
+            except BackendUnavailable as error:
+                raise LockLost(
+                    f"The lock {self.name!r} was handed off, and could not be confirmed: {error} Undo what "
+                    "was done under it, and retry."
+                ) from error
+        if (why := self.why_lost) is not None:
+            raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")
+
+    def lift(self, name: str, number: int) -> bool:
+        return run(self._grantor.raise_fence(self, number))
+
+    def _is_followed(self) -> bool:
+        return self._grantor.is_followed(self)
+
+    def _take_along(self, batch: object) -> bool:
+        return self._grantor.share(self, batch)
+
+    def _downgrade(self) -> Commands[None]:
+        return self._grantor.downgrade(self)
+
+    def _release(self, until: float = math.inf) -> Commands[None]:
+        return self._grantor.release(self, until)
+
+    def _abandon(self, error: BaseException) -> None:
+        self._grantor.abandon(self, error)
+
+
+class SharedGrant(NameGrant):
+    """The grant of a caller that shares another one's, in a batch. The other one releases the hold."""
+
+    __slots__ = ()
+
+    def _take_along(self, batch: object) -> bool:
+        return False
+
+    def lift(self, name: str, number: int) -> bool:
+        return False
+
+    def _release(self, until: float = math.inf) -> Commands[None]:
+        self.end()
+        yield from ()
+
+    def _abandon(self, error: BaseException) -> None:
+        self.end()
+
+
+class PermitGrant(NameGrant):
+    """The grant of a semaphore's permits. It has no fence: of several holders none comes after the others."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        of = f"{self._options.permits} of {self._options.limit}"
+        return f"<Grant {self.name!r} permits={of} {self._state()}>"
+
+    @property
+    def fence(self) -> Fence:
+        self._refuse()
+
+    @property
+    def fences(self) -> Mapping[str, Fence]:
+        self._refuse()
+
+    @property
+    def holder_ids(self) -> Mapping[str, str]:
+        self._refuse()
+
+    def shown(self) -> str:
+        return f"semaphore {self.name!r}"
+
+    def _refuse(self) -> Never:
+        raise ConfigurationError(
+            f"The semaphore {self.name!r} has no fence, for several may be inside at once: take a lock where "
+            "a transaction has to pass one."
+        )
+
+
+#: Shared by all holds without readers, which most are. Nobody changes it.
+_NO_READERS: dict[NameGrant, Waiter] = {}

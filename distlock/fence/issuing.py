@@ -11,27 +11,27 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from distlock.engine.steps import Steps
+from distlock.engine.commands import Commands
 from distlock.errors import NotHeld
 from distlock.fence.row import Overtaken, ReadStamp, Stamp, stamps_of
-from distlock.grant import Fence, Grant
+from distlock.grants.grant import Fence, Grant
 from distlock.modes import READ, Mode
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedStamp(Stamp):
-    """What the row itself tells a grant to write. Of its own `fence` only the era counts."""
+    """What the row itself tells a grant to write. Of its own `fence` only the epoch counts."""
 
     #: Where the fences of the grant's names are told.
     issued: dict[str, Fence]
 
-    def next(self, stored: Fence, seal: str) -> Fence:
-        if seal == self.seal:
+    def next(self, stored: Fence, holder_id: str) -> Fence:
+        if holder_id == self.holder_id:
             return stored
-        # A new era begins low: the numbers of a lock service have to be above it some day.
+        # A new epoch begins low: the numbers of a lock service have to be above it some day.
         fence = (
-            Fence(self.fence.era, 1)
-            if self.fence.era > stored.era
+            Fence(self.fence.epoch, 1)
+            if self.fence.epoch > stored.epoch
             else stored._replace(number=stored.number + 1)
         )
         return self.told(fence, stored)
@@ -55,28 +55,32 @@ class IssuedStamp(Stamp):
 class IssuedReadStamp(IssuedStamp, ReadStamp):
     """What the row tells a reader: the number of the writer before it. Nothing is written."""
 
-    def next(self, stored: Fence, seal: str) -> Fence:
+    def next(self, stored: Fence, holder_id: str) -> Fence:
         return self.told(max(self.fence, stored), stored)
 
 
 class RowGrant(Grant):
     """It keeps out this process's other callers, and everybody while a transaction has its row locked.
 
-    *local*: what keeps this process's other callers out. *domain*: the prefix. *era*: the least one.
+    *local*: what keeps this process's other callers out. *namespace*: the prefix. *epoch*: the least one.
     """
 
-    __slots__ = ("_domain", "_issued", "_local", "stamps")
+    __slots__ = ("_issued", "_local", "_namespace", "stamps")
 
-    def __init__(self, local: Grant, domain: str, era: int) -> None:
+    def __init__(self, local: Grant, namespace: str, epoch: int) -> None:
         self._local = local
-        self._domain = domain
+        self._namespace = namespace
         self._issued: dict[str, Fence] = {}
-        seal, least = secrets.token_hex(16), Fence(era, 0)
+        holder_id, least = secrets.token_hex(16), Fence(epoch, 0)
         stamp = IssuedReadStamp if local.mode == READ else IssuedStamp
         #: In the order in which everybody locks rows.
         self.stamps: list[Stamp] = [
-            stamp(domain, name, least, seal, self._issued) for name in sorted(local.names)
+            stamp(namespace, name, least, holder_id, self._issued) for name in sorted(local.names)
         ]
+
+    @property
+    def since(self) -> float:
+        return self._local.since
 
     def __repr__(self) -> str:
         return f"<RowGrant of {', '.join(map(repr, self.names))}>"
@@ -94,12 +98,12 @@ class RowGrant(Grant):
         return dict(self._issued)
 
     @property
-    def domain(self) -> str:
-        return self._domain
+    def namespace(self) -> str:
+        return self._namespace
 
     @property
-    def seals(self) -> Mapping[str, str]:
-        return {stamp.name: stamp.seal for stamp in self.stamps}
+    def holder_ids(self) -> Mapping[str, str]:
+        return {stamp.name: stamp.holder_id for stamp in self.stamps}
 
     @property
     def mode(self) -> Mode:
@@ -146,11 +150,11 @@ class RowGrant(Grant):
     def _join(self, first: Grant) -> None:
         self._issued.update(first.fences)
 
-    def _release(self, until: float = math.inf) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Commands[None]:
         return self._local._release(until)
 
-    def _let_go(self, error: BaseException) -> None:
-        self._local._let_go(error)
+    def _abandon(self, error: BaseException) -> None:
+        self._local._abandon(error)
 
 
 @stamps_of.register

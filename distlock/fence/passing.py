@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from weakref import WeakKeyDictionary
 
 from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
+from distlock.fence.ending import TRANSACTION_ID, Mark, of_savepoint, of_transaction
 from distlock.fence.issuing import RowGrant
 from distlock.fence.reading import look_again, note_absent
 from distlock.fence.row import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
@@ -22,12 +23,16 @@ from distlock.fence.statements import (
     Statements,
     statements_for,
 )
-from distlock.fence.trouble import limit, no_table, trouble
-from distlock.grant import Fence, Grant
-from distlock.joint_grant import JointGrant
+from distlock.fence.trouble import limit, no_table, old_table, trouble
+from distlock.grants.grant import Fence, Grant
+from distlock.grants.joint import JointGrant
 from distlock.modes import READ
 
 Begin = Callable[[], AbstractContextManager[object]]
+
+#: What a locked row has: its fence, its holder id, when it was last passed (0: it was made just now), and on
+#: PostgreSQL the `TRANSACTION_ID`.
+_Known = tuple[Fence, str, int, str]
 
 #: Which rows of which databases a grant has written.
 _passed: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
@@ -96,6 +101,8 @@ def begin_fenced(
             if found == "no table":
                 # The driver's words, and those of what is around it, say no more.
                 raise no_table(make_table, row_is_lock=grant.held_by_transaction) from None
+            if found == "old table":
+                raise old_table() from None
             if found == "replica":
                 raise ConfigurationError(
                     f"The lock {', '.join(map(repr, grant.names))} can't be fenced on a replica, or where "
@@ -148,25 +155,26 @@ def pass_fence(
         _refuse_stale(connection, {stamp.row: known[2] for stamp, known in found if known is not None})
     note_absent(grant, connection, [one for one, known in found if isinstance(one, ReadStamp) and not known])
     passed, made = _passed.setdefault(grant, set()), _made.setdefault(grant, set())
+    mark, then = _mark_for(connection, grant, found)
     floors: dict[str, Fence] = {}
     for stamp, known in found:
         if known is None:
             if grant.held_by_transaction:
                 # What was pruned as of this snapshot: what comes after it is looked for before COMMIT.
-                floor = connection.execute(FLOOR, floor_of(stamp.domain)[:1])
+                floor = connection.execute(FLOOR, floor_of(stamp.namespace)[:1])
                 stamp.next(Fence(*floor[0]) if floor else Fence(0, 0), "")
             continue
-        stored, seal, passed_at = known
+        stored, holder_id, passed_at, *_ = known
         row = (connection.database, stamp.row)
         if passed_at:
             made.discard(row)
         else:
             made.add(row)
-            if stamp.domain not in floors:
-                floors[stamp.domain] = _floor(connection, statements, stamp, left)
-            stored = floors[stamp.domain]
+            if stamp.namespace not in floors:
+                floors[stamp.namespace] = _floor(connection, statements, stamp, left)
+            stored = floors[stamp.namespace]
         try:
-            fence = stamp.next(stored, seal)
+            fence = stamp.next(stored, holder_id)
         except Overtaken as overtaken:
             # What stands above our own passage was written after it, whatever the lock service says.
             if row in passed:
@@ -178,8 +186,30 @@ def pass_fence(
         # Even if it stands there already: a waiter under PostgreSQL's REPEATABLE READ learns only from a
         # change of the row that its snapshot, which is older than the wait, does not show what we commit.
         when = max(passed_at + 1, time.time_ns() // 1000)
-        connection.execute(UPDATE, [*fence, stamp.seal, when, stamp.row])
+        update = UPDATE
+        if then and stamp is found[-1][0] and connection.takes_several:
+            update, then = f"{UPDATE}; {then}", ""
+        connection.execute(update, [*fence, stamp.holder_id, when, stamp.row])
         passed.add(row)
+    if then:
+        connection.execute(then)
+    if mark is not None:
+        connection.mark(mark)
+
+
+def _mark_for(
+    connection: Connection, grant: Grant, found: Sequence[tuple[Stamp, _Known | None]]
+) -> tuple[Mark | None, str]:
+    """The mark of the open transaction, if it wants one, and the statement that sets it; "": it is set."""
+    if not connection.wants_mark:
+        return None, ""
+    if connection.kind != "postgresql":
+        return of_savepoint(grant.names)
+    number = next((known[3] for _, known in found if known), "")
+    if not number:
+        # Of a reader that has found no row.
+        [(number,)] = connection.execute(f"SELECT {TRANSACTION_ID}")
+    return of_transaction(grant.names, number), ""
 
 
 def _locked(
@@ -188,8 +218,8 @@ def _locked(
     stamp: Stamp,
     left: Callable[[], float],
     missing: Collection[str],
-) -> tuple[Fence, str, int] | None:
-    """The row of *stamp*, which is locked from now on. The last is 0 in one that was made just now.
+) -> _Known | None:
+    """The row of *stamp*, which is locked from now on.
 
     None: it is missing, and a reader makes none.
     """
@@ -212,8 +242,8 @@ def _locked(
         raise
     if not rows:
         raise NoRow(stamp.row)
-    [(era, number, seal, passed_at)] = rows
-    return Fence(era, number), seal, passed_at
+    [(epoch, number, holder_id, passed_at, *transaction)] = rows
+    return Fence(epoch, number), holder_id, passed_at, str(*transaction)
 
 
 def _refuse_stale(connection: Connection, rows: Mapping[str, int]) -> None:
@@ -227,7 +257,7 @@ def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: C
     """Where a new row starts: above those that were pruned, which may have been its own."""
     seconds = max(0.0, left())
     try:
-        rows = statements.floor(connection, floor_of(stamp.domain), seconds)
+        rows = statements.floor(connection, floor_of(stamp.namespace), seconds)
     except Exception as error:
         _raise_meant(error, stamp, seconds)
         raise
@@ -251,7 +281,7 @@ def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
 def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:
     """The fence of *grant* above *stored*, if it has only fallen behind. Else raises *overtaken*."""
     if isinstance(grant, JointGrant):
-        grant = grant.of(stamp.domain, stamp.name)
+        grant = grant.of(stamp.namespace, stamp.name)
     try:
         if grant.lift(stamp.name, stored.number) and (fence := grant.fences[stamp.name]) > stored:
             return fence

@@ -18,8 +18,8 @@ from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence.row import TABLE, floor_of
 from distlock.fence.statements import DELETE, UPDATE, Connection, Rows, statements_for
-from distlock.fence.trouble import no_table, trouble
-from distlock.grant import Fence
+from distlock.fence.trouble import no_table, old_table, trouble
+from distlock.grants.grant import Fence
 
 R = TypeVar("R")
 
@@ -36,10 +36,10 @@ PATIENCE = 30.0
 
 # Nothing but the name of the table is put in. No lock has an empty name: that row is a floor.
 _OLD = (
-    f"SELECT id, domain, era FROM {TABLE} WHERE id > %s AND passed_at < %s AND name <> '' "  # noqa: S608
+    f"SELECT id, namespace, epoch FROM {TABLE} WHERE id > %s AND passed_at < %s AND name <> '' "  # noqa: S608
     "ORDER BY id LIMIT %s"
 )
-_LIVING = f"SELECT MIN(era) FROM {TABLE} WHERE domain = %s AND passed_at >= %s AND name <> ''"  # noqa: S608
+_LIVING = f"SELECT MIN(epoch) FROM {TABLE} WHERE namespace = %s AND passed_at >= %s AND name <> ''"  # noqa: S608
 
 
 def told(rows: int, days: float, dry_run: bool) -> str:
@@ -52,7 +52,7 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
     """Take away the rows that nobody has passed for *days*, a few in each transaction. Returns how many.
 
     *begin*: opens a transaction of *connection*, and commits it. *make_table*: what to do where the table is
-    missing. *dry_run*: only count them. Rows that somebody has locked stay, and so do those of a later era
+    missing. *dry_run*: only count them. Rows that somebody has locked stay, and so do those of a later epoch
     than that of living rows of their prefix: its floor would shut those out. Raises `ConfigurationError`;
     `LockTimeout` if the database does not let it in.
     """
@@ -61,15 +61,18 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
     before = time.time_ns() // 1000 - int(days * 86_400_000_000)
     pruned = 0
     try:
-        for domain, rows in _old(begin, connection, before):
+        for namespace, rows in _old(begin, connection, before):
             if dry_run:
                 pruned += len(rows)
                 continue
-            delete = partial(_prune, connection, domain, rows, before)
+            delete = partial(_prune, connection, namespace, rows, before)
             pruned += _patiently(begin, delete)
     except Exception as error:
-        if trouble(error) == "no table":
+        found = trouble(error)
+        if found == "no table":
             raise no_table(make_table) from None
+        if found == "old table":
+            raise old_table() from None
         raise
     return pruned
 
@@ -80,8 +83,8 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
     def batch() -> tuple[Rows, dict[str, int | None]]:
         rows = connection.execute(_OLD, [last, before, BATCH])
         living: dict[str, int | None] = {}
-        for domain in {domain for _, domain, _ in rows}:
-            [(living[domain],)] = connection.execute(_LIVING, [domain, before])
+        for namespace in {namespace for _, namespace, _ in rows}:
+            [(living[namespace],)] = connection.execute(_LIVING, [namespace, before])
         return rows, living
 
     last = ""
@@ -91,9 +94,11 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
         if not rows:
             return
         last = rows[-1][0]
-        found = sorted((domain, key) for key, domain, era in rows if era <= (living[domain] or era))
-        for domain, group in groupby(found, key=lambda one: one[0]):
-            yield domain, [key for _, key in group]
+        found = sorted(
+            (namespace, key) for key, namespace, epoch in rows if epoch <= (living[namespace] or epoch)
+        )
+        for namespace, group in groupby(found, key=lambda one: one[0]):
+            yield namespace, [key for _, key in group]
 
 
 def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
@@ -113,18 +118,18 @@ def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
                 ) from error
 
 
-def _prune(connection: Connection, domain: str, rows: Sequence[str], before: int, seconds: float) -> int:
+def _prune(connection: Connection, namespace: str, rows: Sequence[str], before: int, seconds: float) -> int:
     statements = statements_for(connection.kind)
-    [floor_row, *_] = values = floor_of(domain)
+    [floor_row, *_] = values = floor_of(namespace)
     # First: its change is what an older snapshot runs into, and on SQLite it locks all of the table.
     statements.insert(connection, values, seconds)
-    [(era, number, _, passed_at)] = statements.lock(connection, str(floor_row), seconds)
-    floor, pruned = Fence(era, number), 0
+    [(epoch, number, _, passed_at, *_)] = statements.lock(connection, str(floor_row), seconds)
+    floor, pruned = Fence(epoch, number), 0
     for row in rows:
         # A row that is locked is not waited for: it is in use.
-        for era, number, _, passed in statements.lock_free(connection, row):
+        for epoch, number, _, passed, *_ in statements.lock_free(connection, row):
             if passed < before:
-                floor = max(floor, Fence(era, number))
+                floor = max(floor, Fence(epoch, number))
                 connection.execute(DELETE, [row])
                 pruned += 1
     when = max(passed_at + 1, time.time_ns() // 1000)

@@ -14,7 +14,7 @@ from distlock.fence.row import ReadStamp
 from distlock.fence.sharing import sharing_for
 from distlock.fence.statements import Connection
 from distlock.fence.trouble import trouble
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 
 #: By database: the names of a reader that had no row in its latest transaction there.
 _absent: WeakKeyDictionary[Grant, dict[object, list[ReadStamp]]] = WeakKeyDictionary()

@@ -15,53 +15,53 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from distlock.errors import ConfigurationError, LockLost
-from distlock.grant import Fence, Grant
-from distlock.joint_grant import JointGrant
+from distlock.grants.grant import Fence, Grant
+from distlock.grants.joint import JointGrant
 from distlock.modes import PERMIT, READ
 from distlock.names import encode
 
 TABLE = "distlock_fence"
 
 
-def key_of(domain: str, name: str) -> str:
+def key_of(namespace: str, name: str) -> str:
     """The row's key. A digest: no collation, padding or length makes one row of two names."""
-    return hashlib.sha256(f"{domain}:{name}".encode()).hexdigest()
+    return hashlib.sha256(f"{namespace}:{name}".encode()).hexdigest()
 
 
-def floor_of(domain: str) -> list[object]:
-    """Key, domain and name of the row from which new rows of *domain* start. No lock has an empty name."""
-    return [key_of(domain, ""), domain, ""]
+def floor_of(namespace: str) -> list[object]:
+    """Return key, namespace and name of the row from which new rows start. No lock has an empty name."""
+    return [key_of(namespace, ""), namespace, ""]
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """What one grant writes into the row of one name."""
 
-    domain: str
+    namespace: str
     name: str
     fence: Fence
     #: Tells this grant from any other with the same fence, which a lock service that lost its data may make.
-    seal: str
+    holder_id: str
 
     @property
     def row(self) -> str:
         """The row's key."""
-        return key_of(self.domain, self.name)
+        return key_of(self.namespace, self.name)
 
     @property
     def values(self) -> list[object]:
-        """Key, domain and name of a row that is made for it."""
-        return [self.row, self.domain, encode(self.name)]
+        """Key, namespace and name of a row that is made for it."""
+        return [self.row, self.namespace, encode(self.name)]
 
-    def next(self, stored: Fence, seal: str) -> Fence:
-        """What to write into the row, which has *stored* and *seal*.
+    def next(self, stored: Fence, holder_id: str) -> Fence:
+        """What to write into the row, which has *stored* and *holder_id*.
 
-        Raises `Overtaken` if a later grant did, `OldEra` if its process has another setting.
+        Raises `Overtaken` if a later grant did, `OldEpoch` if its process has another setting.
         """
-        if self.fence > stored or (self.fence == stored and self.seal == seal):
+        if self.fence > stored or (self.fence == stored and self.holder_id == holder_id):
             return self.fence
-        if self.fence.era < stored.era:
-            raise OldEra(self, stored)
+        if self.fence.epoch < stored.epoch:
+            raise OldEpoch(self, stored)
         raise Overtaken(self, stored)
 
     def kept_out(self, seconds: float) -> str:
@@ -76,10 +76,10 @@ class Stamp:
 class ReadStamp(Stamp):
     """What one reader looks for in the row of one name."""
 
-    def next(self, stored: Fence, seal: str) -> Fence:
+    def next(self, stored: Fence, holder_id: str) -> Fence:
         """Its fence, unless a later writer was there. Readers have the number of the writer before them."""
-        if self.fence.era < stored.era:
-            raise OldEra(self, stored)
+        if self.fence.epoch < stored.epoch:
+            raise OldEpoch(self, stored)
         if self.fence < stored:
             raise Overtaken(self, stored)
         return self.fence
@@ -91,8 +91,8 @@ class Overtaken(LockLost):
     def __init__(self, stamp: Stamp, stored: Fence) -> None:
         mine = stamp.fence
         super().__init__(
-            f"The lock {stamp.name!r} was overtaken: its fence is {mine.era}:{mine.number}, and the database "
-            f"has seen {stored.era}:{stored.number}. Nothing is committed. Try again."
+            f"The lock {stamp.name!r} was overtaken: its fence is {mine.epoch}:{mine.number}, and the "
+            f"database has seen {stored.epoch}:{stored.number}. Nothing is committed. Try again."
         )
 
 
@@ -107,14 +107,15 @@ class RolledBack(LockLost):
         )
 
 
-class OldEra(LockLost):
-    """The row is of a later era: its ``ERA`` was raised in another process, or lowered in this one."""
+class OldEpoch(LockLost):
+    """The row has a later epoch: ``FENCE_EPOCH`` was raised in another process, or lowered in this one."""
 
     def __init__(self, stamp: Stamp, stored: Fence) -> None:
         super().__init__(
-            f"DISTLOCK's ERA (era= of connect) is {stamp.fence.era} here, and the database has seen the era "
-            f"{stored.era} for the lock {stamp.name!r}: nothing of this process is committed there any more. "
-            f'If a deploy raises it, finish it. If one lowered it, write "ERA": {stored.era}, or more.'
+            f"DISTLOCK's FENCE_EPOCH (epoch= of connect) is {stamp.fence.epoch} here, and the database has "
+            f"seen the epoch {stored.epoch} for the lock {stamp.name!r}: nothing of this process is "
+            "committed there any more. If a deploy raises it, finish it. If one lowered it, write "
+            f'"FENCE_EPOCH": {stored.epoch}, or more.'
         )
 
 
@@ -129,12 +130,15 @@ def stamps_of(grant: Grant) -> list[Stamp]:
             f"The semaphore {', '.join(map(repr, grant.names))} can't be fenced: several have it at once, "
             "in no order. Fence a lock, taken beside it."
         )
-    domain, fences = grant.domain, grant.fences
+    namespace, fences = grant.namespace, grant.fences
     stamp = ReadStamp if grant.mode == READ else Stamp
-    return [stamp(domain, name, fences[name], seal) for name, seal in sorted(grant.seals.items())]
+    return [
+        stamp(namespace, name, fences[name], holder_id)
+        for name, holder_id in sorted(grant.holder_ids.items())
+    ]
 
 
 @stamps_of.register
 def _of_joint(grant: JointGrant) -> list[Stamp]:
     stamps = [stamp for one in grant.grants for stamp in stamps_of(one)]
-    return sorted(stamps, key=attrgetter("domain", "name"))
+    return sorted(stamps, key=attrgetter("namespace", "name"))

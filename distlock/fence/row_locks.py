@@ -34,9 +34,10 @@ _HAS_LOCKED = f"""EXISTS (
 )"""
 # A copy of this database, as each process of a test suite may have one, has the same numbers for all of it.
 _HERE = "s.datname = current_database()"
+# A transaction holds the lock on its own id exclusively. Waiters share that lock for a moment when it ends.
 _HOLDER = f"""
 FROM {TABLE} AS f
-JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = f.xmax AND l.granted
+JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = f.xmax AND l.mode = 'ExclusiveLock'
 JOIN pg_stat_activity AS s ON s.pid = l.pid AND {_HERE} AND age(s.backend_xid) >= age(f.xmax)
 WHERE {_HAS_LOCKED}
 """
@@ -92,7 +93,10 @@ _IS_SHARED = f"EXISTS (SELECT FROM pg_locks AS l WHERE {_IN_LINE} AND l.granted 
 _HELD = f"SELECT {_IS_SHARED}, {_SHOWN} {_HOLDER} AND f.id = %s"
 _HELD_NESTED = f"SELECT {_IS_WAITED_FOR}, {_SHOWN} {_NESTED_HOLDER} AND f.id = %s ORDER BY 1 DESC, s.pid"
 _RUNNING = f"SELECT f.xmax::text FROM {TABLE} AS f WHERE {_RUNS} AND f.id = %s"  # noqa: S608
-_IS_LISTED = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND transactionid::text = %s"
+_IS_LISTED = """
+SELECT 1 FROM pg_locks
+WHERE locktype = 'transactionid' AND transactionid::text = %s AND mode = 'ExclusiveLock'
+"""
 _WAITING = f"""
 SELECT l.granted, {_WAITS_SINCE}, {_WHO} {_WAITER} WHERE f.id = %s
 UNION ALL
@@ -100,22 +104,25 @@ SELECT false, {_WAITS_SINCE}, {_WHO} {_STANDS} WHERE f.id = %s
 ORDER BY 1 DESC, 2
 """
 _LISTED = f"""
-SELECT f.id, f.name, {_SINCE}, 0, {_WHO} {_HOLDER} AND f.domain = %s
+SELECT f.id, f.name, {_SINCE}, 0, {_WHO} {_HOLDER} AND f.namespace = %s
 UNION ALL
-SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_WAITER} WHERE f.domain = %s
+SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_WAITER} WHERE f.namespace = %s
 UNION ALL
-SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_STANDS} WHERE f.domain = %s
+SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_STANDS} WHERE f.namespace = %s
 """
-_READ_LISTED = f"SELECT f.id, f.name, {_SINCE}, {_WHO} {_READER} WHERE f.domain = %s"
+_READ_LISTED = f"SELECT f.id, f.name, {_SINCE}, {_WHO} {_READER} WHERE f.namespace = %s"
 _RUNNING_UNLISTED = f"""
-SELECT f.name, f.id FROM {TABLE} AS f WHERE {_RUNS} AND f.domain = %s
-AND NOT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'transactionid' AND l.transactionid = f.xmax)
+SELECT f.name, f.id FROM {TABLE} AS f WHERE {_RUNS} AND f.namespace = %s
+AND NOT EXISTS (
+    SELECT FROM pg_locks AS l
+    WHERE l.locktype = 'transactionid' AND l.transactionid = f.xmax AND l.mode = 'ExclusiveLock'
+)
 """  # noqa: S608
 _END = "SELECT pg_terminate_backend(s.pid)"
 _OF = "f.id = %s AND s.backend_xid::text = ANY(string_to_array(%s, ','))"
 
 
-def sight(connection: Connection, domain: str, name: str) -> Sight:
+def sight(connection: Connection, namespace: str, name: str) -> Sight:
     """The transaction that has locked the row of *name*, and those that wait for it, the next one first.
 
     Its number is the one that it writes; that of readers is the row's, and `Sight.transaction` has all of
@@ -124,8 +131,8 @@ def sight(connection: Connection, domain: str, name: str) -> Sight:
     "". Raises `ConfigurationError` for a database that does not tell.
     """
     _refuse_others(connection)
-    row = key_of(domain, name)
-    held = connection.execute(_HELD, [row])
+    row = key_of(namespace, name)
+    held = _held(connection, row)
     readers = [] if held and not held[0][0] else connection.execute(_READ, [row])
     held = held or ([] if readers else _held_nested(connection, row))
     waiting = connection.execute(_WAITING, [row, row])
@@ -153,6 +160,17 @@ def sight(connection: Connection, domain: str, name: str) -> Sight:
     return Sight(holder, int(number), queue=queue, waiting=len(waiting), transaction=known)
 
 
+def _held(connection: Connection, row: str) -> Rows:
+    """The transaction that has locked *row* by itself, if one has.
+
+    PostgreSQL writes a row's xmax in place, and the query reads it more than once. If the row passes from one
+    transaction to the next meanwhile, the query gives both.
+    """
+    while len(found := connection.execute(_HELD, [row])) > 1:
+        pass
+    return found
+
+
 def _nested(connection: Connection, row: str) -> str:
     """What *row* is locked with, if that is a savepoint that was released; else "".
 
@@ -172,16 +190,16 @@ def _held_nested(connection: Connection, row: str) -> Rows:
     """
     nested = _nested(connection, row)
     # Without one, it was locked meanwhile, or has been let go.
-    found = connection.execute(_HELD_NESTED, [nested, row]) if nested else connection.execute(_HELD, [row])
+    found = connection.execute(_HELD_NESTED, [nested, row]) if nested else _held(connection, row)
     return found[:1] if found and found[0][0] else found
 
 
-def end(connection: Connection, domain: str, name: str, transaction: str) -> bool:
+def end(connection: Connection, namespace: str, name: str, transaction: str) -> bool:
     """End the connection whose *transaction* has locked the row of *name*. False: it has ended before.
 
     *transaction*: as `sight` gives it. Of readers all that are there still are ended.
     """
-    row = key_of(domain, name)
+    row = key_of(namespace, name)
     if "," not in transaction and connection.execute(f"{_END} {_HOLDER} AND {_OF}", [row, transaction]):
         return True
     if connection.execute(f"{_END} {_READER} WHERE {_OF}", [row, transaction]):
@@ -196,23 +214,23 @@ def end(connection: Connection, domain: str, name: str, transaction: str) -> boo
     )
 
 
-def listed(connection: Connection, domain: str, before: str) -> Iterator[Seen]:
-    """The rows of *domain* that are locked or waited for, of names that begin with *before*.
+def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen]:
+    """The rows of *namespace* that are locked or waited for, of names that begin with *before*.
 
     Long names are shown as they are written in the table: with a digest for their end.
     """
     _refuse_others(connection)
     read = set()
-    for row_key, written, since, *who in connection.execute(_READ_LISTED, [domain]):
+    for row_key, written, since, *who in connection.execute(_READ_LISTED, [namespace]):
         read.add(row_key)
         if (name := unquote(written)).startswith(before):
             yield _reader(name, since, who)
-    for row_key, written, since, waits, *who in connection.execute(_LISTED, [domain] * 3):
+    for row_key, written, since, waits, *who in connection.execute(_LISTED, [namespace] * 3):
         # What such a row names is one of its readers, or the number of their group.
         if (waits or row_key not in read) and (name := unquote(written)).startswith(before):
             row = Row(name, waiting=1, waiting_since=since) if waits else Row(name, held_since=since)
             yield Seen(_process(who), row=row)
-    for written, row_key in connection.execute(_RUNNING_UNLISTED, [domain])[:MOST_SHOWN]:
+    for written, row_key in connection.execute(_RUNNING_UNLISTED, [namespace])[:MOST_SHOWN]:
         if row_key in read:
             continue
         if (name := unquote(written)).startswith(before) and (held := _held_nested(connection, row_key)):

@@ -8,7 +8,16 @@ from typing import Protocol
 from distlock.errors import ConfigurationError
 from distlock.fence.line import SHARE, SHARED, in_line, within
 from distlock.fence.row import TABLE
-from distlock.fence.statements import SELECT, VALUES, Connection, Rows, patiently, waiting, whole
+from distlock.fence.statements import (
+    SELECT,
+    SELECT_MARKED,
+    VALUES,
+    Connection,
+    Rows,
+    patiently,
+    waiting,
+    whole,
+)
 
 
 class Sharing(Protocol):
@@ -36,9 +45,9 @@ class _PostgreSQL:
     locks_gaps = True
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
-        if rows := connection.execute(f"{SELECT} AND {SHARED} FOR SHARE SKIP LOCKED", [row, row]):
+        if rows := connection.execute(f"{SELECT_MARKED} AND {SHARED} FOR SHARE SKIP LOCKED", [row, row]):
             return rows
-        return in_line(connection, SHARE, f"{SELECT} FOR SHARE", row, seconds)
+        return in_line(connection, SHARE, f"{SELECT_MARKED} FOR SHARE", row, seconds)
 
     def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
         # A snapshot does not show what was made after it. To make it again is refused then; and nobody is to

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError
+from distlock.fence.ending import TRANSACTION_ID, Mark
 from distlock.fence.line import TAKE, in_line, milliseconds, within
 from distlock.fence.row import TABLE
 from distlock.fence.trouble import trouble
@@ -31,8 +32,19 @@ class Connection(Protocol):
     def listened(self) -> bool:
         """Whether others may have read something already in the transaction that has just begun."""
 
+    @property
+    def takes_several(self) -> bool:
+        """Whether `execute` takes several statements at once, on MariaDB and MySQL."""
+
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Rows:
         """Run *statement*; the rows that it gives, if it gives any."""
+
+    @property
+    def wants_mark(self) -> bool:
+        """Whether the open transaction is the outermost one, and has no mark yet: see `mark`."""
+
+    def mark(self, mark: Mark) -> None:
+        """Look at *mark*, which the open transaction has, before its COMMIT."""
 
 
 class Statements(Protocol):
@@ -41,6 +53,7 @@ class Statements(Protocol):
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         """Lock *row* until the transaction ends, waiting *seconds* at most, and give its `COLUMNS`.
 
+        PostgreSQL adds the `TRANSACTION_ID`.
         Empty: there is no such row, and the transaction has to be rolled back.
         """
 
@@ -51,43 +64,43 @@ class Statements(Protocol):
         """Make a row with *values*, unless there is one: after *seconds* at most nobody else is making it."""
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
-        """Era and number of the floor, as it is while the rows are locked that were inserted before.
+        """Epoch and number of the floor, as it is while the rows are locked that were inserted before.
 
         *values*: those of a floor's row. Empty: there is none.
         """
 
 
-COLUMNS = "era, number, seal, passed_at"
+COLUMNS = "epoch, number, holder_id, passed_at"
 
 #: The kinds whose snapshot may be older than the row that is locked, and say nothing of it.
 SNAPSHOTS = {"mysql", "mariadb"}
 
 # Nothing but the names of the table and its columns is put in.
 SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE id = %s"  # noqa: S608
-FLOOR = f"SELECT era, number FROM {TABLE} WHERE id = %s"  # noqa: S608
-_TOUCH = f"UPDATE {TABLE} SET seal = seal WHERE id = %s"  # noqa: S608
-VALUES = f"(id, domain, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
+#: The same on PostgreSQL, with what `of_transaction` takes behind.
+SELECT_MARKED = f"SELECT {COLUMNS}, {TRANSACTION_ID} FROM {TABLE} WHERE id = %s"  # noqa: S608
+FLOOR = f"SELECT epoch, number FROM {TABLE} WHERE id = %s"  # noqa: S608
+_TOUCH = f"UPDATE {TABLE} SET holder_id = holder_id WHERE id = %s"  # noqa: S608
+VALUES = f"(id, namespace, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
 
 #: Seconds in which SQLite asks four times.
 PAUSE = 0.018
 
-UPDATE = f"UPDATE {TABLE} SET era = %s, number = %s, seal = %s, passed_at = %s WHERE id = %s"  # noqa: S608
+UPDATE = f"UPDATE {TABLE} SET epoch = %s, number = %s, holder_id = %s, passed_at = %s WHERE id = %s"  # noqa: S608
 #: As the transaction's snapshot shows the row, without a lock.
 SEEN = f"SELECT passed_at FROM {TABLE} WHERE id = %s"  # noqa: S608
 DELETE = f"DELETE FROM {TABLE} WHERE id = %s"  # noqa: S608
 
 
-class _SkipsLocked:
+class _PostgreSQL:
     def lock_free(self, connection: Connection, row: str) -> Rows:
-        return connection.execute(f"{SELECT} FOR UPDATE SKIP LOCKED", [row])
+        return connection.execute(f"{SELECT_MARKED} FOR UPDATE SKIP LOCKED", [row])
 
-
-class _PostgreSQL(_SkipsLocked):
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         # The lock service lets one in at a time: the row is free, but for rare cases.
         if rows := self.lock_free(connection, row):
             return rows
-        return in_line(connection, TAKE, f"{SELECT} FOR UPDATE", row, seconds)
+        return in_line(connection, TAKE, f"{SELECT_MARKED} FOR UPDATE", row, seconds)
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
         # What somebody has inserted and not committed is waited for.
@@ -102,7 +115,8 @@ class _PostgreSQL(_SkipsLocked):
             with within(connection, seconds):
                 connection.execute("SAVEPOINT distlock_floor")
                 connection.execute(
-                    f"INSERT INTO {TABLE} {VALUES} ON CONFLICT (id) DO UPDATE SET seal = excluded.seal",
+                    f"INSERT INTO {TABLE} {VALUES} "
+                    "ON CONFLICT (id) DO UPDATE SET holder_id = excluded.holder_id",
                     values,
                 )
                 connection.execute("ROLLBACK TO SAVEPOINT distlock_floor")
@@ -123,10 +137,13 @@ def _put_back(connection: Connection, statement: str, values: Sequence[object] =
     connection.execute(statement, values)
 
 
-class _MariaDB(_SkipsLocked):
+class _MariaDB:
     # Two that insert one row at once, and a third: INSERT IGNORE asks for a shared lock first, and then for
     # an exclusive one: https://mariadb.com/kb/en/innodb-lock-modes/
-    _insert = f"INSERT INTO {TABLE} {VALUES} ON DUPLICATE KEY UPDATE seal = seal"
+    _insert = f"INSERT INTO {TABLE} {VALUES} ON DUPLICATE KEY UPDATE holder_id = holder_id"
+
+    def lock_free(self, connection: Connection, row: str) -> Rows:
+        return connection.execute(f"{SELECT} FOR UPDATE SKIP LOCKED", [row])
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := self.lock_free(connection, row):

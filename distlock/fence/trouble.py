@@ -8,7 +8,7 @@ from typing import Any, Literal
 from distlock.errors import ConfigurationError, LockError
 from distlock.fence.row import TABLE
 
-Trouble = Literal["busy", "again", "no table", "replica", "away"]
+Trouble = Literal["busy", "again", "no table", "old table", "replica", "away"]
 
 #: SQLSTATEs of PostgreSQL, and numbers of MySQL and MariaDB.
 _TROUBLES: dict[object, Trouble] = {
@@ -23,6 +23,8 @@ _TROUBLES: dict[object, Trouble] = {
     1213: "again",
     "42P01": "no table",
     1146: "no table",
+    "42703": "old table",
+    1054: "old table",
     "25006": "replica",
 }
 
@@ -63,6 +65,16 @@ def has_failed(error: BaseException) -> bool:
     )
 
 
+def is_unmarked(error: BaseException) -> bool:
+    """Whether *error*, of `Mark.check`, says that the transaction has no such mark."""
+    # Division by zero; no such savepoint in MariaDB and MySQL, and in SQLite, whose errors have words only.
+    return any(
+        code in {"22012", 1305} or "no such savepoint" in str(one)
+        for one in _causes(error)
+        for code in (*_codes(one), "")
+    )
+
+
 def trouble(error: BaseException) -> Trouble | None:
     """What *error* of a database means for the fence; frameworks wrap the driver's."""
     for one in _causes(error):
@@ -75,6 +87,8 @@ def trouble(error: BaseException) -> Trouble | None:
             return "busy"
         if f"no such table: {TABLE}" in text:
             return "no table"
+        if f"table {TABLE} has no column" in text or "no such column" in text:
+            return "old table"
     # What PEP 249 calls so has nothing to do with the statement: no connection, none free, a full disk.
     names = {type(one).__name__ for one in _causes(error)}
     return "away" if names & {"OperationalError", "InterfaceError"} else None
@@ -102,6 +116,16 @@ def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationErro
     """What to raise where the table is missing. *make_table*: what to do. *row_is_lock*: of its users."""
     rows = "whose rows are the locks" if row_is_lock else "which keeps the fences of the locks"
     return ConfigurationError(f"The table {TABLE}, {rows}, is missing in the database. {make_table}")
+
+
+#: What the columns of the table were called before, and what they are called now.
+_RENAMED = {"domain": "namespace", "era": "epoch", "seal": "holder_id"}
+
+
+def old_table() -> ConfigurationError:
+    """Return what to raise where the table has the columns of an earlier version."""
+    alter = "; ".join(f"ALTER TABLE {TABLE} RENAME COLUMN {old} TO {new}" for old, new in _RENAMED.items())
+    return ConfigurationError(f"The table {TABLE} has the columns of an earlier version. Run: {alter};")
 
 
 def limit(error: BaseException) -> str | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from distlock.current_grants import was_asked_for
 from distlock.fence.passing import made_by
 from distlock.fence.statements import DELETE, Connection, Rows
 from distlock.fence.trouble import has_failed
-from distlock.grant import Grant
+from distlock.grants.current import was_asked_for
+from distlock.grants.grant import Grant
 
 #: What is another answer once the transaction has written something.
 _WRITTEN = {

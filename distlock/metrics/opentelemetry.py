@@ -10,8 +10,8 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Span, Status, StatusCode
 
-from distlock.engine.fork import forget_in_children
-from distlock.grant import Fence, Grant
+from distlock.engine.process import forget_in_children
+from distlock.grants.grant import Fence, Grant
 from distlock.listening import Attempt, Listener, Where
 from distlock.metrics.places import Places
 from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from distlock.errors import ConfigurationError
-from distlock.grant import Fence, Grant
+from distlock.grants.grant import Fence, Grant
 from distlock.listening import Attempt, Listener, Where
 from distlock.metrics.places import Places
 from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of

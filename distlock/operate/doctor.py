@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from distlock import __version__, clock
 from distlock.backends.findings import Finding
 from distlock.errors import BackendUnavailable, LockError, LockTimeout
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 
 #: The lock that is taken to see whether locks can be taken. One name, so that nothing adds up.
 PROBE = "distlock-doctor"

@@ -14,7 +14,7 @@ from typing import Protocol
 from distlock.backends.inspectable import MOMENT, MOST_SHOWN, Quorum, Row, Seen, Sight
 from distlock.backends.latches import LatchState
 from distlock.errors import ConfigurationError
-from distlock.grant import Fence
+from distlock.grants.grant import Fence
 from distlock.modes import EXCLUSIVE, KINDS, LATCH, LOCK, Kind, Mode
 from distlock.names import check_name
 
@@ -44,6 +44,9 @@ class Party:
     waiting: int = 0
     #: Callers that read there, or permits that they have; 0: not known, or it has the lock as a whole.
     holding: int = 0
+    #: Seconds since it last said something, where that is longer than it promised: it stands still, or has
+    #: no way to the lock service. 0: it responds, as far as is known.
+    silent: float = 0.0
 
     def seconds(self) -> float:
         """For how long, as far as is known."""
@@ -51,7 +54,8 @@ class Party:
 
     def __str__(self) -> str:
         at = f"process {self.pid} on {self.host}" if self.host else f"process {self.process}"
-        return printable(f"{self.where} in {at}" if self.where else at)
+        told = f", not responding for {self.silent:.0f} s" if self.silent else ""
+        return printable(f"{self.where} in {at}{told}" if self.where else f"{at}{told}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ class Observed(Protocol):
 
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool: ...
 
-    era: int
+    epoch: int
 
 
 def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
@@ -168,7 +172,7 @@ def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
     return LockState(
         name,
         holder,
-        Fence(namespace.era, sight.number) if holder and sight.number is not None else None,
+        Fence(namespace.epoch, sight.number) if holder and sight.number is not None else None,
         sight.remaining if holder else math.inf,
         tuple(_waits(one, mine if one.process == us else one.row) for one in sight.queue),
         sight.waiting,
@@ -249,12 +253,13 @@ def _is_open(latch: LatchState | None) -> bool:
 
 def _holds(seen: Seen, row: Row | None) -> Party:
     if row is None:
-        return Party(seen.process, seen.host, seen.pid)
-    return Party(seen.process, seen.host, seen.pid, row.held_at, row.held_since, holding=row.holding)
+        return Party(seen.process, seen.host, seen.pid, silent=seen.silent)
+    holding, silent = row.holding, seen.silent
+    return Party(seen.process, seen.host, seen.pid, row.held_at, row.held_since, 0, holding, silent)
 
 
 def _waits(seen: Seen, row: Row | None) -> Party:
     where, since, waiting = (
         (row.waits_at, row.waiting_since, row.waiting) if row is not None else ("", 0.0, 0)
     )
-    return Party(seen.process, seen.host, seen.pid, where, since, waiting)
+    return Party(seen.process, seen.host, seen.pid, where, since, waiting, silent=seen.silent)

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from distlock import clock
-from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Busy, Held, Queued
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Queued
 from distlock.backends.latches import Latches
-from distlock.backends.optional import REPEAT, Awaits, Begun, HandsOver, Posts
+from distlock.backends.optional import REPEAT, Awaits, Begun, Posts, PushesHolds
 from distlock.backends.shared import Reads
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
 
@@ -34,7 +34,7 @@ class AwaitingConformance(ProtocolFixtures):
         one.held(first)
         assert one.backend.release(first)
 
-    async def asked(self, one: Contender, mine: Ask) -> Any:
+    async def asked(self, one: Contender, mine: LockRequest) -> Any:
         return await answer(one, one.backend.request, mine)
 
     def test_a_loop_has_the_same_answers(self, one: Contender, two: Contender, key: str) -> None:
@@ -66,11 +66,11 @@ class AwaitingConformance(ProtocolFixtures):
         async def main(key: str, kind: dict[str, Any], none: dict[str, Any]) -> None:
             first, second, third = ask(key, **kind), ask(key, **kind), ask(key, **{**kind, **none})
             held = await self.asked(one, first)
-            assert isinstance(held, Held)
+            assert isinstance(held, Acquired)
             again = one.backend.request(first)
-            assert isinstance(again, Held)
+            assert isinstance(again, Acquired)
             assert (again.number, again.followed) == (held.number, held.followed)
-            assert isinstance(await self.asked(two, second), Held)
+            assert isinstance(await self.asked(two, second), Acquired)
             assert isinstance(await self.asked(two, third), Queued)
             assert await answer(two, two.backend.cancel, third) is False
             assert await answer(one, one.backend.cancel, first) is True
@@ -87,7 +87,7 @@ class AwaitingConformance(ProtocolFixtures):
 
         async def main() -> None:
             held = await self.asked(one, mine)
-            if isinstance(backend, HandsOver):
+            if isinstance(backend, PushesHolds):
                 for number in (held.number, held.number + 1):
                     thread = await asyncio.to_thread(backend.acknowledge, [(mine, number)])
                     assert await answer(one, backend.acknowledge, [(mine, number)]) == thread
@@ -109,14 +109,16 @@ class AwaitingConformance(ProtocolFixtures):
             made = await answer(one, backend.make_latch, key, 2, LONG, "maker")
             assert (made.maker, made.left) == ("maker", 2)
             for part, left in (("a", 1), ("a", 1), ("b", 0)):
-                assert (await answer(one, backend.count_latch_down, key, 1, part)).left == left
+                assert (await answer(one, backend.count_latch_down, key, 1, part, made.life)).left == left
                 assert [state and state.left for state in backend.look_at_latches([key])] == [left]
             [seen] = await answer(one, backend.look_at_latches, [key], False)
             assert seen.left == 0
-            assert await answer(one, backend.delete_latch, key) is True
+            assert await answer(one, backend.count_latch_down, key, 1, "c", "another") is None
+            assert await answer(one, backend.delete_latch, key, "another") is False
+            assert await answer(one, backend.delete_latch, key, made.life) is True
             assert await answer(one, backend.look_at_latches, [key], False) == [None]
-            assert await answer(one, backend.count_latch_down, key, 1, "c") is None
-            assert await answer(one, backend.delete_latch, key) is False
+            assert await answer(one, backend.count_latch_down, key, 1, "c", made.life) is None
+            assert await answer(one, backend.delete_latch, key, made.life) is False
 
         asyncio.run(main())
 
@@ -126,17 +128,17 @@ class AwaitingConformance(ProtocolFixtures):
         async def main() -> None:
             begun = begin(one, one.backend.request, ask(key))
             assert begun is not None, "nothing was sent"
-            assert isinstance(await begun, Held)
+            assert isinstance(await begun, Acquired)
 
         asyncio.run(main())
 
     def test_many_calls_at_once_have_an_answer_each(self, one: Contender, key: str) -> None:
         self.warm(one, key)
-        asks = [ask(f"{key}_{number}") for number in range(100)]
+        requests = [ask(f"{key}_{number}") for number in range(100)]
 
         async def main() -> None:
-            answers = await asyncio.gather(*[self.asked(one, mine) for mine in asks])
-            assert answers == [one.backend.request(mine) for mine in asks]
+            answers = await asyncio.gather(*[self.asked(one, mine) for mine in requests])
+            assert answers == [one.backend.request(mine) for mine in requests]
 
         asyncio.run(main())
 
@@ -169,7 +171,7 @@ class AwaitingConformance(ProtocolFixtures):
             assert isinstance(one.backend, Posts)
             for _ in range(20):
                 mine = ask(key, wait=False)
-                assert isinstance(await self.asked(one, mine), Held)
+                assert isinstance(await self.asked(one, mine), Acquired)
                 await answer(one, one.backend.post, mine, told.append)
 
         told: list[bool | None] = []

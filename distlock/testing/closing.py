@@ -1,26 +1,75 @@
-"""The conformance kit: a close leaves nothing behind, and is no end."""
+"""The conformance kit: a close, or a client that is dropped, leaves nothing behind; a close is no end."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+import distlock
+from distlock import clock
+from distlock.engine import maintenance
+from distlock.locks import latch_waits
+from distlock.testing.fixtures import BRIEF, PATIENCE, engine_of, wait_for_waiters, wait_until
 from distlock.testing.places import nobody_waits_behind_who_closed
 from distlock.testing.protocol import Contender, ProtocolFixtures, ask
 
 
 def opened() -> set[object]:
-    """What this process has open: its threads, and its descriptors with what they lead to."""
-    found: set[object] = set(threading.enumerate())
+    """What this process has open: its threads, and its descriptors with what they lead to.
+
+    The threads in which tasks call lock services belong to the process: all clients share them.
+    """
+    found: set[object] = {one for one in threading.enumerate() if not one.name.startswith("distlock-io")}
     folder = Path("/proc/self/fd")
     for name in os.listdir(folder) if folder.exists() else []:
         # Only the one that lists them is gone already.
         with suppress(FileNotFoundError):
             found.add((name, os.readlink(folder / name)))
     return found
+
+
+#: Short enough to be renewed while a test looks on, seconds.
+_TTL = 0.5
+
+
+def use(url: str, options: dict[str, Any], name: str) -> None:
+    """Hold, wait, watch, read and renew, in threads and tasks, with two clients that nobody closes."""
+    one, two = (distlock.connect(url, prefix="kit", timeout=PATIENCE, ttl=_TTL, **options) for _ in range(2))
+
+    def take() -> None:
+        with two.lock(name):
+            pass
+
+    async def take_in_a_task() -> None:
+        async with two.lock(name):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            with one.lock(name):
+                waiting = pool.submit(take)
+                wait_for_waiters(two, 1)
+            waiting.result(PATIENCE)
+    asyncio.run(take_in_a_task())
+    if engine_of(two).backend.capabilities.latch:
+        one.latch(name, 1).make()
+        assert not two.latch(name).wait(BRIEF)
+        assert one.latch(name).delete()
+    if engine_of(two).backend.capabilities.read:
+        with two.read_lock(name), one.read_lock(name):
+            pass
+    with one.lock(name):
+        renewed = clock.now() + 2 * _TTL
+        wait_until(lambda: clock.now() > renewed, "it is renewed")
 
 
 class CloseConformance(ProtocolFixtures):
@@ -36,9 +85,28 @@ class CloseConformance(ProtocolFixtures):
             waiter.queued(second)
             holder.backend.release(first)
             holder.backend.close()
-            # The lock was handed over to it.
+            # The lock was handed off to it.
             waiter.backend.close()
             assert opened() - before == set()
+
+    def test_a_dropped_client_leaves_nothing_open(
+        self, url: str, options: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After all that its threads, connections and descriptors are for, and without a close."""
+        for module in (maintenance, latch_waits):
+            monkeypatch.setattr(module, "LINGER", 0.05)
+        gc.collect()
+        before = opened()
+        use(url, options, key)
+
+        def is_freed() -> bool:
+            gc.collect()
+            return opened() - before == set()
+
+        with suppress(AssertionError):
+            wait_until(is_freed, "all is given back")
+        left = opened() - before
+        assert not left, left
 
     def test_an_unused_backend_closes(self, contender: Callable[[], Contender]) -> None:
         before = opened()

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from distlock.backends.base import READ, Ask
+from distlock.backends.base import READ, LockRequest
 from distlock.backends.shared import Reads
 from distlock.testing.protocol import Contender, ProtocolFixtures, ask, read
 
 
-def downgrade(one: Contender, mine: Ask) -> bool:
+def downgrade(one: Contender, mine: LockRequest) -> bool:
     assert isinstance(one.backend, Reads)
     return one.backend.downgrade(mine)
 
 
-def downgraded(mine: Ask) -> Ask:
+def downgraded(mine: LockRequest) -> LockRequest:
     """As the engine asks with it from then on."""
     return replace(mine, mode=READ)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from distlock.errors import BackendUnavailable
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
+from distlock.locks.namespace import Namespace, namespaces
 from distlock.names import check_name
-from distlock.namespace import Namespace, namespaces
 from distlock.testing.losing import lose_grant
 from distlock.testing.standing_in import Fake
 

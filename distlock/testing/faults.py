@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from distlock.errors import BackendUnavailable
 
 #: The requests whose replies can be lost.
-REQUESTS = ("request", "cancel", "renew", "release", "raise_floor", "locked")
+REQUESTS = ("request", "cancel", "renew", "release", "raise_fence", "locked")
 #: Of backends that are `distlock.backends.latches.Latches`.
 OF_LATCHES = ("make_latch", "count_latch_down", "delete_latch", "look_at_latches")
 
@@ -19,6 +20,8 @@ class Faulty:
     def __init__(self, backend: Any) -> None:
         #: Method name -> how many of its next replies are lost.
         self.lose_replies: dict[str, int] = {}
+        #: Method name -> what others do before its caller learns that a reply is lost, once.
+        self.meanwhile: dict[str, Callable[[], object]] = {}
         for method in (*REQUESTS, *OF_LATCHES):
             if not hasattr(backend, method):
                 continue
@@ -29,7 +32,15 @@ class Faulty:
             answer = function(*arguments)
             if self.lose_replies.get(method, 0) > 0:
                 self.lose_replies[method] -= 1
+                self._let_happen(self.meanwhile.pop(method, None))
                 raise BackendUnavailable(f"The reply to {method} was lost (a planted fault).")
             return answer
 
         return call
+
+    @staticmethod
+    def _let_happen(others: Callable[[], object] | None) -> None:
+        if others is not None:
+            # This thread is in the middle of a call, and can make no other one.
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(others).result()

@@ -5,21 +5,21 @@ from __future__ import annotations
 import threading
 
 from distlock import clock
-from distlock.backends.base import Ask
-from distlock.backends.optional import HandsOver
+from distlock.backends.base import LockRequest
+from distlock.backends.optional import PushesHolds
 from distlock.testing.protocol import Contender, ProtocolFixtures, ask
 
 
-def acknowledged(one: Contender, mine: Ask, number: int) -> bool | None:
-    assert isinstance(one.backend, HandsOver)
+def acknowledged(one: Contender, mine: LockRequest, number: int) -> bool | None:
+    assert isinstance(one.backend, PushesHolds)
     (answer,) = one.backend.acknowledge([(mine, number)])
     return answer
 
 
 class HandingConformance(ProtocolFixtures):
-    """For backends that are `distlock.backends.base.HandsOver`."""
+    """For backends that are `distlock.backends.optional.PushesHolds`."""
 
-    def hand_over(self, one: Contender, two: Contender, mine: Ask) -> tuple[int, float]:
+    def hand_over(self, one: Contender, two: Contender, mine: LockRequest) -> tuple[int, float]:
         """Have *one* hand *mine* over to *two*. Returns what the push says: the number, and since when."""
         first = ask(mine.key)
         one.held(first)
@@ -28,7 +28,7 @@ class HandingConformance(ProtocolFixtures):
         two.queued(mine)
         one.backend.release(first)
         assert two.sink.wait_for_hint(mine.key)
-        [(key, token, number, sent)] = two.sink.handovers
+        [(key, token, number, sent)] = two.sink.hand_offs
         assert (key, token) == (mine.key, mine.token)
         return number, sent
 
@@ -44,7 +44,7 @@ class HandingConformance(ProtocolFixtures):
         number, _ = self.hand_over(one, two, mine)
         assert acknowledged(two, mine, number)
         assert acknowledged(two, mine, number)
-        assert isinstance(two.backend, HandsOver)
+        assert isinstance(two.backend, PushesHolds)
         threading.Event().wait(1.2 * two.backend.window)
         one.queued(ask(key))
 

@@ -10,17 +10,21 @@ from multiprocessing.connection import Connection
 
 from distlock import clock
 from distlock.errors import ConfigurationError
-from distlock.namespace import EngineNamespace, Namespace
+from distlock.locks.engine_namespace import EngineNamespace
+from distlock.locks.namespace import Namespace
 from distlock.testing import in_django, in_sqlalchemy
 from distlock.testing.in_threads import Action, in_threads
 from distlock.testing.race_result import Call, raised
 from distlock.testing.standing_in import Fake
+from distlock.web.stale_writes import Mode
 
 #: Seconds beyond those of the race in which a process has to tell what came of it.
 LAST_WORDS = 5.0
 
 
-def in_processes(action: Action, times: int, processes: int, within: float) -> tuple[list[Call], float]:
+def in_processes(
+    action: Action, times: int, processes: int, within: float, stale_writes: Mode | None = None
+) -> tuple[list[Call], float]:
     """`in_threads`, with the threads in *processes* forked processes. Raises what they raise."""
     context = multiprocessing.get_context("fork")
     # Each process has a thread that waits for the others.
@@ -33,7 +37,9 @@ def in_processes(action: Action, times: int, processes: int, within: float) -> t
             share = times // processes + (number < times % processes)
             ours, theirs = context.Pipe(duplex=False)
             child = context.Process(
-                target=_run, args=(theirs, action, share, within, start.wait), daemon=True
+                target=_run,
+                args=(theirs, action, share, within, start.wait, stale_writes),
+                daemon=True,
             )
             with warnings.catch_warnings():
                 # Python's own, of threads that a child has not. The child runs what is made for that.
@@ -68,7 +74,12 @@ def _heard(ours: Connection, deadline: float, within: float) -> tuple[list[Call]
 
 
 def _run(
-    theirs: Connection, action: Action, share: int, within: float, start: Callable[[float], object]
+    theirs: Connection,
+    action: Action,
+    share: int,
+    within: float,
+    start: Callable[[float], object],
+    stale_writes: Mode | None,
 ) -> None:
     """In the child."""
     in_sqlalchemy.after_fork()
@@ -76,7 +87,7 @@ def _run(
     alone: set[str] = set()
     try:
         with Fake(keeps=_noting(alone)):
-            calls, seconds = in_threads(action, share, within, start)
+            calls, seconds = in_threads(action, share, within, start, stale_writes)
         if alone:
             raise ConfigurationError(
                 f"The race ran in several processes, and {', '.join(sorted(alone))} keeps the threads of one "

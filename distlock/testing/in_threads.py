@@ -15,21 +15,26 @@ from distlock.errors import ConfigurationError
 from distlock.testing import in_django, in_sqlalchemy
 from distlock.testing.race_result import Call, raised, returned
 from distlock.testing.shaking import is_the_sites, shaken
+from distlock.web.stale_writes import Mode, in_race
 
 #: What each thread calls.
 Action = Callable[[], object]
 
 
 def in_threads(
-    action: Action, times: int, within: float, start: Callable[[float], object]
+    action: Action,
+    times: int,
+    within: float,
+    start: Callable[[float], object],
+    stale_writes: Mode | None = None,
 ) -> tuple[list[Call], float]:
     """Call *action* in *times* threads at the same moment. Gives the calls, and the seconds that they took.
 
     *start*: the `wait` of a barrier, for these threads and the caller's. *within*: seconds in which they have
-    to start, and then to end; raises TimeoutError.
+    to start, and then to end; raises TimeoutError. *stale_writes*: see `race`.
     """
     runs = [Run(action, start, within) for _ in range(times)]
-    with in_django.errors_by_call(), in_sqlalchemy.refusing_memory():
+    with in_race(stale_writes), in_django.errors_by_call(), in_sqlalchemy.refusing_memory():
         for one in runs:
             one.thread.start()
         try:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
-from distlock.backends.base import PERMIT, READ, Ask, Held
+from distlock.backends.base import PERMIT, READ, Acquired, LockRequest
 from distlock.backends.inspectable import Announces, Breaks, Row, Seen
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures
 
@@ -24,9 +24,9 @@ class Inspectable(Announces, Breaks, Protocol):
     """What the kit asks: all that an operator can do."""
 
 
-def ask(contender: Contender, key: str, wait: bool = True) -> Ask:
+def ask(contender: Contender, key: str, wait: bool = True) -> LockRequest:
     """As the engine asks: the token begins with the process."""
-    return Ask(key, inspectable(contender).process + secrets.token_hex(16), LONG, 1, wait)
+    return LockRequest(key, inspectable(contender).process + secrets.token_hex(16), LONG, 1, wait)
 
 
 def inspectable(contender: Contender) -> Inspectable:
@@ -65,7 +65,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
         look.inspect(key)
         one.held(ask(one, key))
         look.inspect(key)
-        assert isinstance(one.backend.request(ask(one, f"{key}_other")), Held)
+        assert isinstance(one.backend.request(ask(one, f"{key}_other")), Acquired)
 
     def test_what_a_process_says_of_a_key_is_shown_with_it(
         self, one: Contender, look: Inspectable, key: str

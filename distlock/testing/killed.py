@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock import latch_waits
+from distlock.locks import latch_waits
 from distlock.testing.fixtures import PATIENCE, wait_until
 from distlock.testing.latch_waiting import wait_for_waiters
 from distlock.testing.process import Process

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock import clock, latch_waits
+from distlock import clock
 from distlock.backends.latches import Latches, LatchState
 from distlock.errors import BackendUnavailable
+from distlock.locks import latch_waits
 from distlock.testing.faults import Faulty
 from distlock.testing.fixtures import BRIEF, PATIENCE, ConformanceFixtures, Connect, engine_of, wait_until
 
@@ -90,6 +91,99 @@ class LatchConformance(ConformanceFixtures):
         assert other.latch(name).count_down(part="orders") == 1
         assert other.latch(name).count_down(part="products") == 0
 
+    # -- rounds ----------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("part", [None, "orders"])
+    @pytest.mark.parametrize("ended", ["deleted", "over", "over and made by nobody"])
+    def test_a_count_whose_reply_was_lost_stays_out_of_the_next_round(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, ended: str, part: str | None
+    ) -> None:
+        ttl = PATIENCE if ended == "deleted" else 1.0
+        latch = locks.latch(name)
+        other.latch(name, 1, ttl=ttl).make()
+
+        def next_round() -> None:
+            assert other.latch(name).count() == 0, "it was counted"
+            if ended == "deleted":
+                assert other.latch(name).delete()
+            else:
+                wait_until(lambda: is_gone(other, name), "its ttl is over")
+            if ended != "over and made by nobody":
+                assert other.latch(name, 1, ttl=PATIENCE).make()
+
+        faulty = Faulty(engine_of(locks).backend)
+        faulty.lose_replies["count_latch_down"] = 1
+        faulty.meanwhile["count_latch_down"] = next_round
+        with pytest.raises(distlock.LatchNotFound, match=name):
+            latch.count_down(part=part)
+        if ended != "over and made by nobody":
+            assert other.latch(name).count() == 1
+            # The next call is about the next round, with the same object, too.
+            assert latch.count_down(part=part) == 0
+
+    def test_a_task_s_count_whose_reply_was_lost_stays_out_of_the_next_round(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        other.latch(name, 1).make()
+        faulty = Faulty(engine_of(locks).backend)
+        faulty.lose_replies["count_latch_down"] = 1
+        faulty.meanwhile["count_latch_down"] = lambda: next_of(other, name)
+
+        async def main() -> None:
+            with pytest.raises(distlock.LatchNotFound, match=name):
+                await locks.latch(name).acount_down()
+            assert await locks.latch(name).acount() == 1
+
+        asyncio.run(main())
+
+    def test_a_look_whose_reply_was_lost_is_of_no_round(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        other.latch(name, 2).make()
+        faulty = Faulty(engine_of(locks).backend)
+        faulty.lose_replies["look_at_latches"] = 1
+        faulty.meanwhile["look_at_latches"] = lambda: next_of(other, name, 2)
+        assert locks.latch(name).count_down() == 1
+
+    def test_to_delete_one_whose_reply_was_lost_spares_the_next_round(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        other.latch(name, 1).make()
+        faulty = Faulty(engine_of(locks).backend)
+        faulty.lose_replies["delete_latch"] = 1
+        faulty.meanwhile["delete_latch"] = lambda: other.latch(name, 1).make()
+        locks.latch(name).delete()
+        assert other.latch(name).count() == 1
+
+    def test_of_two_that_delete_it_at_once_one_has_done_it(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        for _ in range(10):
+            locks.latch(name, 1).make()
+            together = threading.Barrier(2)
+
+            def delete(one: distlock.Locks, together: threading.Barrier = together) -> bool:
+                together.wait(PATIENCE)
+                return one.latch(name).delete()
+
+            assert sorted(pool.map(delete, (locks, other))) == [False, True]
+
+    def test_one_that_is_made_twice_has_two_lives(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        faulty = Faulty(engine_of(locks).backend)
+        faulty.lose_replies["make_latch"] = 1
+        lives: list[str] = []
+
+        def end() -> None:
+            lives.append(life_of(other, name))
+            assert other.latch(name).delete()
+
+        faulty.meanwhile["make_latch"] = end
+        assert locks.latch(name, 1).make()
+        lives.append(life_of(other, name))
+        assert len(set(lives)) == 2
+
     # -- waiting ---------------------------------------------------------------------------------
 
     def test_who_waits_is_woken_by_the_last_count(
@@ -160,7 +254,12 @@ class LatchConformance(ConformanceFixtures):
         wait_for_waiters(locks, 1)
         backend: Any = engine_of(locks).backend
         look, made = backend.look_at_latches, threading.Event()
-        monkeypatch.setattr(backend, "look_at_latches", lambda *those: (made.wait(PATIENCE), look(*those))[1])
+
+        def late(keys: Sequence[str], watch: bool, *more: Any) -> Any:
+            # That of a waiter. To delete and to count look, too.
+            return (not watch or made.wait(PATIENCE)) and look(keys, watch, *more)
+
+        monkeypatch.setattr(backend, "look_at_latches", late)
         assert (latch.delete(), latch.make(), latch.count_down()) == (True, True, 0)
         made.set()
         with pytest.raises(distlock.LatchNotFound, match=name):
@@ -179,15 +278,15 @@ class LatchConformance(ConformanceFixtures):
         locks.latch(name, 1).make()
         waiting = pool.submit(locks.latch(name).wait, PATIENCE)
         wait_for_waiters(locks, 1)
-        sink, waits = engine_of(locks).sink, engine_of(locks).sink.waits
+        sink, waits = engine_of(locks).sink, engine_of(locks).sink.latch_waits
         # The connection breaks, and so nothing is heard.
-        sink.waits = None
+        sink.latch_waits = None
         other.latch(name).count_down()
         pause = threading.Event()
         pause.wait(BRIEF)
         assert not waiting.done()
-        sink.waits = waits
-        sink.doubt()
+        sink.latch_waits = waits
+        sink.missed_notifications()
         assert waiting.result(PATIENCE)
 
     def test_who_waits_outlasts_a_service_that_is_away_for_a_moment(
@@ -198,7 +297,7 @@ class LatchConformance(ConformanceFixtures):
         waiting = pool.submit(locks.latch(name).wait, PATIENCE)
         wait_for_waiters(locks, 1)
         faulty.lose_replies["look_at_latches"] = 3
-        engine_of(locks).sink.doubt()
+        engine_of(locks).sink.missed_notifications()
         wait_until(lambda: not faulty.lose_replies["look_at_latches"], "it was away")
         assert not waiting.done()
         other.latch(name).count_down()
@@ -212,7 +311,7 @@ class LatchConformance(ConformanceFixtures):
         waiting = pool.submit(locks.latch(name).wait, 4 * BRIEF)
         wait_for_waiters(locks, 1)
         faulty.lose_replies["look_at_latches"] = 1000
-        engine_of(locks).sink.doubt()
+        engine_of(locks).sink.missed_notifications()
         with pytest.raises(BackendUnavailable):
             waiting.result(PATIENCE)
         with pytest.raises(BackendUnavailable):
@@ -282,6 +381,28 @@ class LatchConformance(ConformanceFixtures):
         )
         locks.latch(name).count_down()
         assert locks.latch(name).wait(PATIENCE)
+
+
+def next_of(locks: distlock.Locks, name: str, count: int = 1) -> None:
+    """The next round begins."""
+    assert locks.latch(name).delete()
+    assert locks.latch(name, count).make()
+
+
+def is_gone(locks: distlock.Locks, name: str) -> bool:
+    try:
+        locks.latch(name).count()
+    except distlock.LatchNotFound:
+        return True
+    return False
+
+
+def life_of(locks: distlock.Locks, name: str) -> str:
+    backend: Any = engine_of(locks).backend
+    (state,) = backend.look_at_latches([locks.latch(name)._key])
+    assert state is not None
+    life: str = state.life
+    return life
 
 
 def watch_looks(locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:

@@ -182,6 +182,65 @@ class LatchProtocolConformance(ProtocolFixtures):
         assert one_of.left(key) == 2
         assert one_of.count(key, part="orders") == 1
 
+    # -- its lives -------------------------------------------------------------------------------
+
+    def test_a_count_of_a_life_that_is_over_counts_nothing(
+        self, one_of: Counting, other: Counting, key: str
+    ) -> None:
+        # Also where each life is as the one before it, and where a call comes late.
+        lives = [one_of.make(key, 2).life]
+        for part in ("orders", "products"):
+            other.count(key)
+            assert other.latches.delete_latch(key, lives[-1])
+            assert one_of.latches.count_latch_down(key, 1, part, lives[-1]) is None
+            lives.append(other.make(key, 2).life)
+            for late in lives[:-1]:
+                assert one_of.latches.count_latch_down(key, 1, part, late) is None
+            assert one_of.left(key) == 2
+        assert len(set(lives)) == len(lives)
+        state = one_of.latches.count_latch_down(key, 1, "orders", lives[-1])
+        assert state is not None
+        assert (state.left, state.life) == (1, lives[-1])
+        (looked,) = one_of.latches.look_at_latches([key])
+        assert looked is not None
+        assert looked.life == lives[-1]
+
+    def test_a_count_of_one_whose_ttl_is_over_counts_nothing(self, one_of: Counting, key: str) -> None:
+        first = one_of.make(key, 2, ttl=SHORT)
+        one_of.wait_until_gone(key)
+        second = one_of.make(key, 2)
+        assert second.life != first.life
+        assert one_of.latches.count_latch_down(key, 1, "orders", first.life) is None
+        assert not one_of.latches.delete_latch(key, first.life)
+        assert one_of.left(key) == 2
+
+    def test_to_delete_a_life_that_is_over_deletes_nothing(
+        self, one_of: Counting, other: Counting, key: str
+    ) -> None:
+        first = one_of.make(key, 2)
+        assert other.latches.delete_latch(key, first.life)
+        assert not other.latches.delete_latch(key, first.life)
+        one_of.make(key, 2)
+        assert not other.latches.delete_latch(key, first.life)
+        assert one_of.left(key) == 2
+
+    def test_of_those_that_delete_it_at_once_one_has_done_it(
+        self, some: Callable[[], Counting], key: str
+    ) -> None:
+        callers = [some() for _ in range(4)]
+        for one in callers:
+            one.look(key)
+        with ThreadPoolExecutor(len(callers)) as pool:
+            for turn in range(6):
+                made, together = callers[0].make(key, 1), threading.Barrier(len(callers))
+                life = made.life if turn % 2 else ""
+
+                def delete(one: Counting, life: str = life, together: threading.Barrier = together) -> bool:
+                    together.wait(PATIENCE)
+                    return one.latches.delete_latch(key, life)
+
+                assert sorted(pool.map(delete, callers)) == [False, False, False, True]
+
     # -- its end ---------------------------------------------------------------------------------
 
     def test_one_that_is_deleted_is_gone(self, one_of: Counting, other: Counting, key: str) -> None:

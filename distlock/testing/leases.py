@@ -144,7 +144,7 @@ class PermitLeaseConformance(ProtocolFixtures):
         three.held(permit(key, 2))
         three.queued(permit(key, 2))
 
-    def test_a_permit_that_was_handed_over_and_not_taken_is_worth_a_window_not_a_lease(
+    def test_a_permit_that_was_handed_off_and_not_taken_is_worth_a_window_not_a_lease(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
         first, third = permit(key, 1), permit(key, 1)

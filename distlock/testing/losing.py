@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from distlock import reentrance
-from distlock.engine.machine import Engine
-from distlock.engine.name_grant import NameGrant
+from distlock.engine.grantor import Grantor
+from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.owner import in_event_loop
 
 
@@ -24,9 +24,9 @@ def lose_grant(grant: Grant, why: str) -> None:
     """*grant*, of one name, is lost from now on, because of *why*; its lock is free on the lock service."""
     if isinstance(grant, Losable):
         grant.lose(why)
-    elif isinstance(grant, NameGrant) and isinstance(engine := grant._grantor, Engine):
+    elif isinstance(grant, NameGrant) and isinstance(grant._grantor, Grantor):
         hold = grant._hold
         # When this returns it is told, unless callbacks might stop an event loop.
-        engine.lose(hold, why, retire=False, aside=in_event_loop())
+        grant._grantor.lose(hold, why, cancel=False, off_thread=in_event_loop())
         with suppress(BackendUnavailable):
-            reentrance.call(engine.backend.release, hold.ask)
+            reentrance.call(grant._grantor.backend.release, hold.request)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.base import READ, Ask
+from distlock.backends.base import READ, LockRequest
 from distlock.backends.inspectable import Announces
 from distlock.backends.notifying import Notifies
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
@@ -19,10 +19,10 @@ def notifies(contender: Contender) -> Notifies:
     return contender.backend
 
 
-def look_after(contender: Contender, *asks: Ask) -> list[tuple[str, str]]:
+def look_after(contender: Contender, *requests: LockRequest) -> list[tuple[str, str]]:
     """What the keeper does every few seconds, and what the sink has been told by then."""
     backend = contender.backend
-    backend.renew(asks)
+    backend.renew(requests)
     if not backend.capabilities.lease and isinstance(backend, Announces):
         backend.announce("web1", 1, [], [], LONG)
     return contender.sink.requests
@@ -110,18 +110,18 @@ class NotifyConformance(ProtocolFixtures):
     ) -> None:
         if not one.backend.capabilities.read:
             pytest.skip("it has no readers")
-        asks = [ask(key) for _ in range(3)]
-        asks[0].mode = asks[1].mode = READ
-        for reader, mine in zip((one, two), asks, strict=False):
+        requests = [ask(key) for _ in range(3)]
+        requests[0].mode = requests[1].mode = READ
+        for reader, mine in zip((one, two), requests, strict=False):
             reader.held(mine)
-        three.queued(asks[2])
+        three.queued(requests[2])
         assert notifies(three).request_release(key)
-        assert (key, asks[0].token) in look_after(one, asks[0])
-        assert (key, asks[1].token) in look_after(two, asks[1])
-        for reader, mine in zip((one, two), asks, strict=False):
+        assert (key, requests[0].token) in look_after(one, requests[0])
+        assert (key, requests[1].token) in look_after(two, requests[1])
+        for reader, mine in zip((one, two), requests, strict=False):
             assert reader.backend.release(mine)
-        three.until_held(asks[2])
-        assert look_after(three, asks[2]) == []
+        three.until_held(requests[2])
+        assert look_after(three, requests[2]) == []
 
     def test_asked_twice_is_asked(self, one: Contender, two: Contender, three: Contender, key: str) -> None:
         mine = ask(key)

@@ -54,7 +54,7 @@ class PermitConformance(ProtocolFixtures):
         assert not one.backend.locked(key)
         two.held(permit(key, 2, 2))
 
-    def test_limits_that_differ_halt_nobody(
+    def test_each_goes_by_its_own_limit(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
         """During a deployment the old and the new processes say different limits."""
@@ -71,6 +71,18 @@ class PermitConformance(ProtocolFixtures):
         assert two.backend.release(older[1])
         three.held(newest)
         two.held(behind)
+
+    def test_who_waits_with_a_smaller_limit_holds_up_those_behind_it(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        """Until it enters, or gives up."""
+        one.held(permit(key, 3))
+        smaller, larger = permit(key, 1), permit(key, 3)
+        two.queued(smaller)
+        assert three.backend.request(permit(key, 3, wait=False)) == Busy()
+        three.queued(larger)
+        assert two.backend.cancel(smaller) is False
+        three.held(larger)
 
     def test_who_is_granted_some_hears_of_another_limit(
         self, one: Contender, two: Contender, three: Contender, key: str
@@ -107,7 +119,7 @@ class PermitConformance(ProtocolFixtures):
         assert two.sink.wait_for_hint(key)
         number = two.held(first).number
         # Whether the push says more than that is up to the backend.
-        for _, token, told, _ in two.sink.handovers:
+        for _, token, told, _ in two.sink.hand_offs:
             assert (token, told) == (first.token, number)
         three.queued(second)
         assert three.sink.hints == []

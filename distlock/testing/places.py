@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 
 if TYPE_CHECKING:
     from distlock.testing.protocol import Contender
 
 
 def polls_take_no_second_place(
-    one: Contender, two: Contender, three: Contender, first: Ask, second: Ask, third: Ask
+    one: Contender,
+    two: Contender,
+    three: Contender,
+    first: LockRequest,
+    second: LockRequest,
+    third: LockRequest,
 ) -> None:
     one.held(first)
     for _ in range(3):
@@ -26,7 +31,12 @@ def polls_take_no_second_place(
 
 
 def a_late_cancel_keeps_the_hold(
-    one: Contender, two: Contender, three: Contender, first: Ask, second: Ask, third: Ask
+    one: Contender,
+    two: Contender,
+    three: Contender,
+    first: LockRequest,
+    second: LockRequest,
+    third: LockRequest,
 ) -> None:
     one.held(first)
     two.queued(second)
@@ -37,7 +47,12 @@ def a_late_cancel_keeps_the_hold(
 
 
 def nobody_waits_behind_who_closed(
-    one: Contender, two: Contender, three: Contender, first: Ask, second: Ask, third: Ask
+    one: Contender,
+    two: Contender,
+    three: Contender,
+    first: LockRequest,
+    second: LockRequest,
+    third: LockRequest,
 ) -> None:
     one.held(first)
     two.queued(second)

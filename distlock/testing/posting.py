@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.optional import Posts
 from distlock.testing.protocol import Contender, ProtocolFixtures, ask
 
@@ -15,7 +15,7 @@ def posts(one: Contender) -> Posts:
 class PostingConformance(ProtocolFixtures):
     """For backends that are `distlock.backends.base.Posts`."""
 
-    def post(self, one: Contender, mine: Ask) -> list[bool | None]:
+    def post(self, one: Contender, mine: LockRequest) -> list[bool | None]:
         told: list[bool | None] = []
         posts(one).post(mine, told.append)
         return told
@@ -48,7 +48,7 @@ class PostingConformance(ProtocolFixtures):
             one.held(mine)
             told = self.post(one, mine)
             self.settle(one)
-            assert isinstance(two.backend.request(second := ask(key, wait=False)), Held)
+            assert isinstance(two.backend.request(second := ask(key, wait=False)), Acquired)
             assert two.backend.release(second)
             assert told == []
 

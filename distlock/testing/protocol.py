@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from distlock.backends import create
-from distlock.backends.base import PERMIT, READ, Ask, Backend, Busy, Held, Queued
-from distlock.backends.optional import Awaits, HandsOver, Posts
+from distlock.backends.base import PERMIT, READ, Acquired, Backend, Busy, LockRequest, Queued
+from distlock.backends.optional import Awaits, Posts, PushesHolds
 from distlock.backends.shared import Reads
 from distlock.testing.places import a_late_cancel_keeps_the_hold, polls_take_no_second_place
 from distlock.testing.sink import RecordingSink
@@ -28,15 +28,15 @@ from distlock.testing.sink import RecordingSink
 LONG = 60.0
 
 
-def ask(key: str, ttl: float = LONG, wait: bool = True, span: int = 1, **more: Any) -> Ask:
-    return Ask(key, secrets.token_hex(16), ttl, span, wait, **more)
+def ask(key: str, ttl: float = LONG, wait: bool = True, span: int = 1, **more: Any) -> LockRequest:
+    return LockRequest(key, secrets.token_hex(16), ttl, span, wait, **more)
 
 
-def read(key: str, ttl: float = LONG, wait: bool = True) -> Ask:
+def read(key: str, ttl: float = LONG, wait: bool = True) -> LockRequest:
     return ask(key, ttl, wait, mode=READ)
 
 
-def permit(key: str, limit: int, permits: int = 1, ttl: float = LONG, wait: bool = True) -> Ask:
+def permit(key: str, limit: int, permits: int = 1, ttl: float = LONG, wait: bool = True) -> LockRequest:
     return ask(key, ttl, wait, mode=PERMIT, limit=limit, permits=permits)
 
 
@@ -48,29 +48,29 @@ class Contender:
         self.sink = RecordingSink()
         backend.open(self.sink)
 
-    def held(self, ask: Ask) -> Held:
+    def held(self, ask: LockRequest) -> Acquired:
         answer = self.backend.request(ask)
-        assert isinstance(answer, Held), f"expected Held, got {answer}"
+        assert isinstance(answer, Acquired), f"expected Held, got {answer}"
         return answer
 
-    def queued(self, ask: Ask) -> Queued:
+    def queued(self, ask: LockRequest) -> Queued:
         answer = self.backend.request(ask)
         assert isinstance(answer, Queued), f"expected Queued, got {answer}"
         return answer
 
-    def in_line(self, ask: Ask) -> Ask:
-        """Have *ask* wait. A lock service may learn only by the second request where to send hints."""
+    def in_line(self, ask: LockRequest) -> LockRequest:
+        """Have *request* wait. A lock service may learn only by the second request where to send hints."""
         self.queued(ask)
         self.queued(ask)
         return ask
 
-    def until_held(self, ask: Ask, patience: float = 10.0) -> Held:
+    def until_held(self, ask: LockRequest, patience: float = 10.0) -> Acquired:
         """Ask again as the engine does: at hints, and after the time that the backend says."""
         polls = threading.Event()
         rest = patience
         while True:
             answer = self.backend.request(ask)
-            if isinstance(answer, Held):
+            if isinstance(answer, Acquired):
                 return answer
             assert isinstance(answer, Queued)
             assert rest > 0, f"not held within {patience:g} seconds of polling"
@@ -128,7 +128,7 @@ class UnfairProtocolConformance(ProtocolFixtures):
             (can.fence, "fence", "NumberConformance"),
             (can.fair, "fair", "ProtocolConformance"),
             (isinstance(one.backend, Posts), "post()", "PostingConformance"),
-            (isinstance(one.backend, HandsOver), "acknowledge()", "HandingConformance"),
+            (isinstance(one.backend, PushesHolds), "acknowledge()", "HandingConformance"),
             (isinstance(one.backend, Awaits), "begin()", "AwaitingConformance"),
             (isinstance(one.backend, Reads), "downgrade()", "ReadConformance"),
             (can.read, "read", "ReadConformance"),

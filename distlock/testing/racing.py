@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Unpack
+from typing import Unpack, get_args
 
 from distlock.testing import in_django
 from distlock.testing.in_processes import in_processes
 from distlock.testing.in_threads import Action, in_threads
 from distlock.testing.race_result import Race
 from distlock.testing.sending import Request, sending
+from distlock.web.stale_writes import Mode
 
 
 def race(
@@ -18,6 +19,7 @@ def race(
     times: int = 20,
     processes: int = 1,
     within: float = 30.0,
+    stale_writes: Mode | None = None,
     **request: Unpack[Request],
 ) -> Race:
     """Call *action* in many threads at the same moment, and return what came of it.
@@ -28,6 +30,9 @@ def race(
     *processes*: in how many processes the threads are. 1: in that of the test. More: in forked ones, which
     share nothing but database and lock service, as the servers of a site do.
     *within*: seconds in which all of them have to start, and then to end; more than 0.
+    *stale_writes*: what becomes of rows that were loaded before the lock and are saved under it. "warn": the
+    log has them; "raise": the race ends in `StaleWrite`; None: what ``DISTLOCK_STALE_WRITES`` says, and
+    "warn" where it says nothing; "off": the race turns nothing on.
     *request*: for an address ``method`` ("POST" unless it says otherwise), ``headers``, and as the body
     ``data`` (a mapping is sent as a form) or ``json``. Redirections are answers like others.
 
@@ -48,6 +53,8 @@ def race(
         raise ValueError(f"times={times!r}: a race has 2 calls or more.")
     if not 1 <= processes <= times:
         raise ValueError(f"processes={processes!r} has to be from 1 to {times}, one call or more for each.")
+    if stale_writes not in {None, *get_args(Mode)}:
+        raise ValueError(f'stale_writes={stale_writes!r} has to be "warn", "raise", "off" or None.')
     if not within > 0:
         raise ValueError(f"within={within!r} has to be more than 0 seconds.")
     if unknown := request.keys() - Request.__annotations__:
@@ -59,5 +66,5 @@ def race(
     else:
         in_django.refuse_open_transaction()
     if processes > 1:
-        return Race(*in_processes(action, times, processes, within))
-    return Race(*in_threads(action, times, within, threading.Barrier(times + 1).wait))
+        return Race(*in_processes(action, times, processes, within, stale_writes))
+    return Race(*in_threads(action, times, within, threading.Barrier(times + 1).wait, stale_writes))

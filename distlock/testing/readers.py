@@ -135,7 +135,7 @@ class ReadConformance(DowngradeConformance):
             assert who.sink.wait_for_hint(key)
             number = who.held(reader).number
             # Whether the push says more than that is up to the backend.
-            for _, token, told, _ in who.sink.handovers:
+            for _, token, told, _ in who.sink.hand_offs:
                 assert (token, told) == (reader.token, number)
 
     def test_a_reader_is_told_whether_others_wait(

@@ -19,6 +19,7 @@ from distlock.testing.fixtures import (
     engine_of,
     wait_for_waiters,
     wait_until,
+    wait_until_queued,
 )
 
 #: Where nothing is pushed, a holder hears of a request when it renews its lease: every third of it.
@@ -37,11 +38,15 @@ def wait_until_asked(grant: distlock.Grant) -> None:
 
 class RevocationConformance(ConformanceFixtures):
     @pytest.fixture
-    def holder(self, connect: Connect, other: distlock.Locks, name: str) -> distlock.Locks:
-        """It has waited before, and listens since, where that is of use."""
+    def holder(
+        self, connect: Connect, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> distlock.Locks:
+        """Return a client that has waited before, and listens since, where that is of use."""
         holder = connect(ttl=TTL)
         with other.lock(f"{name}_before"):
-            assert holder.lock(f"{name}_before").acquire(timeout=0.1) is None
+            waiting = pool.submit(take, holder, f"{name}_before")
+            wait_until_queued(holder)
+        waiting.result(PATIENCE).release()
         return holder
 
     def test_whoever_holds_the_name_is_asked_to_give_it_back(

@@ -105,7 +105,7 @@ class SemaphoreConformance(ConformanceFixtures):
         # To ask awaits the answer to its own release.
         assert not other.semaphore(name, limit=1).locked()
         for client in (locks, other):
-            assert engine_of(client).rooms.by_key == {}
+            assert engine_of(client).queues.by_key == {}
 
     def test_it_is_no_lock_of_that_name(
         self, locks: distlock.Locks, other: distlock.Locks, name: str
@@ -122,7 +122,7 @@ class SemaphoreConformance(ConformanceFixtures):
     def test_its_grants_have_no_fence(self, locks: distlock.Locks, name: str) -> None:
         with locks.semaphore(name, limit=2) as grant:
             assert grant.mode == "permit"
-            for what in ("fence", "fences", "seals"):
+            for what in ("fence", "fences", "holder_ids"):
                 with pytest.raises(distlock.ConfigurationError, match=name):
                     getattr(grant, what)
             grant.check()

@@ -228,7 +228,7 @@ class SharingConformance(ConformanceFixtures):
             assert other.read_lock(name).acquire(timeout=BRIEF) is None
             assert other.read_lock(name).acquire(timeout=0) is None
         assert not locks.lock(name).locked()
-        assert engine_of(other).rooms.by_key == {}
+        assert engine_of(other).queues.by_key == {}
 
     # -- asyncio ---------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class SharingConformance(ConformanceFixtures):
         async def main() -> None:
             async with other.lock(name):
                 readers = [asyncio.create_task(locks.read_lock(name).aacquire()) for _ in range(3)]
-                while engine_of(locks).rooms.waiting < 3:
+                while engine_of(locks).queues.waiting < 3:
                     await asyncio.sleep(0.01)
                 for reader in readers:
                     reader.cancel()
@@ -269,4 +269,4 @@ class SharingConformance(ConformanceFixtures):
                 await grant.adowngrade()
 
         asyncio.run(main())
-        assert engine_of(locks).rooms.by_key == {}
+        assert engine_of(locks).queues.by_key == {}

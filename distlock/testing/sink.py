@@ -10,22 +10,22 @@ class RecordingSink:
         self._told = threading.Condition()
         self.hints: list[str] = []
         #: Key, token, number, and since when.
-        self.handovers: list[tuple[str, str, int, float]] = []
+        self.hand_offs: list[tuple[str, str, int, float]] = []
         self.losses: list[tuple[str, str]] = []
         #: Key and token, each time that they were told.
         self.requests: list[tuple[str, str]] = []
         self.doubts = 0
         self.reconnects = 0
 
-    def hint(self, key: str) -> None:
+    def notified(self, key: str) -> None:
         with self._told:
             self.hints.append(key)
             self._told.notify_all()
 
-    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
         with self._told:
-            self.handovers.append((key, token, number, sent))
-        self.hint(key)
+            self.hand_offs.append((key, token, number, sent))
+        self.notified(key)
 
     def lost(self, key: str, token: str) -> None:
         with self._told:
@@ -37,7 +37,7 @@ class RecordingSink:
             self.requests.append((key, token))
             self._told.notify_all()
 
-    def doubt(self) -> None:
+    def missed_notifications(self) -> None:
         with self._told:
             self.doubts += 1
             self._told.notify_all()

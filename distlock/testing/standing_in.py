@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from distlock.engine.steps import Gate, Steps
-from distlock.grant import Grant
-from distlock.namespace import Namespace
+from distlock.engine.commands import Commands, Parker
+from distlock.grants.grant import Grant
+from distlock.locks.namespace import Namespace
 from distlock.terms import Terms
 
 #: Whether one of the names stays taken. Raises `LockError` for what a lock service would raise.
@@ -78,11 +78,11 @@ def _stays_taken(namespace: Namespace, names: tuple[str, ...]) -> bool:
     return any(fake.keeps(namespace, names) for fake in _playing.copy() if fake.keeps is not None)
 
 
-def _acquiring(real: Callable[..., Steps[Grant | None]]) -> Callable[..., Steps[Grant | None]]:
+def _acquiring(real: Callable[..., Commands[Grant | None]]) -> Callable[..., Commands[Grant | None]]:
     @functools.wraps(real)
     def acquire(
-        self: Namespace, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self: Namespace, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         if _stays_taken(self, names):
             if seconds == math.inf:
                 raise AssertionError(
@@ -90,7 +90,7 @@ def _acquiring(real: Callable[..., Steps[Grant | None]]) -> Callable[..., Steps[
                     "time-out, and the test plays that somebody else keeps it."
                 )
             return None
-        grant = yield from real(self, names, gate, seconds, terms)
+        grant = yield from real(self, names, parker, seconds, terms)
         if grant is not None:
             for fake in _playing.copy():
                 if fake.granted is not None:

@@ -112,7 +112,7 @@ class UnfairThreadConformance(ConformanceFixtures):
         assert other.lock(name).acquire(timeout=BRIEF) is None
         grant.release()
         assert not locks.lock(name).locked()
-        assert engine_of(other).rooms.by_key == {}
+        assert engine_of(other).queues.by_key == {}
 
     def test_too_many_waiters_are_turned_away_at_once(
         self, connect: Connect, name: str, pool: ThreadPoolExecutor

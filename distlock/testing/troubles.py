@@ -75,9 +75,9 @@ class TroubleConformance(ConformanceFixtures):
         faulty = make_faulty(locks)
         with other.lock(name):
             waiting = [pool.submit(locks.lock(name).acquire) for _ in range(5)]
-            wait_until(lambda: engine_of(locks).rooms.waiting == 5, "5 waiters")
+            wait_until(lambda: engine_of(locks).queues.waiting == 5, "5 waiters")
             faulty.lose_replies["request"] = 1
-            engine_of(locks).sink.doubt()
+            engine_of(locks).sink.missed_notifications()
             for future in waiting:
                 with pytest.raises(distlock.BackendUnavailable):
                     future.result(PATIENCE)
@@ -90,7 +90,7 @@ class TroubleConformance(ConformanceFixtures):
     ) -> None:
         async def main() -> None:
             task = asyncio.ensure_future(locks.lock(name).aacquire())
-            while engine_of(locks).rooms.waiting == 0:
+            while engine_of(locks).queues.waiting == 0:
                 await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -98,7 +98,7 @@ class TroubleConformance(ConformanceFixtures):
 
         with other.lock(name):
             asyncio.run(main())
-            assert engine_of(locks).rooms.by_key == {}
+            assert engine_of(locks).queues.by_key == {}
         wait_until(lambda: not other.lock(name).locked(), "nobody holds it")
 
     def test_who_is_cancelled_while_it_is_granted_passes_the_lock_on(
@@ -109,7 +109,7 @@ class TroubleConformance(ConformanceFixtures):
                 grant = await locks.lock(name).aacquire()
                 assert grant is not None
                 tasks = [asyncio.ensure_future(locks.lock(name).aacquire()) for _ in range(3)]
-                while engine_of(locks).rooms.waiting < 3:
+                while engine_of(locks).queues.waiting < 3:
                     await asyncio.sleep(0)
                 await grant.arelease()
                 tasks[0].cancel()
@@ -134,7 +134,7 @@ class TroubleConformance(ConformanceFixtures):
         grant.check()
         # As if somebody else had broken it: the lock service gives it away behind the holder's back.
         engine_of(locks).backend.release(ask_of(grant))
-        engine_of(locks).sink.doubt()
+        engine_of(locks).sink.missed_notifications()
         if engine_of(locks).backend.capabilities.lease:
             wait_until(lambda: bool(told), "on_lost was called")
             assert told[0][0] is grant
@@ -191,11 +191,11 @@ class TroubleConformance(ConformanceFixtures):
         for number in range(self.names):
             with locks.lock(f"many_{number}"):
                 pass
-        assert engine_of(locks).rooms.by_key == {}
-        assert engine_of(locks).rooms.waiting == 0
-        assert engine_of(locks).keeper.holds == set()
+        assert engine_of(locks).queues.by_key == {}
+        assert engine_of(locks).queues.waiting == 0
+        assert engine_of(locks).renewer.holds == set()
         # Of a release whose answer a busy machine has read too late the keeper makes sure.
-        wait_until(lambda: not engine_of(locks).keeper.retired, "nothing is to be given back")
+        wait_until(lambda: not engine_of(locks).cancellations, "nothing is to be given back")
         # What others in this process open for a moment is not ours.
         wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, "no more files are open than before")
         wait_until(lambda: threading.active_count() <= threads, "no more threads run than before")

@@ -13,7 +13,7 @@ from typing import Any
 
 import distlock
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.base import Acquired, Busy, LockRequest, Queued
 from distlock.testing.fixtures import engine_of
 from distlock.testing.latch_waiting import wait_for_waiters
 
@@ -52,10 +52,10 @@ class Worker:
     def wait(self, name: str, timeout: float) -> None:
         """Begin to acquire. Returns when the lock service has said to wait, and so who is before it."""
         backend, told = engine_of(self.locks).backend, threading.Event()
-        request = backend.request
+        honest = backend.request
 
-        def telling(ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-            answer = request(ask, deadline)
+        def telling(request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+            answer = honest(request, deadline)
             if isinstance(answer, Queued):
                 told.set()
             return answer

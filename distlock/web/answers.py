@@ -15,6 +15,7 @@ from types import MappingProxyType
 from distlock.errors import (
     BackendUnavailable,
     BatchFailed,
+    BodyTooLarge,
     LockError,
     LockLost,
     LockTimeout,
@@ -22,7 +23,7 @@ from distlock.errors import (
     OutcomeUnknown,
     TooManyWaiters,
 )
-from distlock.fence.row import OldEra
+from distlock.fence.row import OldEpoch
 from distlock.web.names.converters import Malformed
 
 logger = logging.getLogger("distlock")
@@ -39,6 +40,7 @@ ANSWERED = (
     BatchFailed,
     OutcomeUnknown,
     Malformed,
+    BodyTooLarge,
 )
 
 
@@ -160,6 +162,15 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
                 None,
                 shown,
             )
+        case BodyTooLarge():
+            return Answer(
+                413,
+                "lock_body_too_large",
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase,
+                "The body of the request is too large. Send less.",
+                None,
+                shown,
+            )
     return None
 
 
@@ -185,7 +196,7 @@ def answered(
 def log_level(error: LockError) -> int:
     """How loud the log line about an answered *error* is: a busy lock is everyday, an outage is not."""
     match error:
-        case OldEra():
+        case OldEpoch():
             return logging.CRITICAL  # It does not pass by itself.
         case LockLost() | BatchFailed() | OutcomeUnknown():
             return logging.ERROR

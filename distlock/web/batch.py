@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from distlock.current_grants import note_asked_for, was_asked_for
-from distlock.engine.steps import ThreadGate
+from distlock.engine.drivers import ThreadParker
 from distlock.errors import BatchFailed, LockLost, OutcomeUnknown
-from distlock.grant import Grant
+from distlock.grants.current import note_asked_for, was_asked_for
+from distlock.grants.grant import Grant
 from distlock.terms import Seat
 
 C = TypeVar("C")
@@ -32,12 +32,12 @@ _COMMITTED = object()
 class BatchSeat(Seat):
     """Of one request: the first of a batch, or one that was taken along."""
 
-    __slots__ = ("gate", "led", "over")
+    __slots__ = ("led", "over", "parker")
 
     def __init__(self, key: object) -> None:
         super().__init__(key)
         #: Where it sleeps until it is known what became of the transaction.
-        self.gate = ThreadGate()
+        self.parker = ThreadParker()
         #: Its part was carried out, or never will be.
         self.over = False
         #: What it was the first of, and has committed.
@@ -72,12 +72,12 @@ class Batch(Generic[C]):
         self.carried = carried
         self._places = most - 1
         #: The first sleeps there until the last part is over.
-        self._over = ThreadGate()
+        self._over = ThreadParker()
         self._are_over = False
         #: What the first has left to be done after the last part.
         self._clean_up: CleanUp = lambda: None
         self._mutex = threading.Lock()
-        self._waiting: list[ThreadGate] = []
+        self._waiting: list[ThreadParker] = []
         #: `_COMMITTED`, or why it was not; None: that is not known yet.
         self._outcome: object = None
         self._committing = False
@@ -85,9 +85,12 @@ class Batch(Generic[C]):
         self.prepared = False
         #: Why no further part can be carried out, and nothing is committed.
         self.broken: Exception | None = None
+        #: What parts leave to those after them, and what is to be done with it after COMMIT, by its place.
+        self.left: dict[object, object] = {}
+        self._settling = threading.Lock()
         #: How many go on after COMMIT with what needs the lock still.
         self._after = 0
-        self._nobody_after = ThreadGate()
+        self._nobody_after = ThreadParker()
 
     # -- the parts, one after the other ----------------------------------------------------------
 
@@ -114,6 +117,13 @@ class Batch(Generic[C]):
     def stay(self) -> None:
         """The running part goes on after COMMIT, under the lock: see `stayed`."""
         self._after += 1
+
+    def settle(self, place: object, do: Callable[[Any], object]) -> None:
+        """After COMMIT: *do* once what is to be done with what was `left` at *place*. Others wait for it."""
+        with self._settling:
+            if place in self.left:
+                do(self.left[place])
+                del self.left[place]
 
     # -- the first -------------------------------------------------------------------------------
 
@@ -179,9 +189,9 @@ class Batch(Generic[C]):
         A part that hangs keeps nobody: when the lock is lost it can't be committed any more.
         """
         with self._mutex:
-            self._waiting.append(seat.gate)
+            self._waiting.append(seat.parker)
         while self._outcome is None:
-            seat.gate.wait(math.inf if self._committing else self._lease())
+            seat.parker.wait(math.inf if self._committing else self._lease())
             self._look_after_lock()
         self._raise_outcome()
 
@@ -211,8 +221,8 @@ class Batch(Generic[C]):
             if self._outcome is None:
                 self._outcome = outcome
             waiting, self._waiting = self._waiting, []
-        for gate in waiting:
-            gate.wake()
+        for parker in waiting:
+            parker.wake()
 
     def _raise_outcome(self) -> None:
         if isinstance(self._outcome, BaseException):

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Never, Unpack
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Told, Words
+from distlock.web.decorator import Told, Words, told_at
 from distlock.web.names.templates import NameSource
 
 #: What stands between a line of the site and the raise: our packages, and what drives them.
@@ -28,9 +28,11 @@ def told_here(names: Sequence[NameSource], unknown: Mapping[str, Never], **words
 
     *unknown*: words that its signature does not have. `Told` says what to write in their place.
     """
+    line = sys._getframe(2)
     try:
         return Told(names, **words, **unknown)
     except ConfigurationError as error:
-        line = sys._getframe(2)
         place = f"{line.f_globals.get('__name__', '?')}, line {line.f_lineno}"
-        raise ConfigurationError(f"{place}: {error}") from None
+        raise told_at(line, ConfigurationError(f"{place}: {error}")) from None
+    except TypeError as error:
+        raise told_at(line, error) from None

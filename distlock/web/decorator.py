@@ -5,18 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
-from distlock.modes import READ
+from distlock.modes import PERMIT, READ
 from distlock.numbers import LONG, check_seconds
 from distlock.translations import refuse_unknown
 from distlock.web.batch_words import check_batch, refuse_async
-from distlock.web.methods import READING_METHODS, check_methods
+from distlock.web.methods import EVERY, READING_METHODS, AllBut, Methods, check_methods
 from distlock.web.mode_words import check_mode
 from distlock.web.names.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
-from distlock.web.names.templates import NameSource
+from distlock.web.names.templates import NameSource, Template
 from distlock.web.settings.problems import DEFAULT_ALIAS
 
 P = ParamSpec("P")
@@ -48,7 +50,7 @@ class Words(TypedDict, total=False):
     ttl: float | None
     #: Seconds after which a holder counts as hung; None: the alias's.
     max_hold: float | None
-    #: The HTTP methods that are locked; None: on a function all, else those that change something.
+    #: The HTTP methods that are locked; None: where the guard stands decides.
     methods: Iterable[str] | None
     #: The database that is fenced, True for the default one; None: as the alias is set.
     fence: bool | str | None
@@ -73,7 +75,7 @@ class Told:
     """
 
     def __init__(self, names: Sequence[NameSource], **words: Unpack[Words]) -> None:
-        refuse_unknown("distributed_lock", words.keys() - WORDS)
+        refuse_unknown("distributed_lock", words.keys() - WORDS, WORDS)
         alias, methods, fence = words.get("alias", DEFAULT_ALIAS), words.get("methods"), words.get("fence")
         on_contended = words.get("on_contended", "respond")
         for source in names:
@@ -96,6 +98,12 @@ class Told:
         self.batch = check_batch(words.get("batch"), self.names)
         self.limit = words.get("limit")
         self.mode = check_mode(words.get("mode", "exclusive"), self.limit, fence, self.batch)
+        #: Whether two requests of one session never run under the lock at once: a name is of the user, is the
+        #: same for all, or comes from a function of the site.
+        self.serialises_session = self.mode != PERMIT and any(
+            not isinstance(source, Template) or all(one.place.head == "user" for one in source.placeholders)
+            for source in self.names.sources
+        )
         if on_contended not in ON_CONTENDED:
             raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond', 'raise' or 'skip'.")
         #: Whether a view's client is answered where the lock stayed taken; else the view raises LockTimeout.
@@ -115,7 +123,8 @@ class Told:
             if value is not None
         ]
         if self.methods is not None:
-            given.append(f"methods=[{', '.join(map(_written, sorted(self.methods)))}]")
+            named = [EVERY] if isinstance(self.methods, AllBut) else sorted(self.methods)
+            given.append(f"methods=[{', '.join(map(_written, named))}]")
         if self.fence is not None:
             given.append(f"fence={_written(self.fence) if isinstance(self.fence, str) else self.fence}")
         if self.batch is not None:
@@ -128,7 +137,7 @@ class Told:
             given.append(f"on_contended={_written(self._on_contended)}")
         return f"distributed_lock({', '.join(given)})"
 
-    def locked_methods(self, usual: frozenset[str] | None) -> frozenset[str] | None:
+    def locked_methods(self, usual: Methods | None) -> Methods | None:
         """What it locks, where *usual* is what its kind of view does; None: every HTTP method."""
         if self.methods is not None:
             return self.methods
@@ -146,8 +155,8 @@ class Told:
 class Guarded:
     """One guarded function: the function, what its guard was told, and the names of its calls.
 
-    *methods*: what is locked where the guard was not told, and writes; None: every HTTP method. *when*: see
-    `When`.
+    *methods*: what is locked where the guard was not told, and writes; None: every HTTP method, except on the
+    ``dispatch`` of a class. *when*: see `When`.
     """
 
     def __init__(
@@ -155,7 +164,7 @@ class Guarded:
         function: Callable[..., Any],
         told: Told,
         *,
-        methods: frozenset[str] | None = None,
+        methods: Methods | None = None,
         when: When | None = None,
     ) -> None:
         refuse_unguardable(function)
@@ -168,6 +177,8 @@ class Guarded:
         #: Module and name of the function, for messages.
         self.where = where_of(function)
         self.wrapper: Callable[..., Any] | None = None
+        #: The views that were warned of because they return a streamed response.
+        self.streams_told: set[str] = set()
 
     def locks_method(self, method: str | None) -> bool:
         """Whether requests with this HTTP method are locked."""
@@ -244,6 +255,37 @@ def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
             yield content
 
 
+def refuse_hidden(guarded: Guarded, view: Callable[..., Any]) -> None:
+    """Raise `ConfigurationError` if a decorator without `functools.wraps` hides *guarded* in *view*.
+
+    For a call with the arguments of the route: that of a view, which does not look like one. What takes any
+    arguments is a decorator; another function may be a view of the site, which calls a guarded helper.
+    """
+    left, seen = list(chain(view)), set[int]()
+    while left:
+        function = left.pop()
+        if id(function) in seen or not passes_on(function):
+            continue
+        seen.add(id(function))
+        for inner in enclosed(function):
+            if guarded in guards_of(inner):
+                raise ConfigurationError(
+                    f"A decorator above @{guarded.told} on {guarded.where} hides it, so that requests are "
+                    "not answered as those of a locked view: write @functools.wraps in that decorator, or "
+                    "the lock above it."
+                )
+            left += chain(inner)
+
+
+def passes_on(function: object) -> bool:
+    """Tell whether *function*, which may be a bound method, takes any arguments.
+
+    Its code is asked: its signature is what a decorator says that it is.
+    """
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    return bool(flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+
+
 def explaining(
     told: Told, decorate: Callable[[Callable[P, R]], Callable[P, R]]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -254,7 +296,10 @@ def explaining(
 
     def only_functions(*args: Any, **kwargs: Any) -> Callable[P, R]:
         if len(args) == 1 and not kwargs and (callable(args[0]) or isinstance(args[0], classmethod)):
-            return decorate(args[0])
+            try:
+                return decorate(args[0])
+            except ConfigurationError as error:
+                raise told_at(sys._getframe(1), error) from None
         raise ConfigurationError(told.unused)
 
     if not told.names.templates:
@@ -263,6 +308,11 @@ def explaining(
     setattr(only_functions, _TOLD, told)
     setattr(only_functions, _UNUSED, told.unused)
     return only_functions
+
+
+def told_at(line: FrameType, error: Exception) -> Exception:
+    """Return *error*, whose traceback ends with the site's own *line*: Python prints that one last."""
+    return error.with_traceback(TracebackType(None, line, line.f_lasti, line.f_lineno))
 
 
 def told_of(decorator: object) -> Told | None:

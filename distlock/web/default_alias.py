@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from distlock.lock import Lock
-from distlock.locks import Locks
-from distlock.read_lock import ReadLock
-from distlock.semaphore import Semaphore
+from distlock.locks.client import Locks
+from distlock.locks.lock import Lock
+from distlock.locks.shared import ReadLock, Semaphore
 from distlock.web.settings.problems import DEFAULT_ALIAS
 
 

@@ -16,14 +16,14 @@ from weakref import WeakSet
 from distlock import clock
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.backends.memory.latches import KeptLatches, MemoryLatches
-from distlock.engine.steps import Gate, Steps
+from distlock.engine.commands import Commands, Parker
 from distlock.errors import LockLost, NotHeld
-from distlock.grant import Fence, Grant
-from distlock.latch_waits import LatchWaits
-from distlock.locks import Locks
+from distlock.grants.grant import Fence, Grant
+from distlock.grants.joint import MultiGrant
+from distlock.locks.client import Locks
+from distlock.locks.latch_waits import LatchWaits
+from distlock.locks.namespace import Namespace
 from distlock.modes import EXCLUSIVE, Mode
-from distlock.multi_grant import MultiGrant
-from distlock.namespace import Namespace
 from distlock.owner import Owner
 from distlock.terms import Terms
 
@@ -31,13 +31,13 @@ from distlock.terms import Terms
 class DummyGrant(Grant):
     """Looks like a grant, keeps nobody out, is never lost unless a test plays that."""
 
-    __slots__ = ("_domain", "_fences", "_mode", "_released", "_seals", "_why_lost")
+    __slots__ = ("_fences", "_holder_ids", "_mode", "_namespace", "_released", "_why_lost")
 
-    def __init__(self, domain: str, fences: Mapping[str, Fence], mode: Mode = EXCLUSIVE) -> None:
-        self._domain = domain
+    def __init__(self, namespace: str, fences: Mapping[str, Fence], mode: Mode = EXCLUSIVE) -> None:
+        self._namespace = namespace
         self._fences = fences
         self._mode = mode
-        self._seals = dict.fromkeys(fences, secrets.token_hex(16))
+        self._holder_ids = dict.fromkeys(fences, secrets.token_hex(16))
         self._released = False
         self._why_lost: str | None = None
 
@@ -49,12 +49,12 @@ class DummyGrant(Grant):
         return self._fences
 
     @property
-    def domain(self) -> str:
-        return self._domain
+    def namespace(self) -> str:
+        return self._namespace
 
     @property
-    def seals(self) -> Mapping[str, str]:
-        return self._seals
+    def holder_ids(self) -> Mapping[str, str]:
+        return self._holder_ids
 
     @property
     def mode(self) -> Mode:
@@ -92,11 +92,11 @@ class DummyGrant(Grant):
     def lift(self, name: str, number: int) -> bool:
         return False
 
-    def _release(self, until: float = math.inf) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Commands[None]:
         self._released = True
         yield from ()
 
-    def _let_go(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         self._released = True
 
 
@@ -113,8 +113,8 @@ class DummyLatches(MemoryLatches):
     def _kept(self) -> KeptLatches:
         return self._here
 
-    def hint(self, key: str) -> None:
-        self.waits.hint(key)
+    def notified(self, key: str) -> None:
+        self.waits.notified(key)
 
 
 class DummyNamespace(Namespace):
@@ -122,9 +122,9 @@ class DummyNamespace(Namespace):
 
     keeps_out = False
 
-    def __init__(self, prefix: str, terms: Terms, era: int) -> None:
+    def __init__(self, prefix: str, terms: Terms, epoch: int) -> None:
         super().__init__(prefix, terms)
-        self._era = era
+        self._epoch = epoch
         # next() of a count is one step of the interpreter: threads never get the same number.
         # They go on growing when the process starts again: a fence's row may remember the last ones.
         self._numbers = itertools.count(time.time_ns() // 1000)
@@ -139,17 +139,19 @@ class DummyNamespace(Namespace):
         self._latches.waits.close()
         super().close()
 
-    def acquire(self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms) -> Steps[Grant]:
+    def acquire(
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant]:
         yield from ()
         grants = [
-            DummyGrant(self.prefix, {name: Fence(self._era, next(self._numbers))}, terms.mode)
+            DummyGrant(self.prefix, {name: Fence(self._epoch, next(self._numbers))}, terms.mode)
             for name in names
         ]
         with self.books:
             self._out.update(grants)
         return grants[0] if len(grants) == 1 else MultiGrant(grants)
 
-    def forsake(self, names: tuple[str, ...], gate: Gate, error: BaseException) -> None: ...
+    def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None: ...
 
     def is_holder(self, name: str, owner: Owner) -> bool:
         return False
@@ -174,5 +176,5 @@ class DummyNamespace(Namespace):
 class DummyLocks(Locks):
     """A client that locks nothing."""
 
-    def __init__(self, prefix: str = "", *, ttl: float = 10.0, timeout: float = 5.0, era: int = 1) -> None:
-        super().__init__(DummyNamespace(prefix, Terms(ttl, math.inf), era), timeout)
+    def __init__(self, prefix: str = "", *, ttl: float = 10.0, timeout: float = 5.0, epoch: int = 1) -> None:
+        super().__init__(DummyNamespace(prefix, Terms(ttl, math.inf), epoch), timeout)

@@ -6,17 +6,18 @@ inside of its lock; whatever keeps the lock from it leaves as an error before th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
 from typing import Protocol, TypeVar
 
-from distlock.current_grants import CurrentGrant, Kept, current_grants, holding, inherited
-from distlock.engine.room import upgrade_refusal
+from distlock.engine.wait_queues import upgrade_refusal
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant
-from distlock.locks import Locks
+from distlock.grants.current import CurrentGrant, Kept, current_grants, holding, inherited
+from distlock.grants.grant import Grant
+from distlock.locks.client import Locks
+from distlock.locks.namespace import Namespace
 from distlock.modes import EXCLUSIVE, READ, Mode
-from distlock.namespace import Namespace
 from distlock.terms import Terms
 from distlock.web.guard_lock import GuardLock
 from distlock.web.nesting import waiting
@@ -24,8 +25,8 @@ from distlock.web.observer import Observer, watching
 
 R = TypeVar("R")
 
-#: Asked when the call is over, with what it holds. Returns a stack that releases the lock when it is closed,
-#: after the last transaction under the lock; None: it is released now.
+#: Called when the call is over, also where it has failed, with what it holds. Returns a stack that releases
+#: the lock when it is closed; None: the lock is released now.
 Keep = Callable[[CurrentGrant], ExitStack | None]
 
 
@@ -48,6 +49,24 @@ class Transactions(Protocol):
         """
 
 
+class Companion(Protocol):
+    """What has to do something of its own under a lock that a guard takes. Not for one that is kept."""
+
+    def begun(self, grant: Grant) -> None:
+        """Called in the transaction, before the body."""
+
+    def ended(self, grant: Grant, error: BaseException | None) -> None:
+        """Called after COMMIT or ROLLBACK, and before the release. *error*: what leaves the guard."""
+
+
+class AsyncCompanion(Protocol):
+    """`Companion`, for an async body."""
+
+    async def abegun(self, grant: Grant) -> None: ...
+
+    async def aended(self, grant: Grant, error: BaseException | None) -> None: ...
+
+
 def run(
     client: Locks,
     names: Sequence[str],
@@ -60,14 +79,15 @@ def run(
     standby: Locks | None = None,
     observer: Observer | None = None,
     keep: Keep | None = None,
+    companion: Companion | None = None,
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
     *timeout*: seconds; *terms*: of the locks; None: the client's. *fenced_in*: the database that is fenced;
     None: none.
     *standby*: whose rows are the locks of what is fenced while the lock service is away; None: nothing runs.
-    *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call. Names
-    that a guard around this one holds are ours already.
+    *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call.
+    *companion*: see `Companion`. Names that a guard around this one holds are ours already.
     Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
     lost before COMMIT rolls it back, too.
     """
@@ -80,6 +100,7 @@ def run(
     if around:
         # What was kept may have ended since: to look for open transactions ends those of hooks.
         around = current_grants()
+    max_hold = math.inf if terms is None else terms.max_hold
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
@@ -88,24 +109,32 @@ def run(
         with ExitStack() as until_released:
             with waiting(namespace, wanted, around, mode) if around else nullcontext():
                 grant = until_released.enter_context(lock)
+            if companion is not None:
+                until_released.push(lambda _kind, error, _trace: companion.ended(grant, error))
             if watch is not None:
                 watch.granted(grant)
-            with (
-                holding(namespace, grant, fenced_in) as mine,
-                transactions.begin(grant, fenced_in, lock.left) as commits,
-            ):
-                if watch is not None:
-                    watch.begun(grant)
-                result = body()
+            has_begun = False
+            try:
+                with (
+                    holding(namespace, grant, fenced_in, max_hold) as mine,
+                    transactions.begin(grant, fenced_in, lock.left) as commits,
+                ):
+                    has_begun = True
+                    if watch is not None:
+                        watch.begun(grant)
+                    if companion is not None:
+                        companion.begun(grant)
+                    result = body()
+                    if commits:
+                        # The last moment at which nothing has happened yet.
+                        grant.check()
                 if commits:
-                    # The last moment at which nothing has happened yet.
-                    grant.check()
-            if commits:
-                grant._note_commit()
-            if keep is not None and (later := keep(mine)):
-                until_released.pop_all()
-                later.push(rest.pop_all())
-                later.callback(grant.release)
+                    grant._note_commit()
+            finally:
+                if keep is not None and has_begun and (later := keep(mine)):
+                    until_released.pop_all()
+                    later.push(rest.pop_all())
+                    later.callback(grant.release)
     return result
 
 
@@ -121,6 +150,7 @@ async def arun(
     standby: Locks | None = None,
     observer: Observer | None = None,
     keep: Keep | None = None,
+    companion: AsyncCompanion | None = None,
 ) -> R:
     """`run`, for an async *body*."""
     around, mode = current_grants(), EXCLUSIVE if terms is None else terms.mode
@@ -132,6 +162,7 @@ async def arun(
     if around:
         # What was kept may have ended since: to look for open transactions ends those of hooks.
         around = current_grants()
+    max_hold = math.inf if terms is None else terms.max_hold
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
@@ -140,24 +171,32 @@ async def arun(
         async with AsyncExitStack() as until_released:
             with waiting(namespace, wanted, around, mode) if around else nullcontext():
                 grant = await until_released.enter_async_context(lock)
+            if companion is not None:
+                until_released.push_async_exit(lambda _kind, error, _trace: companion.aended(grant, error))
             if watch is not None:
                 watch.granted(grant)
-            with (
-                holding(namespace, grant, fenced_in) as mine,
-                transactions.begin(grant, fenced_in, lock.left) as commits,
-            ):
-                if watch is not None:
-                    watch.begun(grant)
-                result = await body()
+            has_begun = False
+            try:
+                with (
+                    holding(namespace, grant, fenced_in, max_hold) as mine,
+                    transactions.begin(grant, fenced_in, lock.left) as commits,
+                ):
+                    has_begun = True
+                    if watch is not None:
+                        watch.begun(grant)
+                    if companion is not None:
+                        await companion.abegun(grant)
+                    result = await body()
+                    if commits:
+                        grant.check()
                 if commits:
-                    grant.check()
-            if commits:
-                grant._note_commit()
-            if keep is not None and (later := keep(mine)):
-                until_released.pop_all()
-                later.push(rest.pop_all())
-                # Where it ends there may be no event loop any more.
-                later.callback(grant.release)
+                    grant._note_commit()
+            finally:
+                if keep is not None and has_begun and (later := keep(mine)):
+                    until_released.pop_all()
+                    later.push(rest.pop_all())
+                    # Where it ends there may be no event loop any more.
+                    later.callback(grant.release)
     return result
 
 
@@ -221,11 +260,18 @@ def refuse_kept(namespace: Namespace, names: Sequence[str]) -> None:
     for one in current_grants():
         both = [name for name in names if name in one.grant.names]
         if one.kept and both and namespace.is_same(one.namespace):
+            until, first = (
+                ("it is answered", "")
+                if one.kept.with_request
+                else (
+                    "the transaction that was begun under it has ended",
+                    "call db.session.commit() or rollback() before, in the same app context, or ",
+                )
+            )
             raise ConfigurationError(
-                f"This request keeps {', '.join(map(repr, both))} until the transaction that was begun under "
-                f"it has ended, so taking {', '.join(map(repr, names))} now would wait for the request "
-                "itself: call db.session.commit() or rollback() before, in the same app context, or take "
-                "all names at once where the first is taken."
+                f"This request keeps {', '.join(map(repr, both))} until {until}, so taking "
+                f"{', '.join(map(repr, names))} now would wait for the request itself: {first}take all names "
+                "at once where the first is taken."
             )
 
 

@@ -6,15 +6,16 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
-from distlock import blocks
-from distlock.acquirer import Acquirer
 from distlock.clock import now
-from distlock.contending import Contended, OnContended
-from distlock.current_grants import CurrentGrant
-from distlock.engine.steps import Gate, Steps, TaskGate, ThreadGate, arun, run
+from distlock.engine.commands import Commands, Parker
+from distlock.engine.drivers import TaskParker, ThreadParker, arun, run
 from distlock.errors import BackendUnavailable, LockTimeout
-from distlock.grant import Grant
-from distlock.locks import Locks
+from distlock.grants.current import CurrentGrant
+from distlock.grants.grant import Grant
+from distlock.locks import self_deadlock as blocks
+from distlock.locks.client import Locks
+from distlock.locks.multi_lock import Contended, OnContended
+from distlock.locks.namespace import Acquirer
 from distlock.modes import EXCLUSIVE, PERMIT, READ
 from distlock.owner import in_event_loop
 from distlock.terms import Terms
@@ -71,52 +72,52 @@ class GuardLock:
 
     def __enter__(self) -> Grant:
         blocks.refuse_awaited(self._namespaces[0], self._names, self._terms.mode == READ, self._wait)
-        gate = ThreadGate()
+        parker = ThreadParker()
         try:
-            grant = run(self._acquirer.acquire(self._names, gate, self._wait, self._terms))
+            grant = run(self._acquirer.acquire(self._names, parker, self._wait, self._terms))
             if grant is None:
                 raise self._timed_out(stopped_loop=in_event_loop())
             grant.timeout = self._wait
             self._grant = grant
             return grant
         except BaseException as error:
-            self._forsake(gate, error)
+            self._abandon(parker, error)
             raise
 
     def __exit__(self, *exc_info: object) -> None:
         try:
             self._grant.release()
         except BaseException as error:
-            self._grant._let_go(error)
+            self._grant._abandon(error)
             raise
 
     async def __aenter__(self) -> Grant:
-        gate = TaskGate()
+        parker = TaskParker()
         try:
-            grant = await arun(self._acquirer.acquire(self._names, gate, self._wait, self._terms))
+            grant = await arun(self._acquirer.acquire(self._names, parker, self._wait, self._terms))
             if grant is None:
                 raise self._timed_out(stopped_loop=False)
             grant.timeout = self._wait
             self._grant = grant
             return grant
         except BaseException as error:
-            self._forsake(gate, error)
+            self._abandon(parker, error)
             raise
 
     async def __aexit__(self, *exc_info: object) -> None:
         try:
             await self._grant.arelease()
         except BaseException as error:
-            self._grant._let_go(error)
+            self._grant._abandon(error)
             raise
 
     def _timed_out(self, stopped_loop: bool) -> LockTimeout:
         return blocks.timed_out(self._namespaces[0], self._names, self._wait, stopped_loop)
 
-    def _forsake(self, gate: Gate, error: BaseException) -> None:
+    def _abandon(self, parker: Parker, error: BaseException) -> None:
         """It was interrupted, or refused: leave nothing of it behind."""
         for namespace in self._namespaces:
-            namespace.forsake(self._names, gate, error)
+            namespace.abandon(self._names, parker, error)
 
 
 class _RowMeanwhile:
@@ -129,16 +130,16 @@ class _RowMeanwhile:
         self._left = left
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         try:
-            return (yield from self._inner.acquire(names, gate, seconds, terms))
+            return (yield from self._inner.acquire(names, parker, seconds, terms))
         except BackendUnavailable as error:
-            self.namespace.forsake(names, gate, error)
+            self.namespace.abandon(names, parker, error)
             logger.error(
                 "Without its lock service, the lock %s is the fence's row this time: %s",
                 ", ".join(map(repr, names)),
                 error,
             )
         left = max(0.0, self._left())
-        return (yield from self._rows.acquire(names, gate, left, self._rows.namespace.terms))
+        return (yield from self._rows.acquire(names, parker, left, self._rows.namespace.terms))

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from distlock.current_grants import CurrentGrant, current_grants
 from distlock.errors import LockTimeout
+from distlock.grants.current import CurrentGrant, current_grants
+from distlock.locks.namespace import Namespace
 from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
-from distlock.namespace import Namespace
 from distlock.owner import Owner, current_owner
 
 logger = logging.getLogger("distlock")

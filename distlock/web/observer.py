@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from distlock.clock import now
 from distlock.errors import LockError
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.operate.looking import Party
 
 
@@ -64,7 +64,7 @@ class Watch:
         self._grant: Grant | None = None
 
     def contended(self, holder: Party | None) -> None:
-        """It has to wait: see `distlock.contending.OnContended`."""
+        """It has to wait: see `distlock.locks.multi_lock.OnContended`."""
         self._observer.contended(self._names, holder)
 
     def granted(self, grant: Grant) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from distlock.backends.base import Capabilities, refuse_lacking
 from distlock.clock import now
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 
 
 def time_left(grant: Grant) -> Callable[[], float]:

@@ -20,6 +20,14 @@ def refuse_coroutine(where: str, result: object) -> None:
         )
 
 
-def warn_of_stream(where: str) -> None:
-    """Warn of a response whose content code of the site makes later. Files are not such."""
+def warn_of_stream(where: str, told: set[str]) -> None:
+    """Warn of a response whose content code of the site makes later. Files are not such.
+
+    Args:
+        where: The view that has returned it.
+        told: The views that were warned of. Each is warned of once.
+    """
+    if where in told:
+        return
+    told.add(where)
     logger.warning("%s returned a streamed response: its content is made after the lock is released.", where)

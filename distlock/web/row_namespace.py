@@ -10,8 +10,8 @@ from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 from distlock.fence import row_locks
 from distlock.fence.statements import Connection
-from distlock.fence.trouble import no_table, trouble, words_of
-from distlock.namespace import EngineNamespace
+from distlock.fence.trouble import no_table, old_table, trouble, words_of
+from distlock.locks.engine_namespace import EngineNamespace
 
 _MAKE_TABLE = "Run 'python manage.py migrate distlock' or 'flask distlock create-table'."
 
@@ -56,8 +56,11 @@ class RowNamespace(EngineNamespace):
         except LockError:
             raise
         except Exception as error:
-            if trouble(error) == "no table":
+            found = trouble(error)
+            if found == "no table":
                 raise no_table(_MAKE_TABLE, row_is_lock=True) from None
+            if found == "old table":
+                raise old_table() from None
             raise BackendUnavailable(
                 f"The database does not answer a look at its rows: {words_of(error)}"
             ) from error

@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Never
 
-from distlock import blocks
-from distlock.acquirer import Acquirer, AtEnd
-from distlock.backends.base import Ask, Capabilities, Held, Sink
+from distlock.backends.base import Acquired, Capabilities, LockRequest, Sink
 from distlock.clock import now
-from distlock.engine.machine import Engine
-from distlock.engine.steps import Gate, Steps
+from distlock.engine.commands import Commands, Parker
+from distlock.engine.engine import Engine
 from distlock.errors import ConfigurationError
 from distlock.fence.issuing import RowGrant
-from distlock.grant import Grant, OnReleaseRequested
-from distlock.lock import Lock
-from distlock.locks import Locks
+from distlock.grants.grant import Grant, OnReleaseRequested
+from distlock.locks import self_deadlock as blocks
+from distlock.locks.client import Locks
+from distlock.locks.lock import Lock
+from distlock.locks.namespace import Acquirer, AtEnd
+from distlock.locks.shared import ReadLock
 from distlock.modes import READ, Kind
 from distlock.owner import Owner, current_owner
-from distlock.read_lock import ReadLock
 from distlock.terms import Terms
 from distlock.web.row_namespace import Look, RowNamespace
 from distlock.web.settings.aliases import AliasSettings
@@ -55,20 +55,20 @@ class _ThisProcess:
 
     def open(self, sink: Sink) -> None: ...
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held:
+    def request(self, ask: LockRequest, deadline: float = math.inf) -> Acquired:
         # Nobody may join a reader's: each asks the database, where others may wait.
-        return Held(next(self._numbers), followed=ask.mode == READ)
+        return Acquired(next(self._numbers), followed=ask.mode == READ)
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def cancel(self, ask: LockRequest, deadline: float = math.inf) -> bool:
         return False
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+    def renew(self, asks: Sequence[LockRequest]) -> list[bool]:
         return [True] * len(asks)
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def release(self, ask: LockRequest, deadline: float = math.inf) -> bool:
         return True
 
-    def raise_floor(self, ask: Ask, number: int) -> None: ...
+    def raise_fence(self, ask: LockRequest, number: int) -> None: ...
 
     def locked(self, key: str) -> Never:
         raise ConfigurationError("Whether another server has locked a row is not known: try to lock it.")
@@ -89,21 +89,21 @@ class RowAcquirer:
             max_hold=math.inf,
             max_waiters=settings.max_waiters,
             max_waiters_total=settings.max_waiters_total,
-            era=settings.era,
+            epoch=settings.fence_epoch,
         )
         self.namespace = RowNamespace(engine, settings.prefix)
         self.namespace.look = look
-        self._era = settings.era
+        self._epoch = settings.fence_epoch
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         if terms.ttl != self.namespace.terms.ttl:
             raise ConfigurationError("The backend 'database' has no ttl: leave ttl= out.")
         if terms.max_hold != self.namespace.terms.max_hold:
             raise ConfigurationError("The backend 'database' has no max_hold: leave max_hold= out.")
-        local = yield from self.namespace.acquire(names, gate, seconds, terms)
-        return None if local is None else RowGrant(local, self.namespace.prefix, self._era)
+        local = yield from self.namespace.acquire(names, parker, seconds, terms)
+        return None if local is None else RowGrant(local, self.namespace.prefix, self._epoch)
 
 
 class RowLock(Lock):

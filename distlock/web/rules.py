@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, cast
 
 from distlock.errors import ConfigurationError
+from distlock.modes import READ
+from distlock.translations import TRANSLATIONS
 from distlock.web.decorator import WORDS, Told, When, Words
 from distlock.web.dotted import imported
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.methods import ALL_BUT_GET, Methods, overlap, written
 from distlock.web.names.templates import NameSource
 
-_EXAMPLE = '{"route": "shop:reduce-stock", "methods": ["POST"], "lock": "product_<id>"}'
-_KEYS = ("route", "lock", *WORDS, "when")
+_EXAMPLE = '{"route": "shop:reduce-stock", "lock": "product_<id>"}'
+#: As ``when`` takes it, and ``lock`` does not.
+_DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+_KEYS = ("route", "lock", *WORDS, "when", "only_this_route")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,18 @@ class Rule:
     route: str
     told: Told
     when: When | None = None
+    #: Whether other routes to the same view are left unlocked on purpose.
+    only_this_route: bool = False
 
     @property
-    def methods(self) -> frozenset[str]:
-        """The HTTP methods that it locks."""
-        return self.told.locked_methods(UNSAFE_METHODS) or UNSAFE_METHODS
+    def methods(self) -> Methods:
+        """The HTTP methods that it locks on a function; of a class's at most these."""
+        return self.told.locked_methods(ALL_BUT_GET) or ALL_BUT_GET
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is for readers, and leaves to a rule for writers what that locks."""
+        return self.told.mode == READ and self.told.methods is None
 
     def __str__(self) -> str:
         return f"the rule for {self.route!r}"
@@ -42,7 +54,8 @@ def read_rules(setting: object, *, name: str = "DISTLOCK_RULES") -> list[Rule]:
 
     Imports the predicates that are named by a dotted path. Raises `ConfigurationError` for the first problem.
     """
-    return list(_read(setting, name))
+    # A writer inside a reader of the same name would wait for itself.
+    return sorted(_read(setting, name), key=lambda rule: rule.reads)
 
 
 def unknown_route(rule: Rule, known: Iterable[str]) -> ConfigurationError:
@@ -53,16 +66,31 @@ def unknown_route(rule: Rule, known: Iterable[str]) -> ConfigurationError:
     return ConfigurationError(f"DISTLOCK_RULES names the route {rule.route!r}, which does not exist. {hint}")
 
 
+def passes_by(rule: Rule, where: str, line: str) -> ConfigurationError:
+    """Return the error for a second route to the view of *rule*.
+
+    Args:
+        where: The route, and what it would run without the lock.
+        line: The rule to write for it.
+    """
+    return ConfigurationError(
+        f"DISTLOCK_RULES lock {rule.route!r}, and {where} without the lock: write a rule for it, too, "
+        f'{line}. If it needs no lock, write "only_this_route": True in the rule for {rule.route!r}.'
+    )
+
+
 def overlaps(rules: Iterable[Rule]) -> Iterator[ConfigurationError]:
     """An error for each two of *rules* that lock the same requests of one route.
 
     Where each has a predicate both may hold for some: the first one listed is the outer one then.
     """
     for one, other in combinations(rules, 2):
-        both = one.methods & other.methods
+        both = overlap(one.methods, other.methods)
+        if both == frozenset({"HEAD"}):
+            continue  # One names GET, and HEAD with it: such a request takes both locks.
         if one.route == other.route and both and not (one.when and other.when):
             yield ConfigurationError(
-                f"DISTLOCK_RULES has two rules for {one.route!r} that lock {', '.join(sorted(both))}: name "
+                f"DISTLOCK_RULES has two rules for {one.route!r} that lock {written(both)}: name "
                 'all locks in one rule, "lock": ["product_<id>", "shop_<slug:shop>"], which takes all or '
                 'none, or give each its own "when".'
             )
@@ -99,14 +127,26 @@ def _rule(given: Mapping[str, Any]) -> Rule:
         raise ConfigurationError(
             'a view has to answer: on_contended="skip" is for plain functions. Leave it out for a 423.'
         )
-    return Rule(given["route"], told, _predicate(given.get("when")))
+    only = given.get("only_this_route", False)
+    if not isinstance(only, bool):
+        raise ConfigurationError(f"'only_this_route' is {only!r}: write True, or leave it out.")
+    return Rule(given["route"], told, _predicate(given.get("when")), only)
 
 
 def _names(lock: object) -> list[NameSource]:
+    names: list[NameSource] | None = None
     if isinstance(lock, str) or callable(lock):
-        return [lock]
-    if isinstance(lock, Iterable) and not isinstance(lock, Mapping | bytes):
-        return list(lock)
+        names = [lock]
+    elif isinstance(lock, Iterable) and not isinstance(lock, Mapping | bytes):
+        names = list(lock)
+    if names is not None:
+        for name in names:
+            if isinstance(name, str) and _DOTTED_PATH.fullmatch(name):
+                raise ConfigurationError(
+                    f"'lock' is {name!r}, which would be one name for every request. If it is the path of a "
+                    f"function, write the function itself. If it is a name, write {name.replace('.', '_')!r}."
+                )
+        return names
     raise ConfigurationError(
         f"'lock' is a {type(lock).__name__}: write a template such as "
         '"product_<id>", a callable, or a list '
@@ -133,5 +173,7 @@ def _refuse_unknown_keys(where: str, given: Mapping[Any, Any]) -> None:
         if key in _KEYS:
             continue
         close = difflib.get_close_matches(str(key).lower(), _KEYS, n=1)
+        if key in TRANSLATIONS:
+            raise ConfigurationError(f"{where} has an unknown key {key!r}. Here that is {TRANSLATIONS[key]}.")
         hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(_KEYS)}."
         raise ConfigurationError(f"{where} has an unknown key {key!r}. {hint}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distlock.backends.base import refuse_lacking
 from distlock.errors import ConfigurationError
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.modes import PERMIT
 from distlock.terms import Terms
 from distlock.web.decorator import Told

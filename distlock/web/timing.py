@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from distlock.errors import LockError
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.operate.looking import Party
 
 HEADER = "Server-Timing"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from asgiref.sync import iscoroutinefunction
 from django.apps.config import AppConfig
 from django.conf import settings
+from django.core import mail
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Caution
+from django.core.signals import request_started
 from django.db import connections
 from django.urls import get_resolver
 
@@ -30,6 +34,11 @@ from django_distlock.private import opted_out
 from django_distlock.rules.applying import make_plan
 from django_distlock.rules.routes import routes
 
+logger = logging.getLogger("distlock")
+
+_FIRST_REQUEST = "django_distlock.checks.fences"
+_THIS_HOST = frozenset({"", "localhost", "127.0.0.1", "::1"})
+
 
 @register(Tags.urls)
 def check_fences(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
@@ -48,15 +57,66 @@ def check_tables(
     """That the fence's table is there: ``check --database default``. Asks these databases only."""
     fenced = set(_databases(_settings())) if databases else set()
     return [
-        # An error would stop the very 'migrate' that makes it.
-        Caution(
-            f"The table {TABLE}, which locks of this site need, is missing in the database {using!r}.",
-            hint=make_table(using),
-            id="distlock.W006",
-        )
+        _no_table(using)
         for using in databases or ()
         if using in fenced and TABLE not in connections[using].introspection.table_names()
     ]
+
+
+@register(Tags.urls)
+def check_tables_at_hand(
+    *,
+    app_configs: Sequence[AppConfig] | None = None,
+    databases: Sequence[str] | None = None,
+    **kwargs: object,
+) -> list[CheckMessage]:
+    """That the fence's table is there, in databases that are asked cheaply: a plain ``check`` names none."""
+    at_hand = [] if databases else [using for using in set(_databases(_settings())) if _is_at_hand(using)]
+    return [_no_table(using) for using in sorted(at_hand) if _lacks_table(using)]
+
+
+def tell_missing_tables(**kwargs: object) -> None:
+    """Log where the fence's table is missing. The first request of a process calls it, whatever its view.
+
+    Nothing may connect earlier: a server may fork after it has loaded the site. Tests make their own tables.
+    """
+    request_started.disconnect(dispatch_uid=_FIRST_REQUEST)
+    if hasattr(mail, "outbox"):
+        return
+    for using in sorted(set(_databases(_settings()))):
+        if _lacks_table(using):
+            logger.critical("%s %s", _no_table(using).msg, _no_table(using).hint)
+
+
+def look_at_first_request() -> None:
+    """Have `tell_missing_tables` called."""
+    request_started.connect(tell_missing_tables, dispatch_uid=_FIRST_REQUEST)
+
+
+def _is_at_hand(using: str) -> bool:
+    """Tell whether a question to the database *using* is answered, or refused, at once."""
+    connection = connections[using]
+    if connection.vendor == "sqlite":
+        return os.path.exists(str(connection.settings_dict["NAME"]))
+    host = str(connection.settings_dict["HOST"])
+    return connection.connection is not None or host in _THIS_HOST or host.startswith("/")
+
+
+def _lacks_table(using: str) -> bool:
+    """Tell whether the table is missing. False where the database does not say."""
+    try:
+        return TABLE not in connections[using].introspection.table_names()
+    except Exception:
+        return False  # It is away, or tests forbid it: who needs it is told so.
+
+
+def _no_table(using: str) -> CheckMessage:
+    # An error would stop the very 'migrate' that makes it.
+    return Caution(
+        f"The table {TABLE}, which locks of this site need, is missing in the database {using!r}.",
+        hint=make_table(using),
+        id="distlock.W006",
+    )
 
 
 def _settings() -> dict[str, AliasSettings]:

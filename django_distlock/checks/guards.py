@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from django.apps.config import AppConfig
 from django.conf import settings
@@ -14,8 +15,18 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told, unused
 from distlock.web.names.joined import joined
 from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems
-from django_distlock.checks.placement import PlacedGuard, guards_at, misplaced, passed_by, reads_early
+from django_distlock.checks.open_methods import open_methods
+from django_distlock.checks.placement import (
+    PlacedGuard,
+    guards_at,
+    logs_in_late,
+    misplaced,
+    passed_by,
+    reads_early,
+    runs_before,
+)
 from django_distlock.conf import refuse_without_middleware
+from django_distlock.fresh.session_store import keeps_sessions_in_cookies
 from django_distlock.rules.applying import make_plan
 from django_distlock.rules.routes import Route, misfits, routes
 
@@ -38,6 +49,8 @@ def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
         found.extend(_check_aliases(route, guards, aliases))
         found.extend(_check_names(route, guards))
         found.extend(_check_placement(route))
+        hint = f"The route is {route.path!r}."
+        found.extend(Caution(problem, hint=hint, id="distlock.W010") for problem in logs_in_late(guards))
     return found
 
 
@@ -54,6 +67,51 @@ def check_rules(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
         for told in plan.told():
             found += _check_joined(told)
     return found
+
+
+@register(Tags.urls)
+def check_sessions(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+    """A lock of the user serialises the session, but not one that each client keeps and sends by itself."""
+    if not getattr(settings, "ROOT_URLCONF", None) or not keeps_sessions_in_cookies():
+        return []
+    for where, told in _guarded():
+        if any(one.place.head == "user" for name in told.names.templates for one in name.placeholders):
+            return [
+                Caution(
+                    f"{where} is locked for each user, but SESSION_ENGINE keeps the session in the client's "
+                    "cookie. Requests that wait for the lock have sent the cookie before it, and an old "
+                    "cookie can be sent again: nothing that is counted in request.session is exact.",
+                    hint="Keep counters in a row of the database, or set SESSION_ENGINE to "
+                    "'django.contrib.sessions.backends.db'.",
+                    id="distlock.W008",
+                )
+            ]
+    return []
+
+
+def _guarded() -> Iterator[tuple[str, Told]]:
+    """Every guard of a view and every rule, with where it stands."""
+    for route in routes(get_resolver().url_patterns):
+        # `check_names` says what is wrong with a guard.
+        with suppress(ConfigurationError):
+            for found in guards_at(route):
+                yield found.guarded.where, found.guarded.told
+    if (plan := make_plan()) is not None:
+        for told in plan.told():
+            yield "A route of DISTLOCK_RULES", told
+
+
+@register(Tags.urls)
+def check_methods(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+    """Guards and rules that name methods, where others reach the same code without the lock."""
+    if not getattr(settings, "ROOT_URLCONF", None):
+        return []
+    ruled = {} if (plan := make_plan()) is None else plan.views
+    return [
+        Caution(problem, hint=f"The route is {route.path!r}.", id="distlock.W009")
+        for route in routes(get_resolver().url_patterns)
+        for problem in open_methods(ruled.get(route.pattern, route.pattern.callback))
+    ]
 
 
 def _aliases() -> list[str] | None:
@@ -99,9 +157,13 @@ def _check_joined(told: Told) -> Iterator[CheckMessage]:
 
 def _check_placement(route: Route) -> Iterator[CheckMessage]:
     hint = f"The route is {route.path!r}."
-    for problem in misplaced(route):
+    errors = list(misplaced(route))
+    for problem in errors:
         yield Error(problem, hint=hint, id="distlock.E011")
     for problem in passed_by(route):
         yield Error(problem, hint=hint, id="distlock.E012")
     for problem in reads_early(route):
         yield Caution(problem, hint=hint, id="distlock.W004")
+    # What passes the lock by altogether is told above.
+    for problem in () if errors else runs_before(route):
+        yield Caution(problem, hint=hint, id="distlock.W011")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, guards_of
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.decorator import Guarded, chain, guards_of
 from distlock.web.skipping import skipping_view
 from django_distlock.checks.transactions import below_atomic, hidden_from_django, on_methods
 from django_distlock.guarding.advice import (
+    above_the_class,
     async_in_rest,
     async_in_transaction,
     below_api_view,
@@ -22,6 +22,7 @@ from django_distlock.guarding.advice import (
 )
 from django_distlock.guarding.overriding import passed_by as overridden
 from django_distlock.guarding.transactions import EveryAlias
+from django_distlock.guarding.usual_methods import overriding, usual_methods_of
 from django_distlock.guarding.viewclasses import (
     TOO_EARLY,
     answering,
@@ -35,7 +36,8 @@ from django_distlock.guarding.viewclasses import (
     refuse_useless_method,
     view_class,
 )
-from django_distlock.private import is_rest, opted_out
+from django_distlock.private import opted_out
+from django_distlock.private_of_others import is_rest
 from django_distlock.rules.routes import Route
 
 
@@ -138,6 +140,47 @@ def reads_early(route: Route) -> Iterator[str]:
             )
 
 
+def runs_before(route: Route) -> Iterator[str]:
+    """Classes of the site whose ``dispatch()`` or ``setup()`` runs before a handler that is locked."""
+    view = route.pattern.callback
+    cls = view_class(view)
+    if cls is None:
+        return
+    placed = list(guards_at(route))
+    if is_rest(cls):
+        # What else may run before the handler `reads_early` tells.
+        for early in overriding(cls, ["dispatch"]) if placed else ():
+            yield _before(early, "dispatch", placed[0].guarded, "Read it in the method that answers.")
+        return
+    if any(not one.method for one in placed):
+        return
+    locked = list(guards_on(cls, "dispatch"))[:1]
+    if locked:
+        if any(overridden(cls, "dispatch")):
+            return  # It does not call the locked one, which `passed_by` tells.
+        base, guarded = locked[0]
+        above = cls.__mro__[: cls.__mro__.index(base)]
+        found = [(one, "dispatch") for one in overriding(cls, ["dispatch"]) if one in above]
+        yield from _each_before(found, guarded, above_the_class(guarded.told, cls, "", None))
+        return
+    for name, methods in answering(view, cls).items():
+        found = [(one, early) for early in ("setup", "dispatch") for one in overriding(cls, [early])]
+        for _, guarded in list(guards_on(cls, name))[:1] if found else ():
+            yield from _each_before(found, guarded, above_the_class(guarded.told, cls, min(methods), None))
+
+
+def _each_before(found: Iterable[tuple[type, str]], guarded: Guarded, line: str) -> Iterator[str]:
+    for base, name in found:
+        yield _before(base, name, guarded, f"{line} A rule for the route does the same.")
+
+
+def _before(base: type, name: str, guarded: Guarded, line: str) -> str:
+    return (
+        f"{name}() of {base.__module__}.{base.__qualname__} runs before {guarded.where} is locked, and what "
+        f"it reads may have changed by then. {line}"
+    )
+
+
 def _useless(view: Any, cls: Any) -> Iterator[str]:
     """Guards that are told to lock what never comes."""
     for name, answers in {"dispatch": set[str](), **answering(view, cls)}.items():
@@ -149,7 +192,8 @@ def _useless(view: Any, cls: Any) -> Iterator[str]:
                 if is_rest(cls):
                     refuse_own_dispatch(on_method(guarded, cls, name), cls)
                 if not hasattr(view, "actions"):
-                    refuse_useless(on_method(guarded, cls, name), cls, methods_of(view), UNSAFE_METHODS)
+                    usual = usual_methods_of(view, cls)
+                    refuse_useless(on_method(guarded, cls, name), cls, methods_of(view), usual)
             except ConfigurationError as error:
                 yield str(error)
 
@@ -158,3 +202,22 @@ def _has_own(cls: type, name: str) -> bool:
     """Whether the site has written a method of this name for *cls*."""
     module = getattr(inspect.unwrap(getattr(cls, name)), "__module__", None) or ""
     return not module.startswith(("django.", "rest_framework."))
+
+
+def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
+    """Yield what to say where requests of nobody stand in line: the login is looked at under the lock."""
+    for placed in found:
+        guarded = placed.guarded
+        below = [
+            one for one in chain(guarded.function) if _module_of(one) == "django.contrib.auth.decorators"
+        ]
+        if below:
+            yield (
+                f"The lock of {guarded.where} stands above a decorator of django.contrib.auth, so that users "
+                "who are not logged in wait for it, and keep others waiting: write "
+                f"@{guarded.told} below @login_required."
+            )
+
+
+def _module_of(function: object) -> str:
+    return str(getattr(function, "__globals__", {}).get("__name__", ""))

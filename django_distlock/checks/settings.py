@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from django.apps.config import AppConfig
 from django.conf import settings
@@ -10,9 +11,11 @@ from django.core.checks import CheckMessage, Error, Info, register
 from django.core.checks import Warning as Caution
 
 from distlock.errors import ConfigurationError, LockError
-from distlock.web.settings.aliases import AliasSettings, contended_status, read
+from distlock.web.bodies import DEFAULTS
+from distlock.web.settings.aliases import AliasSettings, read
 from distlock.web.settings.clients import make_client, refuse_unusable
 from distlock.web.settings.problems import Kind, find_problems, misspelled, shared_with_caches, uncapped
+from django_distlock import conf
 from django_distlock.clients.caches import redis_of
 
 IDS: dict[Kind, str] = {
@@ -33,10 +36,13 @@ def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
     ]
     if setting is None:
         return [*found, _not_configured()]
-    try:
-        contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
-    except ConfigurationError as error:
-        found.append(Error(str(error), id="distlock.E004"))
+    values: list[Callable[[], object]] = [conf.status, conf.refreshes_user, conf.refreshes_session]
+    values += [partial(conf.body_size, name) for name in DEFAULTS]
+    for value in values:
+        try:
+            value()
+        except ConfigurationError as error:
+            found.append(Error(str(error), id="distlock.E004"))
     return found or list(_check_backends(setting))
 
 

@@ -9,19 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from asgiref.sync import sync_to_async
 
-from distlock.acquirer import Acquirer, AtEnd
-from distlock.engine.steps import Gate, NewGate, Park, Steps, TaskGate
+from distlock.engine.commands import Commands, NewParker, Park, Parker
+from distlock.engine.drivers import TaskParker
 from distlock.errors import ConfigurationError, LockError
-from distlock.grant import Grant
-from distlock.grant_wrapper import GrantWrapper
-from distlock.namespace import Namespace
+from distlock.grants.grant import Grant, GrantWrapper
+from distlock.locks.namespace import Acquirer, AtEnd, Namespace
 from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
 from django_distlock.clients.waits import wait_for_us, watched
 from django_distlock.guarding.leftovers import give_up, refuse_early, refuse_left, roll_back
 from django_distlock.guarding.open_transactions import refuse_open
-from django_distlock.private import has_thread_of_its_own, request_threads
+from django_distlock.private_of_others import has_thread_of_its_own, request_threads
 
 
 class BlockAcquirer:
@@ -33,18 +32,18 @@ class BlockAcquirer:
         self._line = line
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         refuse_open(names, self._line)
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
-            grant = yield from self._inner.acquire(names, gate, most, terms)
+            grant = yield from self._inner.acquire(names, parker, most, terms)
         return None if grant is None else EnclosingGrant(grant, current_owner(), self.namespace)
 
 
 def roll_back_left(namespace: Namespace) -> AtEnd:
     """At the end of a ``with`` block what is open is rolled back: its COMMIT would come after the release."""
 
-    def at_end(names: tuple[str, ...]) -> Steps[LockError | None]:
+    def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
         left = yield from _where_it_runs(roll_back, namespace, names)
         try:
             refuse_left(names, left)
@@ -79,7 +78,7 @@ class EnclosingGrant(GrantWrapper):
             return dict.fromkeys(parts, self)
         return {name: EnclosingGrant(part, self._owner, self._namespace) for name, part in parts.items()}
 
-    def _release(self, until: float = math.inf) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Commands[None]:
         early: str | None = None
         try:
             # Another thread has transactions of its own, and a lock that is lost is not given back.
@@ -93,19 +92,19 @@ class EnclosingGrant(GrantWrapper):
 
 def _where_it_runs(
     look: Callable[[], str | None], namespace: Namespace, names: Sequence[str]
-) -> Steps[str | None]:
+) -> Commands[str | None]:
     """Call *look* in the thread that does the database work of the running code, which holds *names*."""
     if not in_event_loop():
         return look()
-    gate = yield NewGate()
-    if isinstance(gate, TaskGate):
-        return (yield from _when_idle(look, gate, lambda: wait_for_us(request_threads(), namespace, names)))
+    parker = yield NewParker()
+    if isinstance(parker, TaskParker):
+        return (yield from _when_idle(look, parker, lambda: wait_for_us(request_threads(), namespace, names)))
     return look()
 
 
 def _when_idle(
-    look: Callable[[], str | None], gate: TaskGate, waits_for_us: Callable[[], bool]
-) -> Steps[str | None]:
+    look: Callable[[], str | None], parker: TaskParker, waits_for_us: Callable[[], bool]
+) -> Commands[str | None]:
     """Wait until the thread of this request's `sync_to_async` is idle, and call *look* there.
 
     Where the client goes away, what runs there goes on, and would be committed after the release. Work that
@@ -114,13 +113,13 @@ def _when_idle(
     if not has_thread_of_its_own():
         return None  # Not in a request: all tasks share one thread.
     idle = asyncio.ensure_future(sync_to_async(look)())
-    idle.add_done_callback(lambda _: gate.wake())
+    idle.add_done_callback(lambda _: parker.wake())
     cancelled: asyncio.CancelledError | None = None
     # Any thread's wait: that of the request may be started only now.
-    with watched(gate):
+    with watched(parker):
         while not (idle.done() or waits_for_us()):
             try:
-                yield Park(gate, math.inf)
+                yield Park(parker, math.inf)
             except asyncio.CancelledError as error:
                 cancelled = error
     left = None if idle.cancel() else idle.result()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Never
 from weakref import WeakKeyDictionary
 
-from distlock.grant import OnReleaseRequested
-from distlock.lock import Lock
-from distlock.locks import Locks
-from distlock.rlock import RLock
+from distlock.grants.grant import OnReleaseRequested
+from distlock.locks.client import Locks
+from distlock.locks.lock import Lock
+from distlock.locks.rlock import RLock
 from distlock.web.default_alias import DefaultAlias
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.clients.client import Client

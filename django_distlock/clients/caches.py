@@ -8,7 +8,7 @@ from django.core.cache import InvalidCacheBackendError, caches
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock.errors import ConfigurationError
-from django_distlock.private import redis_that_writes
+from django_distlock.private_of_others import redis_that_writes
 
 
 def redis_of(alias: str) -> Any:

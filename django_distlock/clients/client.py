@@ -7,11 +7,11 @@ from typing import Any
 from django.conf import settings
 from django.core import mail
 
-from distlock.grant import Fence, Grant
-from distlock.lock import Lock
-from distlock.locks import Locks
-from distlock.rlock import RLock
-from distlock.semaphore import Semaphore
+from distlock.grants.grant import Fence, Grant
+from distlock.locks.client import Locks
+from distlock.locks.lock import Lock
+from distlock.locks.rlock import RLock
+from distlock.locks.shared import Semaphore
 from distlock.web.rows import RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone

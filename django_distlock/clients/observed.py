@@ -9,13 +9,11 @@ import math
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 
-from distlock.acquirer import Acquirer
 from distlock.clock import now
-from distlock.engine.steps import Gate, Steps
+from distlock.engine.commands import Commands, Parker
 from distlock.errors import LockError, LockTimeout
-from distlock.grant import Grant
-from distlock.grant_wrapper import GrantWrapper
-from distlock.namespace import Namespace
+from distlock.grants.grant import Grant, GrantWrapper
+from distlock.locks.namespace import Acquirer, Namespace
 from distlock.terms import Terms
 from distlock.web.observer import Observer
 
@@ -33,19 +31,19 @@ class Observed:
         self._inner = inner
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         watch = watching.get()
         if watch is None:
-            return self._inner.acquire(names, gate, seconds, terms)
-        return self._observed(watch(self.namespace, terms), names, gate, seconds, terms)
+            return self._inner.acquire(names, parker, seconds, terms)
+        return self._observed(watch(self.namespace, terms), names, parker, seconds, terms)
 
     def _observed(
-        self, observer: Observer, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, observer: Observer, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         asked = now()
         try:
-            grant = yield from self._inner.acquire(names, gate, seconds, terms)
+            grant = yield from self._inner.acquire(names, parker, seconds, terms)
         except LockError as error:
             observer.refused(names, error, now() - asked)
             raise
@@ -78,14 +76,14 @@ class ObservedGrant(GrantWrapper):
         parts = self._grant.parts
         return dict.fromkeys(parts, self) if len(parts) == 1 else parts
 
-    def _release(self, until: float = math.inf) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Commands[None]:
         try:
             yield from self._grant._release(until)
         finally:
             self._tell()
 
-    def _let_go(self, error: BaseException) -> None:
-        self._grant._let_go(error)
+    def _abandon(self, error: BaseException) -> None:
+        self._grant._abandon(error)
         self._tell()
 
     def _tell(self) -> None:

@@ -9,7 +9,8 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connections
 
-from distlock.engine.steps import Gate, TaskGate, ThreadGate
+from distlock.engine.commands import Parker
+from distlock.engine.drivers import TaskParker, ThreadParker
 
 #: A queryset that is being iterated reads on from its cursor; a lock of the session would go to another.
 _USED = """
@@ -18,12 +19,12 @@ _USED = """
 """
 
 
-def giving_back(gate: Gate) -> Gate:
-    """*gate*, whose sleeper gives the pooled connections back first."""
-    if isinstance(gate, ThreadGate):
-        gate.before_sleep = give_back
-        return gate
-    return _InTask(gate) if isinstance(gate, TaskGate) else gate
+def giving_back(parker: Parker) -> Parker:
+    """*parker*, whose sleeper gives the pooled connections back first."""
+    if isinstance(parker, ThreadParker):
+        parker.before_sleep = give_back
+        return parker
+    return _InTask(parker) if isinstance(parker, TaskParker) else parker
 
 
 class _InTask:
@@ -33,8 +34,8 @@ class _InTask:
 
     may_stall = True
 
-    def __init__(self, gate: TaskGate) -> None:
-        self._gate = gate
+    def __init__(self, parker: TaskParker) -> None:
+        self._gate = parker
         self._given = False
 
     def wake(self) -> None:

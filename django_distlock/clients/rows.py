@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from distlock.acquirer import Acquirer
-from distlock.engine.steps import Gate, Steps
+from distlock.engine.commands import Commands, Parker
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant
-from distlock.lock import Lock
-from distlock.locks import Locks
+from distlock.grants.grant import Grant
+from distlock.locks.client import Locks
+from distlock.locks.lock import Lock
+from distlock.locks.namespace import Acquirer
 from distlock.terms import Terms
 from distlock.web.rows import RowLocks
 from django_distlock.clients.blocks import roll_back_left
@@ -33,10 +33,10 @@ class _Outside:
         self._inner = inner
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         refuse_open(names, _LINE)
-        return (yield from self._inner.acquire(names, gate, seconds, terms))
+        return (yield from self._inner.acquire(names, parker, seconds, terms))
 
 
 class RowClient(RowLocks):

@@ -6,17 +6,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from distlock.acquirer import Acquirer
-from distlock.blocks import is_held_around
-from distlock.engine.steps import Gate, Steps
-from distlock.grant import Grant
-from distlock.namespace import Namespace
+from distlock.engine.commands import Commands, Parker
+from distlock.grants.grant import Grant
+from distlock.locks.namespace import Acquirer, Namespace
+from distlock.locks.self_deadlock import is_held_around
 from distlock.terms import Terms
 from django_distlock.clients.pooled import giving_back
 
 # No mutex: everybody writes first and reads then, so that one of two at least sees the other.
 _waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
-_watched: dict[Gate, int | None] = {}
+_watched: dict[Parker, int | None] = {}
 
 
 class Waiting:
@@ -28,32 +27,32 @@ class Waiting:
         self._gives_back = gives_back
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         if self._gives_back:
-            gate = giving_back(gate)
-        if gate.may_stall:
+            parker = giving_back(parker)
+        if parker.may_stall:
             # Tasks share a thread, which does not wait with them.
-            return (yield from self._inner.acquire(names, gate, seconds, terms))
+            return (yield from self._inner.acquire(names, parker, seconds, terms))
         me = threading.get_ident()
         _waits[me] = self.namespace, names
         try:
             for watch, thread in tuple(_watched.items()):
                 if thread in {None, me}:
                     watch.wake()
-            return (yield from self._inner.acquire(names, gate, seconds, terms))
+            return (yield from self._inner.acquire(names, parker, seconds, terms))
         finally:
             _waits.pop(me, None)
 
 
 @contextmanager
-def watched(gate: Gate, thread: int | None = None) -> Iterator[None]:
-    """*gate* is woken whenever *thread*, or any at all, begins to wait while the block runs."""
-    _watched[gate] = thread
+def watched(parker: Parker, thread: int | None = None) -> Iterator[None]:
+    """*parker* is woken whenever *thread*, or any at all, begins to wait while the block runs."""
+    _watched[parker] = thread
     try:
         yield
     finally:
-        del _watched[gate]
+        del _watched[parker]
 
 
 def wait_for_us(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from distlock.modes import READ
 from distlock.web.decorator import Guarded, Told
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.methods import EVERY, READING_METHODS, AllBut
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.guarding.open_transactions import ABOVE
 from django_distlock.guarding.transactions import EveryAlias
-from django_distlock.guarding.viewclasses import with_methods
+from django_distlock.guarding.viewclasses import view_class, with_methods, without_methods
 
 
 def above_the_class(told: Told, cls: type, method: str, route: str | None) -> str:
@@ -24,11 +24,25 @@ def above_the_class(told: Told, cls: type, method: str, route: str | None) -> st
     if route:
         # Above the class it would lock the other actions, too, and their routes may not have the arguments.
         return (
-            f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, "methods": '
-            f'[{method!r}], "lock": …}}].'
+            f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, '
+            f'{_every_if_get(told, method)}"lock": …}}].'
         )
-    guard = with_methods(told, method) if method else told
-    return f"Write @{guard} above the class {cls.__name__}."
+    return f"Write @{_on_class(told, method)} above the class {cls.__name__}."
+
+
+def _on_class(told: Told, method: str) -> str:
+    """The guard for all of a class that locks what it locked on the handler of *method*, and no less."""
+    if not method:
+        return str(told)
+    if told.mode == READ:
+        return str(told) if method in READING_METHODS else with_methods(told, method)
+    # Another handler may call this one, so no method is left out.
+    return with_methods(told, EVERY) if method in READING_METHODS else without_methods(told)
+
+
+def _every_if_get(told: Told, method: str) -> str:
+    """What a rule needs to lock *method*, for a guard that names no methods."""
+    return f'"methods": ["{EVERY}"], ' if told.mode != READ and method in READING_METHODS else ""
 
 
 def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
@@ -75,20 +89,22 @@ def around_everything(told: Told, request: Any) -> str:
     """For a guard inside a transaction that other code has begun, on what *request* was led to."""
     if (match := getattr(request, "resolver_match", None)) is None:
         return ABOVE
-    methods = () if request.method in UNSAFE_METHODS else (request.method,)
-    return f"{ABOVE} Or lock the route, around all of them. {as_rule(told, match.view_name, methods)}"
+    rule = as_rule(told, match.view_name, on_class=view_class(match.func) is not None)
+    return f"{ABOVE} Or lock the route, around all of them. {rule}"
 
 
-def as_rule(told: Told, route: str | None, methods: Collection[str] = ()) -> str:
+def as_rule(told: Told, route: str | None, *, on_class: bool = False) -> str:
     """The line that locks the *route* of this name as *told*, around everything.
 
-    *methods*: what is to be locked, where *told* does not say.
+    *on_class*: whether the guard stands on a class. On a function it locks every method.
     """
     # What a function makes names of is the site's to write.
     names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in told.names.sources]
     written: dict[str, object] = {"route": route or "…"}
-    if methods or told.methods:
-        written["methods"] = sorted(told.methods or methods)
+    if isinstance(told.methods, AllBut) or (told.methods is None and told.mode != READ and not on_class):
+        written["methods"] = [EVERY]
+    elif told.methods is not None:
+        written["methods"] = sorted(told.methods)
     if told.alias != DEFAULT_ALIAS:
         written["alias"] = told.alias
     written |= {

@@ -18,7 +18,7 @@ from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.passing import Begin
 from distlock.fence.row import RolledBack
 from distlock.fence.trouble import ends_transaction
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from django_distlock import private
 
 #: Passes the fence in the transaction that the first argument begins, waiting as long as the second says.

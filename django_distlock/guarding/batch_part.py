@@ -12,12 +12,19 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from distlock.errors import BatchFailed, ConfigurationError
+from distlock.errors import BatchFailed, ConfigurationError, OutcomeUnknown
 from distlock.fence.trouble import ends_transaction, is_broken
 from distlock.web.batch import Batch, Hooks, unknown
 from distlock.web.batch_statements import END_OF_PART, PART, refuse_committing
 from django_distlock import private
-from django_distlock.guarding.leftovers import left_open, refuse_closed, refuse_failed, refuse_left, roll_back
+from django_distlock.guarding.leftovers import (
+    forget_rollback,
+    left_open,
+    refuse_closed,
+    refuse_failed,
+    refuse_left,
+    roll_back,
+)
 
 
 @contextmanager
@@ -48,17 +55,23 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
             except BaseException as error:
                 private.end_blocks_inside(connection, block, error)
                 raise
-            hooks += private.put_commit_hooks(connection, [])
+            left = private.put_commit_hooks(connection, [])
+            if not private.is_marked(connection):
+                hooks += left
     except BaseException as error:
         problem = error
         hooks.clear()
         raise
     finally:
+        forget_rollback(connection)
         wrappers[:] = shared
         private.put_commit_hooks(connection, before)
         connections[using] = own
         if private.is_marked(connection) or is_broken(connection.connection):
-            batch.break_off(_why_broken(batch, problem, watch))
+            why = _why_broken(batch, problem, watch)
+            batch.break_off(why)
+            if isinstance(why, OutcomeUnknown) and isinstance(problem, Exception):
+                raise why from problem
 
 
 class _Watch:

@@ -16,7 +16,7 @@ from django.db import connections
 
 from distlock.errors import LockLost
 from distlock.fence.trouble import says_not_committed
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.web import guard
 from distlock.web.batch import Batch, BatchSeat, CleanUp, Hooks
 from distlock.web.batch_words import no_stream, one_database, one_name
@@ -24,11 +24,11 @@ from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer
 from distlock.web.terms import GuardTerms
 from django_distlock import private
+from django_distlock.fresh.session import GuardedSession
 from django_distlock.guarding.batch_part import part
 from django_distlock.guarding.durable import refuse_durable
 from django_distlock.guarding.fence import later_transactions
 from django_distlock.guarding.leftovers import refuse_left, roll_back
-from django_distlock.guarding.request import read_body
 from django_distlock.guarding.transactions import SyncTransactions
 from django_distlock.private import makes_content_later
 
@@ -39,7 +39,7 @@ def run_in_batch(
     names: Sequence[str],
     body: Callable[[], Any],
     transactions: SyncTransactions,
-    request: Any,
+    session: GuardedSession | None,
     observer: Observer | None,
 ) -> Any:
     """As `distlock.web.guard.run`, for a call that may share its transaction with others."""
@@ -50,9 +50,6 @@ def run_in_batch(
     databases = transactions.databases(terms.fenced_in)
     if len(databases) != 1:
         raise one_database(guarded.where, databases)
-    if request is not None:
-        # The others would wait for a client that is slow to send it.
-        read_body(request)
     seat = BatchSeat((guarded.where, databases[0]))
 
     def whole() -> Any:
@@ -70,12 +67,13 @@ def run_in_batch(
             terms.client,
             names,
             whole,
-            BatchTransactions(transactions, databases[0], seat, told.batch),
+            BatchTransactions(transactions, databases[0], seat, told.batch, session),
             timeout=told.timeout,
             terms=replace(terms.lock, seat=seat),
             fenced_in=terms.fenced_in,
             standby=terms.standby,
             observer=observer,
+            companion=session,
         )
     finally:
         # Also of one that was interrupted before its part.
@@ -85,14 +83,23 @@ def run_in_batch(
 class BatchTransactions:
     """The transactions of one call that may be part of a batch, in *seat*, of *most* calls at the most.
 
-    *inner*: those that it has by itself, in the one database *using*.
+    *inner*: those that it has by itself, in the one database *using*. *session*: that of the request, if it
+    is compared and saved under the lock.
     """
 
-    def __init__(self, inner: SyncTransactions, using: str, seat: BatchSeat, most: int) -> None:
+    def __init__(
+        self,
+        inner: SyncTransactions,
+        using: str,
+        seat: BatchSeat,
+        most: int,
+        session: GuardedSession | None = None,
+    ) -> None:
         self._inner = inner
         self._using = using
         self._seat = seat
         self._most = most
+        self._session = session
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         self._inner.refuse_open(names, nested)
@@ -122,7 +129,7 @@ class BatchTransactions:
                 connection.inc_thread_sharing()
                 stack.callback(connection.dec_thread_sharing)
                 try:
-                    with part(batch, self._using, grant.names) as hooks:
+                    with self._with_session(batch), part(batch, self._using, grant.names) as hooks:
                         yield True
                 except Exception as error:
                     mine = error
@@ -134,6 +141,8 @@ class BatchTransactions:
             if batch is None:
                 raise
             found = batch.failed(error, says_not_committed)
+            if self._session is not None:
+                self._session.batch_failed()
             batch.wait_for_others()
             raise (mine or found) from None
         self._seat.led = batch
@@ -144,17 +153,25 @@ class BatchTransactions:
     def _take_part(self, batch: Batch[Any], grant: Grant, fenced_in: str | None) -> Iterator[bool]:
         hooks: Hooks = []
         stays = False
+        mine: Exception | None = None
         try:
             batch.take_in(grant)
-            with part(batch, self._using, grant.names) as hooks:
-                yield True
-            if stays := bool(hooks):
+            try:
+                with self._with_session(batch), part(batch, self._using, grant.names) as hooks:
+                    yield True
+            except Exception as error:
+                if not self._waits_with_session():
+                    raise
+                mine = error
+            if stays := bool(hooks) or self._waits_with_session():
                 batch.stay()
         finally:
             self._seat.leave(grant)
         try:
             batch.wait(self._seat)
-            if stays:
+            if self._session is not None and self._session.is_pending:
+                self._session.settle()
+            if hooks:
                 with later_transactions(batch.grant, fenced_in) if fenced_in else nullcontext():
                     private.run_commit_hooks(connections[self._using], hooks)
                 refuse_left(grant.names, roll_back())
@@ -162,6 +179,27 @@ class BatchTransactions:
             if stays:
                 roll_back()
                 batch.stayed()
+        if mine is not None:
+            raise mine
+
+    @contextmanager
+    def _with_session(self, batch: Batch[Any]) -> Iterator[None]:
+        """The block is a part, with its savepoint: the session takes part in *batch*."""
+        session = self._session
+        if session is None:
+            yield
+            return
+        session.batch = batch
+        try:
+            yield
+        except BaseException as error:
+            session.part_is_over(error)
+            raise
+        session.part_is_over(None)
+
+    def _waits_with_session(self) -> bool:
+        """Whether the session of the part, which is over, is saved after the COMMIT of the batch."""
+        return self._session is not None and self._session.is_pending
 
 
 def _leave(connection: Any, stack: ExitStack) -> CleanUp:

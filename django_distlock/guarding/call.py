@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.asyncio import async_unsafe
 
 from distlock.errors import ConfigurationError, LockError
+from distlock.grants.grant import Grant
 from distlock.web import guard
+from distlock.web.bodies import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from django_distlock.conf import clients, warn_without_checks
+from django_distlock import conf
+from django_distlock.conf import body_size, clients, warn_without_checks
+from django_distlock.fresh.session import session_under
+from django_distlock.fresh.user import compare, loaded_users
 from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.batches import run_in_batch
 from django_distlock.guarding.leftovers import give_up_failed, refuse_left
 from django_distlock.guarding.observers import observer_for
 from django_distlock.guarding.placement import Standing
-from django_distlock.guarding.request import DjangoRequest
+from django_distlock.guarding.request import DjangoBody, DjangoRequest
 from django_distlock.guarding.responses import answer_to, response_of
-from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions
-from django_distlock.private import makes_content_later
+from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions, has_sqlite
+from django_distlock.private import makes_content_later, post_render_callbacks
+
+#: What marks a request whose answer a framework below the guard has made of an exception.
+_RAISED = "_distlock_raised"
 
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
@@ -49,18 +58,50 @@ def run(
         is_method=standing.is_method,
     )
 
+    session = session_under(guarded, request)
+    refreshes = request is not None and conf.refreshes_user()
+
+    def compare_first(grant: Grant) -> None:
+        try:
+            if session is not None:
+                session.begun(grant)
+            if refreshes:
+                compare(request, loaded_users(request))
+        except BaseException as error:
+            if session is not None:
+                session.raised(error)
+            raise
+
+    if (refreshes or session is not None) and has_sqlite():
+        transactions = transactions.comparing_first(compare_first)
+
     def finished() -> Any:
-        result = body()
+        try:
+            if refreshes and (users := loaded_users(request)):
+                compare(request, users)
+            result = body()
+        except BaseException as error:
+            if session is not None:
+                session.raised(error)
+            raise
         if not isinstance(result, HttpResponseBase):
             refuse_coroutine(guarded.where, result)
         elif result.status_code >= 400:
-            give_up_failed()
+            give_up_failed(raised=hasattr(request, _RAISED))
+        else:
+            refuse_callbacks(guarded.where, result)
+        if session is not None:
+            session.returned(getattr(result, "status_code", 200))
         return result
 
     if told.batch is not None:
+        if request is not None:
+            read_for_batch(DjangoBody(request), terms, names, told.timeout, body_size(BATCH_MAX_BODY))
         return run_in_batch(
-            guarded, terms, names, finished, transactions, request, observer_for(guarded, request)
+            guarded, terms, names, finished, transactions, session, observer_for(guarded, request)
         )
+    if request is not None:
+        read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     return guard.run(
         terms.client,
         names,
@@ -71,6 +112,7 @@ def run(
         fenced_in=terms.fenced_in,
         standby=terms.standby,
         observer=observer_for(guarded, request),
+        companion=session,
     )
 
 
@@ -90,15 +132,26 @@ async def arun(
         row_is_lock = clients.settings(told.alias).row_is_lock
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
+    if request is not None:
+        # Under WSGI the event loop serves this request alone.
+        read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
+
+    session = session_under(guarded, request)
 
     async def finished() -> Any:
         try:
+            if request is not None and conf.refreshes_user() and (users := loaded_users(request)):
+                await sync_to_async(compare)(request, users)
             result = await body()
-        except BaseException:
+        except BaseException as error:
+            if session is not None:
+                session.raised(error)
             await transactions.finish()
             raise
         refuse_left(names, await transactions.finish())
+        if session is not None:
+            session.returned(getattr(result, "status_code", 200))
         return result
 
     return await guard.arun(
@@ -109,6 +162,7 @@ async def arun(
         timeout=told.timeout,
         terms=terms.lock,
         observer=observer_for(guarded, request),
+        companion=session,
     )
 
 
@@ -120,7 +174,23 @@ def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
     return response_of(answer, request)
 
 
+def note_raised(request: Any) -> None:
+    """Note that what is going to be the answer to *request* is made of an exception."""
+    setattr(request, _RAISED, True)
+
+
+def refuse_callbacks(where: str, response: Any) -> None:
+    """Raise `ConfigurationError` if the site has functions run when *response* is rendered, later on."""
+    for callback in post_render_callbacks(response):
+        name = getattr(callback, "__qualname__", repr(callback))
+        raise ConfigurationError(
+            f"{where} returned a response with add_post_render_callback({name}), which would run after the "
+            "lock is released. Write 'return response.render()' in the view, which runs it under the lock, "
+            "or put the decorator that adds it above @distributed_lock(…)."
+        )
+
+
 def warn_if_made_later(guarded: Guarded, response: Any) -> None:
     """Warn if code of the site makes the content of *response* when the lock is released."""
     if makes_content_later(response):
-        warn_of_stream(guarded.where)
+        warn_of_stream(guarded.where, guarded.streams_told)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from django.apps import apps
-from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 
 from distlock.backends.findings import Finding
 from distlock.errors import ConfigurationError
+from distlock.fence.ending import EndedEarly, Mark, commits_in_message, takes_several
 from distlock.fence.examining import examine_table
 from distlock.fence.passing import Begin, begin_fenced
 from distlock.fence.prune import prune as prune_rows
@@ -19,9 +21,10 @@ from distlock.fence.row import RolledBack
 from distlock.fence.statements import Connection
 from distlock.fence.trouble import ends_transaction
 from distlock.fence.unused import unless_unused
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from django_distlock import private
 from django_distlock.guarding.after_commit import LaterTransactions
+from django_distlock.guarding.leftovers import ask_for_rollback
 
 
 @contextmanager
@@ -36,10 +39,12 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
         # durable: inside another block it would pass the fence too late.
         return transaction.atomic(using=using, durable=True)
 
-    later = _later(grant, using)
+    connection = _MarkedConnection(using)
+    later = _later(grant, using, connection)
     with (
+        connection.watched(),
         later.watched(),
-        begin_fenced(begin, _Connection(using), grant, left, make_table(using)),
+        begin_fenced(begin, connection, grant, left, make_table(using)),
         _undivided(grant, using),
     ):
         yield
@@ -49,15 +54,16 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
 @contextmanager
 def later_transactions(grant: Grant, using: str) -> Iterator[None]:
     """The block comes after the COMMIT of a `fenced` transaction of another connection of this database."""
-    later = _later(grant, using)
-    with later.watched():
+    connection = _MarkedConnection(using)
+    later = _later(grant, using, connection)
+    with connection.watched(), later.watched():
         later.watch()
         yield
 
 
-def _later(grant: Grant, using: str) -> LaterTransactions:
+def _later(grant: Grant, using: str, connection: _MarkedConnection) -> LaterTransactions:
     def again(begin: Begin, left: Callable[[], float]) -> object:
-        return begin_fenced(begin, _Connection(using), grant, left, make_table(using), again=True)
+        return begin_fenced(begin, connection, grant, left, make_table(using), again=True)
 
     return LaterTransactions(grant, using, again)
 
@@ -94,7 +100,7 @@ def _undivided(grant: Grant, using: str) -> Iterator[None]:
         except Exception as error:
             if ends_transaction(error):
                 ended.append(error)
-                private.mark(connection)
+                ask_for_rollback(connection)
             raise
 
     with connection.execute_wrapper(watch):
@@ -174,8 +180,80 @@ class _Connection:
         mariadb = getattr(self._connection, "mysql_is_mariadb", False)
         return "mariadb" if mariadb else str(self._connection.vendor)
 
+    @property
+    def takes_several(self) -> bool:
+        return takes_several(self._connection.connection)
+
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         with self._connection.cursor() as cursor:
             cursor.execute(statement, parameters)
             rows: Sequence[Sequence[Any]] = cursor.fetchall() if cursor.description else ()
             return rows
+
+    @property
+    def wants_mark(self) -> bool:
+        return False
+
+    def mark(self, mark: Mark) -> None:
+        """Nothing is committed by it."""
+
+
+#: By connection whose COMMITs look at marks: the one of the transaction that has begun there last.
+_marks: WeakKeyDictionary[Any, Mark | None] = WeakKeyDictionary()
+
+
+class _MarkedConnection(_Connection):
+    """One whose COMMIT ends the transaction that has passed the fence, or raises `EndedEarly`."""
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """In the block each COMMIT looks at the mark first."""
+        if self._connection in _marks:
+            # A guard of an on_commit hook stands inside of another guard.
+            yield
+            return
+        _marks[self._connection] = None
+        undo = private.send_commit_by(self._connection, self._commit)
+        try:
+            yield
+        finally:
+            undo()
+            del _marks[self._connection]
+
+    @property
+    def wants_mark(self) -> bool:
+        # A TestCase is around others: what it is in is never committed.
+        return private.is_outermost(self._connection)
+
+    def mark(self, mark: Mark) -> None:
+        _marks[self._connection] = mark
+
+    def _commit(self, commit: Callable[[], None]) -> None:
+        connection = self._connection
+        mark, driver = _marks[connection], connection.connection
+        _marks[connection] = None
+        if mark is None or driver is None:
+            commit()
+            return
+        several = takes_several(driver)
+        at_once = "COMMIT" if several or commits_in_message(driver) else ""
+        try:
+            mark.look(self._send, at_once, partial(private.commit_hook_names, connection))
+        except EndedEarly:
+            # Django does so for errors of databases alone.
+            try:
+                connection.rollback()
+            except Error:
+                connection.close()
+            raise
+        if not several:
+            commit()
+
+    def _send(self, statement: str) -> None:
+        """Past what the site has put around its own statements, as Django sends COMMIT."""
+        with self._connection.wrap_database_errors:
+            cursor = self._connection.connection.cursor()
+            try:
+                cursor.execute(statement)
+            finally:
+                cursor.close()

@@ -11,22 +11,31 @@ from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import Guarded, Told, When
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.methods import Methods
 from distlock.web.names.sources import where_of
 from distlock.web.skipping import Attempt, refuse_skipping_view
 from django_distlock.guarding.advice import async_in_transaction
-from django_distlock.guarding.call import Arguments, Keywords, arun, respond, run, warn_if_made_later
+from django_distlock.guarding.call import (
+    Arguments,
+    Keywords,
+    arun,
+    note_raised,
+    respond,
+    run,
+    warn_if_made_later,
+)
+from django_distlock.guarding.exempt import unlocked
 from django_distlock.guarding.placement import Standing, bound_method
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
 from django_distlock.guarding.viewclasses import view_class
-from django_distlock.private import is_ninja_operation
+from django_distlock.private_of_others import is_ninja_operation, note_ninja_exceptions
 
 
 def guard_function(
     function: Callable[..., Any],
     told: Told,
     *,
-    methods: frozenset[str] | None = None,
+    methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
     """*function*, guarded. *methods*: what is locked where *told* does not say; None: every HTTP method."""
@@ -40,6 +49,7 @@ def guard_function(
 
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     """What stands in the place of *function*, and is found as the guard."""
+    note_ninja_exceptions(note_raised)
     owner: object = None
     if (bound := bound_method(guarded.function)) is not None:
         owner = bound.func.__self__
@@ -49,7 +59,9 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     takes_self = owner is None and _is_written_as_method(function)
     if takes_self:
         # A template over that argument is refused here: its caller does not give it.
-        guarded.told.names.bind(functools.update_wrapper(functools.partial(function, None), function))
+        # What wraps it may be an object, as of Channels' database_sync_to_async: it is no function of Python.
+        method = functools.partial(inspect.unwrap(function), None)
+        guarded.told.names.bind(functools.update_wrapper(method, function))
 
     if iscoroutinefunction(function):
 
@@ -100,7 +112,13 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
         from django_distlock.guarding import rest
 
         return rest.run_dispatch(guarded, transactions, body, standing)
-    if not _locks(guarded, standing, args, kwargs):
+    if not standing.is_locked_by(guarded):
+        with (
+            unlocked(standing.request, guarded, functools.partial(standing.locks_method, guarded)),
+            transactions.unlocked(),
+        ):
+            return body()
+    if not _wanted(guarded, standing, args, kwargs):
         with transactions.unlocked():
             return body()
     if standing.view is not None and standing.is_rest:
@@ -134,7 +152,10 @@ async def _acall(
         on_class = view_class(guarded.wrapper) is not None or standing.view is not None
         for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):
             raise ConfigurationError(problem)
-    if not _locks(guarded, standing, args, kwargs):
+    if not standing.is_locked_by(guarded):
+        with unlocked(standing.request, guarded, functools.partial(standing.locks_method, guarded)):
+            return await body()
+    if not _wanted(guarded, standing, args, kwargs):
         return await body()
     try:
         response = await arun(guarded, body, standing, args, kwargs)
@@ -145,11 +166,6 @@ async def _acall(
     return response
 
 
-def _locks(guarded: Guarded, standing: Standing, args: Arguments, kwargs: Keywords) -> bool:
-    """Whether this request is locked."""
-    methods = guarded.methods
-    if methods is None and standing.kind == "dispatch":
-        methods = UNSAFE_METHODS
-    if methods is not None and standing.request.method not in methods:
-        return False
+def _wanted(guarded: Guarded, standing: Standing, args: Arguments, kwargs: Keywords) -> bool:
+    """Tell whether ``when`` of a rule lets this request be locked."""
     return guarded.when is None or bool(guarded.when(*args[standing.is_method :], **kwargs))

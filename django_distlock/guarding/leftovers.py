@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
@@ -50,15 +52,62 @@ def refuse_closed(aliases: Sequence[str]) -> None:
             )
 
 
-def refuse_failed(aliases: Sequence[str]) -> None:
-    """Raise `ConfigurationError` if the database would roll back a transaction of *aliases* at its COMMIT.
+#: Connections whose innermost block somebody wants to be rolled back, and has said so.
+_asked: WeakSet[Any] = WeakSet()
 
-    PostgreSQL does so in silence after an error that somebody has caught.
+
+@contextmanager
+def noting_rollbacks(aliases: Sequence[str]) -> Iterator[None]:
+    """In the block `refuse_failed` knows what `transaction.set_rollback` has asked for in *aliases*."""
+    with ExitStack() as stack:
+        for alias in aliases:
+            connection: Any = connections[alias]
+            _asked.discard(connection)
+            stack.callback(_asked.discard, connection)
+            stack.callback(private.set_rollback_by(connection, _noting(connection)))
+        yield
+
+
+def _noting(connection: Any) -> Callable[[bool], None]:
+    set_rollback: Callable[[bool], None] = connection.set_rollback
+
+    def set_rollback_and_note(rollback: bool) -> None:
+        set_rollback(rollback)
+        (_asked.add if rollback else _asked.discard)(connection)
+
+    return set_rollback_and_note
+
+
+def ask_for_rollback(connection: Any) -> None:
+    """Let the innermost block of *connection* be rolled back, which is not a mistake of the site."""
+    private.mark(connection)
+    _asked.add(connection)
+
+
+def forget_rollback(connection: Any) -> None:
+    """The innermost block of *connection* has ended: what was asked for it does not hold for the next one."""
+    _asked.discard(connection)
+
+
+def refuse_failed(aliases: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if a transaction of *aliases* is about to be rolled back in silence.
+
+    PostgreSQL does so at COMMIT after an error that somebody has caught, and Django after one that has left
+    an ``atomic(savepoint=False)``.
     """
     for alias in aliases:
         connection: Any = connections[alias]
-        if _has_failed(connection) and not private.is_marked(connection):
-            using = "" if alias == DEFAULT_DB_ALIAS else f", using={alias!r}"
+        using = "" if alias == DEFAULT_DB_ALIAS else f", using={alias!r}"
+        if private.is_marked(connection):
+            if connection not in _asked:
+                raise ConfigurationError(
+                    f"What ran under the lock has caught an error that had left a block of the database "
+                    f"{alias!r} without a savepoint, such as transaction.atomic(savepoint=False), so that "
+                    "Django rolls back all of the transaction: nothing of it is written. Leave "
+                    "savepoint=False out; or let the error out; or say that nothing is to be written: "
+                    f"transaction.set_rollback(True{using})."
+                )
+        elif _has_failed(connection):
             raise ConfigurationError(
                 f"What ran under the lock has caught an error of the database {alias!r} inside its "
                 "transaction, all of which PostgreSQL rolls back then: nothing of it is written. Write "
@@ -67,11 +116,15 @@ def refuse_failed(aliases: Sequence[str]) -> None:
             )
 
 
-def give_up_failed() -> None:
-    """For an answer that tells of an error: what the database has rolled back was meant to be."""
+def give_up_failed(raised: bool = False) -> None:
+    """For an answer that tells of an error: what is rolled back was meant to be.
+
+    *raised*: the answer was made of an exception, so that everything is.
+    """
     for connection in connections.all(initialized_only=True):
-        if _has_failed(connection):
-            private.mark(connection)
+        ours = connection.in_atomic_block and private.own_blocks(connection)
+        if _has_failed(connection) or (ours and (raised or private.is_marked(connection))):
+            ask_for_rollback(connection)
 
 
 def _has_failed(connection: Any) -> bool:

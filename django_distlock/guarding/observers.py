@@ -13,7 +13,7 @@ from distlock.web.timing import Stopwatch, add_header
 from django_distlock import conf
 from django_distlock.guarding.placement import bound_method
 from django_distlock.guarding.viewclasses import view_class
-from django_distlock.private import django_request, is_api_view
+from django_distlock.private_of_others import django_request, is_api_view
 from django_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released
 
 #: Where a rule's wrapper keeps the view that it stands around: the site knows no other.

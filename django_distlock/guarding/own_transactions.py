@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.web.own_transactions import refuse_unfit, time_left
 from django_distlock.guarding.fence import database_of, fenced
-from django_distlock.guarding.leftovers import refuse_failed
+from django_distlock.guarding.leftovers import noting_rollbacks, refuse_failed
 from django_distlock.guarding.open_transactions import find_open
 
 
@@ -48,7 +48,7 @@ def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
             "@distributed_lock(…, fence=True)."
         )
     grant.check()
-    with fenced(grant, alias, time_left(grant)):
+    with noting_rollbacks([alias]), fenced(grant, alias, time_left(grant)):
         yield
         refuse_failed([alias])
         # The last moment at which nothing has happened yet.

@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, chain, guards_of, outermost
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.modes import READ
+from distlock.web.decorator import Guarded, chain, guards_of, outermost, refuse_hidden
 from django_distlock.guarding.advice import (
     above_the_class,
     around_everything,
@@ -22,6 +22,7 @@ from django_distlock.guarding.advice import (
     too_early,
 )
 from django_distlock.guarding.transactions import EveryAlias
+from django_distlock.guarding.usual_methods import locks_usually, usual_methods_in
 from django_distlock.guarding.viewclasses import (
     TOO_EARLY,
     guards_below_api_view,
@@ -31,7 +32,8 @@ from django_distlock.guarding.viewclasses import (
     refuse_useless,
     refuse_useless_method,
 )
-from django_distlock.private import django_request, is_bound_by_method_decorator, is_rest, opted_out
+from django_distlock.private import is_bound_by_method_decorator, opted_out
+from django_distlock.private_of_others import django_request, is_rest
 
 _METHODS: tuple[type[Any], ...] = (FunctionType, classmethod, functools.partialmethod)
 
@@ -67,6 +69,8 @@ class Standing:
             match = first.resolver_match
             if (match is not None and outermost(match.func) is guarded) or _is_the_view(guarded, first, None):
                 return cls("view", first)
+            if match is not None and kwargs == match.kwargs and args[1:] == match.args:
+                refuse_hidden(guarded, match.func)
             guarded.refuse_methods()
             return cls("function", first)
         is_method = owner is None and bool(args) and (takes_self or _is_method_of(guarded, args))
@@ -80,7 +84,7 @@ class Standing:
             if name == "dispatch":
                 if never_awaited(type(owner), handlers(owner)):
                     raise ConfigurationError(async_in_rest(guarded.told, type(owner)))
-                refuse_useless(guarded, type(owner), methods_of_view(owner), UNSAFE_METHODS)
+                refuse_useless(guarded, type(owner), methods_of_view(owner), usual_methods_in(owner))
                 return cls("dispatch", request, owner, is_method)
             if name in handlers(owner):
                 refuse_useless_method(guarded, handlers(owner)[name])
@@ -91,6 +95,21 @@ class Standing:
             return cls("view", request, None, is_method)
         guarded.refuse_methods()
         return cls("function", request, None, is_method)
+
+    def is_locked_by(self, guarded: Guarded) -> bool:
+        """Tell whether *guarded* locks the method of the request."""
+        return self.locks_method(guarded, self.request.method)
+
+    def locks_method(self, guarded: Guarded, method: str) -> bool:
+        """Tell whether *guarded* locks *method* here."""
+        if guarded.methods is None:
+            return self.view is None or self.kind != "dispatch" or locks_usually(self.view, method)
+        if method in guarded.methods:
+            return True
+        # Another handler has called the one that is locked, as FormView.put() calls post().
+        name = getattr(guarded.function, "__name__", "")
+        called = self.kind == "handler" and self.view is not None and method not in handlers(self.view)[name]
+        return called and guarded.told.mode != READ
 
     def line(self, guarded: Guarded) -> str:
         """What to write where a transaction is open before the lock."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
 
 from django.core.exceptions import BadRequest, PermissionDenied
-from django.http import HttpRequest, RawPostDataException
+from django.http import HttpRequest, RawPostDataException, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 
 from distlock.errors import ConfigurationError
+from distlock.web.bodies import Stream
 from distlock.web.names.converters import Malformed
 from distlock.web.names.sources import BoundNames
-from django_distlock.private import django_request
+from django_distlock.private import put_stream, unread_stream
+from django_distlock.private_of_others import django_request
 
 
 def keep_body(request: HttpRequest, names: BoundNames) -> None:
@@ -21,19 +23,39 @@ def keep_body(request: HttpRequest, names: BoundNames) -> None:
         _ = request.body
 
 
-def read_body(request: Any) -> None:
-    """Read all of the body of *request*, Django's or that of REST framework around it, but for large forms.
+class _Sent:
+    """The stream of a body that the client is sending, with Django's error where it breaks off."""
 
-    Those of PUT and PATCH are for parsers of REST framework, which read them as a stream.
-    """
-    inner = django_request(request)
-    if inner.content_type != "multipart/form-data":
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def read(self, size: int, /) -> bytes:
         try:
-            _ = inner.body
-        except RawPostDataException:
-            pass  # Something above has read it.
-    elif inner.method == "POST":
-        _ = inner.POST
+            return self._stream.read(size)
+        except OSError as error:
+            raise UnreadablePostError(*error.args) from error
+
+
+class DjangoBody:
+    """A `distlock.web.bodies.Body`. *request*: Django's, or that of REST framework around it."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = django_request(request)
+
+    @property
+    def length(self) -> int:
+        # As Django reads it: a body without a length is none.
+        try:
+            return int(self._request.META.get("CONTENT_LENGTH") or 0)
+        except ValueError:
+            return 0
+
+    def unread(self) -> Stream | None:
+        stream = unread_stream(self._request)
+        return None if stream is None else _Sent(stream)
+
+    def put_back(self, content: IO[bytes]) -> None:
+        put_stream(self._request, content, self.length)
 
 
 class DjangoRequest:

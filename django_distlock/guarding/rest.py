@@ -18,18 +18,31 @@ from rest_framework.exceptions import APIException
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
 from distlock.web.decorator import Guarded, Told, When
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.methods import Methods
 from django_distlock.guarding.advice import async_in_rest
 from django_distlock.guarding.call import run
 from django_distlock.guarding.placement import Standing
 from django_distlock.guarding.request import keep_body
 from django_distlock.guarding.responses import answer_to
 from django_distlock.guarding.transactions import SyncTransactions, take_over
+from django_distlock.guarding.usual_methods import is_of_framework_in, overriding
 from django_distlock.guarding.viewclasses import guarded_callback, refuse_own_dispatch, view_class
-from django_distlock.private import call_handler_through, dispatch_through, handle_exceptions_by
+from django_distlock.private_of_others import call_handler_through, dispatch_through, handle_exceptions_by
 
 #: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
 _GUARDS = "_distlock_guards"
+
+#: What `APIView.dispatch` calls before the handler.
+BEFORE_HANDLERS = (
+    "dispatch",
+    "initialize_request",
+    "initial",
+    "perform_content_negotiation",
+    "determine_version",
+    "perform_authentication",
+    "check_permissions",
+    "check_throttles",
+)
 
 #: What marks a view whose handler is guarded.
 _GUARDED = "_distlock_guarded"
@@ -70,7 +83,7 @@ def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
 
 
 def guard_callback(
-    callback: Callable[..., Any], told: Told, *, methods: frozenset[str] | None, when: When | None
+    callback: Callable[..., Any], told: Told, *, methods: Methods | None, when: When | None
 ) -> Callable[..., Any]:
     """*callback*, of a view of REST framework, guarded."""
     cls: Any = view_class(callback)
@@ -82,19 +95,18 @@ def guard_callback(
     @functools.wraps(callback)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         around = request.__dict__.setdefault(_GUARDS, [])
-        if not guarded.locks_method(request.method):
-            if around:
-                # The guard around this one opens the transaction when its lock is taken.
+        with ExitStack() as stack:
+            if not any(one.locks_method(request.method) for one in (guarded, *(one for one, _ in around))):
+                # Else a guard opens the transaction when its lock is taken.
+                stack.enter_context(transactions.unlocked())
+            # Also of a method that is exempt: code of the site may change it before dispatch() looks.
+            around.append((guarded, of_handler))
+            try:
                 return callback(request, *args, **kwargs)
-            with transactions.unlocked():
-                return callback(request, *args, **kwargs)
-        around.append((guarded, of_handler))
-        try:
-            return callback(request, *args, **kwargs)
-        finally:
-            # Still there if something between here and dispatch() has answered.
-            if (guarded, of_handler) in around:
-                around.remove((guarded, of_handler))
+            finally:
+                # Still there if something between here and dispatch() has answered.
+                if (guarded, of_handler) in around:
+                    around.remove((guarded, of_handler))
 
     every = take_over(wrapper, callback)
     transactions = SyncTransactions(guarded.where, every, callback)
@@ -108,21 +120,61 @@ def run_dispatch(
     guarded: Guarded, transactions: SyncTransactions, body: Callable[[], Any], standing: Standing
 ) -> Any:
     """Run *body*, the dispatch of a view that is guarded there."""
-    if standing.request.method not in (guarded.methods or UNSAFE_METHODS):
-        if hasattr(standing.view, _GUARDED):
-            return body()
-        with transactions.unlocked():
-            return body()
-    refuse_own_dispatch(guarded, type(standing.view))
-    _guard_handler(standing.view, standing.request, guarded, transactions, standing.is_method)
-    return body()
+    with ExitStack() as stack:
+        if standing.is_locked_by(guarded):
+            refuse_own_dispatch(guarded, type(standing.view))
+        elif not hasattr(standing.view, _GUARDED):
+            stack.enter_context(transactions.unlocked())
+        _guard_handlers(standing.view, standing.request, guarded, transactions, standing)
+        return body()
 
 
 def _guard_dispatch(view: Any, request: HttpRequest) -> None:
     """Guard the handler of *view*, where *request* carries guards for it."""
     guards = request.__dict__.get(_GUARDS, [])
     while guards:
-        _guard_handler(view, request, *guards.pop())
+        _guard_handlers(view, request, *guards.pop())
+
+
+def _guard_handlers(
+    view: Any,
+    request: HttpRequest,
+    guarded: Guarded,
+    transactions: SyncTransactions,
+    standing: Standing | None = None,
+) -> None:
+    """Let *view*, which serves this *request* only, take the lock when its handler is called.
+
+    *standing*: that of a guard on ``dispatch()``; None for one around the view.
+    """
+    is_method = standing is not None and standing.is_method
+
+    def is_locked() -> bool:
+        return guarded.locks_method(request.method) if standing is None else standing.is_locked_by(guarded)
+
+    method = request.method
+    if is_locked():
+        _guard_handler(view, request, guarded, transactions, is_method)
+    if not _may_change_method(type(view)):  # type: ignore[arg-type]
+        return
+    initial = view.initial
+
+    def initial_and_look_again(*args: Any, **kwargs: Any) -> None:
+        initial(*args, **kwargs)
+        if args:
+            # dispatch() looks at that of REST framework's request, which may have one of its own by now.
+            request.method = args[0].method
+        # The next thing that dispatch() does is to call the handler.
+        if request.method != method and is_locked():
+            _guard_handler(view, request, guarded, transactions, is_method)
+
+    view.initial = initial_and_look_again
+
+
+@functools.lru_cache(maxsize=1024)
+def _may_change_method(cls: type) -> bool:
+    """Tell whether code of the site runs in *cls* before dispatch() looks up the handler."""
+    return bool(overriding(cls, BEFORE_HANDLERS))
 
 
 def _guard_handler(
@@ -130,9 +182,9 @@ def _guard_handler(
     request: HttpRequest,
     guarded: Guarded,
     transactions: SyncTransactions,
-    is_method: bool = False,
+    is_method: bool,
 ) -> None:
-    """Let *view*, which serves this *request* only, take the lock when its handler is called.
+    """Put the guard around the handler of *view* for the method of *request*.
 
     *is_method*: the guard stands on a method of *view*, whose first argument is that.
     """
@@ -149,9 +201,11 @@ def _guard_handler(
     # Also where nobody answers the method.
     handle_exceptions_by(view, handle_exception)
     name = (request.method or "").lower()
-    handler = getattr(view, name, None)
-    if name not in view.http_method_names or handler is None:
-        return
+    if name not in view.http_method_names or not hasattr(view, name):
+        if is_of_framework_in(type(view).http_method_not_allowed):
+            return
+        name = "http_method_not_allowed"
+    handler = getattr(view, name)
 
     keep_body(request, guarded.names)
     innermost = not hasattr(view, _GUARDED)

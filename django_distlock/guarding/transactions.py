@@ -8,6 +8,8 @@ nothing, and its transactions are opened here, after the lock and before the vie
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +19,19 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from distlock.engine.steps import TaskGate
+from distlock.engine.drivers import TaskParker
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from django_distlock.clients.pooled import give_back
 from django_distlock.clients.waits import wait_for_us, watched
 from django_distlock.guarding.fence import fenced, leaving_no_unused_row
-from django_distlock.guarding.leftovers import left_open, refuse_closed, refuse_failed, roll_back
+from django_distlock.guarding.leftovers import (
+    left_open,
+    noting_rollbacks,
+    refuse_closed,
+    refuse_failed,
+    roll_back,
+)
 from django_distlock.guarding.open_transactions import Open, find_open
 from django_distlock.private import opt_out, opted_out
 
@@ -66,6 +74,12 @@ def opened_around(view: Callable[..., Any]) -> list[str]:
     return [] if isinstance(out, EveryAlias) else EveryAlias(out).atomic_requests()
 
 
+@functools.cache
+def has_sqlite() -> bool:
+    """Return whether one of the site's databases is SQLite."""
+    return any(connection.vendor == "sqlite" for connection in connections.all())
+
+
 class SyncTransactions:
     """The transactions of one call that is not async: those that Django would have opened around a view.
 
@@ -87,6 +101,20 @@ class SyncTransactions:
         self._every = every
         self._inner = inner
         self._line = line
+        self._compare: Callable[[Grant], object] | None = None
+
+    def comparing_first(self, compare: Callable[[Grant], object]) -> SyncTransactions:
+        """Return these transactions, for one call that does *compare* under the lock, before BEGIN on SQLite.
+
+        A transaction of SQLite that begins with a read fails at its first write, without a wait, if another
+        connection has written since. Behind a fence it begins with a write, so *compare* is not called.
+        """
+        atomic = [] if self._every is None else self._every.atomic_requests()
+        if not any(connections[alias].vendor == "sqlite" for alias in atomic):
+            return self
+        mine = copy.copy(self)
+        mine._compare = compare
+        return mine
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         if (found := find_open()) is not None:
@@ -100,6 +128,8 @@ class SyncTransactions:
     def begin(
         self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
     ) -> AbstractContextManager[bool]:
+        if self._compare is not None and fenced_in is None:
+            self._compare(grant)
         return _begun([] if self._every is None else self._every.atomic_requests(), grant, fenced_in, left)
 
     @contextmanager
@@ -146,12 +176,12 @@ class AsyncTransactions:
         """
         idle = asyncio.ensure_future(sync_to_async(roll_back)())
         cancelled: asyncio.CancelledError | None = None
-        gate = TaskGate()
-        idle.add_done_callback(lambda _: gate.wake())
-        with watched(gate, self._thread):
+        parker = TaskParker()
+        idle.add_done_callback(lambda _: parker.wake())
+        with watched(parker, self._thread):
             while not (idle.done() or wait_for_us([self._thread])):
                 try:
-                    await gate.wait(math.inf)
+                    await parker.wait(math.inf)
                 except asyncio.CancelledError as error:
                     cancelled = error
         left = None if idle.cancel() else idle.result()
@@ -190,7 +220,9 @@ def _begun(
 def _committed(
     aliases: list[str], grant: Grant, fenced_in: str | None, left: Callable[[], float]
 ) -> Iterator[None]:
+    ours = [*aliases, *filter(None, [fenced_in])]
     with ExitStack() as stack:
+        stack.enter_context(noting_rollbacks(ours))
         if fenced_in is not None:
             # The outermost one: what the others write is committed before the next grant passes the fence.
             stack.enter_context(fenced(grant, fenced_in, left))
@@ -200,6 +232,5 @@ def _committed(
                 # durable: what is committed at the end of this block is committed for good.
                 stack.enter_context(transaction.atomic(using=alias, durable=True))
         yield
-        ours = [*aliases, *filter(None, [fenced_in])]
         refuse_closed(ours)
         refuse_failed(ours)

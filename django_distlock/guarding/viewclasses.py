@@ -11,9 +11,13 @@ from asgiref.sync import iscoroutinefunction
 from django.views import View
 
 from distlock.errors import ConfigurationError
+from distlock.modes import READ
 from distlock.web.decorator import Guarded, Told, When, guards_of
+from distlock.web.methods import Methods, written
 from django_distlock.guarding.overriding import calls_super
-from django_distlock.private import function_of_api_view, is_api_view, is_dummy, is_rest, opt_out, opted_out
+from django_distlock.guarding.usual_methods import usual_methods_of
+from django_distlock.private import is_dummy, opt_out, opted_out
+from django_distlock.private_of_others import function_of_api_view, is_api_view, is_rest
 
 #: Methods of a view that have returned before it does its work.
 TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "check_throttles")
@@ -39,11 +43,15 @@ def guarded_callback(
     callback: Callable[..., Any],
     told: Told,
     *,
-    methods: frozenset[str] | None,
+    methods: Methods | None,
     when: When | None,
 ) -> Guarded:
-    """The guard of *callback*. Raises `ConfigurationError` if it would never lock."""
+    """The guard of *callback*. Raises `ConfigurationError` if it would never lock.
+
+    *methods*: None locks every method, where *told* names none; else the usual ones of the class are.
+    """
     cls = view_class(callback)
+    usual = None if methods is None else usual_methods_of(callback, cls)
 
     def view(request: Any, *args: Any, **kwargs: Any) -> Any:
         # By itself it would be bound by the signature of the dispatch() that it claims to wrap.
@@ -51,9 +59,9 @@ def guarded_callback(
 
     # Whether another guard inside sees to the transactions.
     opt_out(view, opted_out(callback))
-    guarded = Guarded(view, told, methods=methods, when=when)
+    guarded = Guarded(view, told, methods=usual, when=when)
     guarded.where = f"{cls.__module__}.{cls.__name__ if is_api_view(cls) else cls.__qualname__}"
-    refuse_useless(guarded, cls, methods_of(callback), None)
+    refuse_useless(guarded, cls, methods_of(callback))
     return guarded
 
 
@@ -141,32 +149,37 @@ def guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
 
 
 def refuse_useless(
-    guarded: Guarded, cls: type, taken: Collection[str] | None, default: Collection[str] | None
+    guarded: Guarded, cls: type, taken: Collection[str] | None, usual: Methods | None = None
 ) -> None:
-    """Raise `ConfigurationError` if nothing that *cls* takes is locked. *default*: where it was not told."""
-    methods = guarded.methods or default
+    """Raise `ConfigurationError` if nothing that *cls* takes is locked. *usual*: where none are named."""
+    methods = usual if guarded.methods is None else guarded.methods
     if taken is None or methods is None:
         return
     # HEAD runs what GET runs.
-    if not (set(taken) | {"HEAD"} if "GET" in taken else set(taken)).isdisjoint(methods):
+    if not methods.isdisjoint(frozenset(taken) | ({"HEAD"} if "GET" in taken else frozenset())):
         return
     known = sorted(set(taken) - {"HEAD", "OPTIONS"})
-    raise ConfigurationError(
-        f"{cls.__module__}.{cls.__qualname__} is locked for {', '.join(sorted(methods))}, but answers only "
-        f"{', '.join(known)}: it would never be locked. Write @{with_methods(guarded.told, known[0])}, or "
-        "leave it out."
-    )
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    locked = written(methods)
+    if guarded.told.methods is None and guarded.told.mode != READ:
+        locked = "all that is not read with GET"
+    problem = f"{name} is locked for {locked}, but answers only {', '.join(known)}"
+    if known == ["GET"] or guarded.told.mode == READ:
+        line = f"@{with_methods(guarded.told, *known)}"
+    else:
+        line = f"@{without_methods(guarded.told)}"
+    raise ConfigurationError(f"{problem}: it would never be locked. Write {line}, or leave it out.")
 
 
 def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
     """Raise `ConfigurationError` if *guarded*, a method that *answers* these, is told to lock others."""
     methods = guarded.told.locked_methods(None)
-    if methods is not None and methods.isdisjoint(answers):
+    if methods is not None and methods.isdisjoint(frozenset(answers)):
         if guarded.told.methods is None:
             only = ", ".join(sorted(answers))
             raise ConfigurationError(
                 f'{guarded.where} answers {only}, and mode="shared" locks GET and HEAD unless it is told '
-                f"otherwise: write @{with_methods(guarded.told, min(answers))}."
+                f"otherwise: write @{with_methods(guarded.told, *answers)}."
             )
         raise ConfigurationError(
             f"{guarded.where} answers {', '.join(sorted(answers))}: with methods= for other ones it would "
@@ -174,10 +187,15 @@ def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
         )
 
 
-def with_methods(told: Told, method: str) -> str:
-    """The guard that was *told* so, as the user would write it for one HTTP method."""
-    written = re.sub(r", methods=\[.*?\]", "", str(told))
-    return f'{written[:-1]}, methods=["{method}"])'
+def with_methods(told: Told, *methods: str) -> str:
+    """The guard that was *told* so, as the user would write it for these HTTP methods."""
+    named = ", ".join(f'"{method}"' for method in sorted(set(methods) - {"HEAD"}) or methods)
+    return f"{without_methods(told)[:-1]}, methods=[{named}])"
+
+
+def without_methods(told: Told) -> str:
+    """The guard that was *told* so, as the user would write it where no methods are named."""
+    return re.sub(r", methods=\[.*?\]", "", str(told))
 
 
 def _if_known(methods: set[str]) -> set[str] | None:

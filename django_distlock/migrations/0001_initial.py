@@ -16,11 +16,11 @@ class Migration(migrations.Migration):
             name="FenceRow",
             fields=[
                 ("id", models.CharField(editable=False, max_length=64, primary_key=True, serialize=False)),
-                ("domain", models.CharField(max_length=64)),
+                ("namespace", models.CharField(max_length=64)),
                 ("name", models.CharField(max_length=255)),
-                ("era", models.IntegerField()),
+                ("epoch", models.IntegerField()),
                 ("number", models.BigIntegerField()),
-                ("seal", models.CharField(max_length=32)),
+                ("holder_id", models.CharField(max_length=32)),
                 ("passed_at", models.BigIntegerField()),
             ],
             options={

@@ -21,7 +21,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from distlock.errors import ConfigurationError, LockError
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.modes import LOCK, Kind
 from distlock.web.operate import pages
 from distlock.web.operate.one_lock import ask_seen, break_seen, is_hold, is_kind, look
@@ -215,7 +215,7 @@ def _client(alias: str) -> Callable[[], Locks]:
 
 def _lock(alias: str, name: str) -> Lock:
     """What the admin's log calls a lock."""
-    return Lock(id=f"{percent_encoded(alias, safe='')}:{name}", domain=alias, name=name)
+    return Lock(id=f"{percent_encoded(alias, safe='')}:{name}", namespace=alias, name=name)
 
 
 def _kind(request: HttpRequest) -> Kind:

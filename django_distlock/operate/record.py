@@ -9,7 +9,7 @@ from typing import Any
 
 from distlock.clock import now
 from distlock.errors import LockError
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.modes import EXCLUSIVE, PERMIT
 from distlock.operate.looking import Party
 
@@ -47,7 +47,7 @@ class Taken:
             # Permits have no fence.
             return
         # That of a row is known when its transaction has begun.
-        self.fences = ", ".join(f"{fence.era}:{fence.number}" for fence in grant.fences.values())
+        self.fences = ", ".join(f"{fence.epoch}:{fence.number}" for fence in grant.fences.values())
 
     def contended(self, names: Sequence[str], holder: Party | None) -> None: ...
 

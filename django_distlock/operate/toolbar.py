@@ -10,8 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from distlock.grant import Grant
-from distlock.namespace import Namespace
+from distlock.grants.grant import Grant
+from distlock.locks.namespace import Namespace
 from distlock.terms import Terms, shown_where
 from django_distlock.clients.observed import watching
 from django_distlock.conf import clients

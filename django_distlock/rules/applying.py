@@ -21,7 +21,7 @@ from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.methods import ALL_BUT_GET
 from distlock.web.rules import Rule, read_rules
 from django_distlock import private
 from django_distlock.guarding.observers import BEHIND_RULE
@@ -94,7 +94,7 @@ class Plan:
             # The first of several rules is the outermost.
             for rule in reversed(rules):
                 try:
-                    view = guard_view(view, rule.told, methods=UNSAFE_METHODS, when=rule.when)
+                    view = guard_view(view, rule.told, methods=ALL_BUT_GET, when=rule.when)
                 except ConfigurationError as error:
                     self.problems.append(ConfigurationError(f"DISTLOCK_RULES, {rule}: {error}"))
                     continue

@@ -9,15 +9,16 @@ from asgiref.sync import iscoroutinefunction
 from django.urls import URLPattern
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, guards_of
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.decorator import Guarded, chain, guards_of
+from distlock.web.methods import ALL_BUT_GET, EVERY_METHOD, AllBut, Methods, overlap
 from distlock.web.names.sources import Names
 from distlock.web.names.templates import Template
-from distlock.web.rules import Rule, overlaps, unknown_route
+from distlock.web.rules import Rule, overlaps, passes_by, unknown_route
 from django_distlock import private
 from django_distlock.conf import clients
 from django_distlock.guarding.transactions import EveryAlias
-from django_distlock.guarding.viewclasses import methods_of
+from django_distlock.guarding.usual_methods import is_framework, usual_methods_of
+from django_distlock.guarding.viewclasses import methods_of, view_class
 from django_distlock.rules.routes import Route, misfits
 
 View = Callable[..., Any]
@@ -40,6 +41,47 @@ def find_problems(
             for problem in _of_rule(rule, by_name[name]):
                 yield ConfigurationError(f"DISTLOCK_RULES, {rule}: {problem}")
     yield from _shared_patterns(rules, found)
+    yield from _other_routes(rules, by_name, found)
+
+
+def _other_routes(
+    rules: Mapping[str, Sequence[Rule]], by_name: Mapping[str, Sequence[Route]], found: Sequence[Route]
+) -> Iterator[ConfigurationError]:
+    """Find routes without a rule that lead to a view that has one."""
+    patterns = {route.pattern for name in rules for route in by_name.get(name, ())}
+    for rule in (one for here in rules.values() for one in here if not one.only_this_route):
+        views = [route.pattern.callback for route in by_name.get(rule.route, ())]
+        ruled = {served for view in views for served in _served(view, rule)}
+        guards = {guard for view in views for guard in guards_of(view)}
+        for route in found:
+            view = route.pattern.callback
+            if route.pattern in patterns or ruled.isdisjoint(_served(view, rule)):
+                continue
+            if not guards.issuperset(guards_of(view)):
+                continue  # It has a guard of its own.
+            if route.name:
+                line = f'{{"route": "{route.name}", …}}'
+            else:
+                line = f"after you have given it a name: path({route.path!r}, …, name=…)"
+            yield passes_by(rule, f"the route {route.path!r} leads to the same view", line)
+
+
+def _served(view: View, rule: Rule) -> Iterator[tuple[object, str]]:
+    """Yield what *rule* locks of *view*: its class or innermost function, with the method that answers.
+
+    Nothing of the frameworks themselves: one generic view serves many routes, each with its own arguments.
+    """
+    cls = view_class(view)
+    innermost = cls or list(chain(view))[-1]
+    if is_framework(getattr(innermost, "__module__", None) or ""):
+        return
+    actions = getattr(view, "actions", None)
+    if actions is None:
+        yield innermost, ""
+        return
+    for method, action in actions.items():
+        if method.upper() in rule.methods:
+            yield innermost, action
 
 
 def _of_rule(rule: Rule, routes: Sequence[Route]) -> Iterator[str]:
@@ -51,7 +93,7 @@ def _of_rule(rule: Rule, routes: Sequence[Route]) -> Iterator[str]:
     for route in routes:
         view = route.pattern.callback
         try:
-            guarded = Guarded(view, rule.told, methods=UNSAFE_METHODS)
+            guarded = Guarded(view, rule.told, methods=ALL_BUT_GET)
         except ConfigurationError as error:
             yield str(error)
             continue
@@ -64,17 +106,24 @@ def _of_rule(rule: Rule, routes: Sequence[Route]) -> Iterator[str]:
 
 def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
     taken: set[str] = set()
+    locked = False
     for view in views:
         methods = methods_of(view)
         if methods is None:
             return  # A view that does not say.
         taken |= methods
+        usual: Methods = usual_methods_of(view, view_class(view))
+        locked = locked or not (rule.told.locked_methods(usual) or usual).isdisjoint(frozenset(methods))
     told = rule.told.methods
-    useless = rule.methods if told is None else told - taken - {"HEAD"}
-    if useless and (told is not None or taken.isdisjoint(useless)):
+    useless = frozenset() if told is None or isinstance(told, AllBut) else told - taken - {"HEAD"}
+    if useless or not locked:
+        never = f"{', '.join(sorted(useless))} would never be locked" if useless else "it would never lock"
+        named = taken - {"HEAD", "OPTIONS"}
+        if told is not None and named != {"GET"}:
+            named = set()
+        line = f'write "methods": {sorted(named)}' if named else 'leave "methods" out'
         yield (
-            f"the view takes only {', '.join(sorted(taken))}, so that {', '.join(sorted(useless))} would "
-            f'never be locked: write "methods": {sorted(taken - {"HEAD", "OPTIONS"})}, or leave the rule out.'
+            f"the view takes only {', '.join(sorted(taken))}, so that {never}: {line}, or leave the rule out."
         )
 
 
@@ -93,15 +142,16 @@ def _names_below(rule: Guarded, view: View) -> Iterator[str]:
     if outer is None or not _opted_out(view).atomic_requests():
         return
     for below in guards_of(view):
-        if below.methods is not None and below.methods.isdisjoint(rule.methods or ()):
+        both = overlap(below.methods or EVERY_METHOD, rule.methods or EVERY_METHOD)
+        if not both or both == frozenset({"HEAD"}):
             continue
         inner = _spelled(below.told.names)
         if inner is None or (below.told.alias == rule.told.alias and inner <= outer):
             continue
-        both = [source.text for names in (rule.told.names, below.told.names) for source in names.templates]
+        spelled = [source.text for names in (rule.told.names, below.told.names) for source in names.templates]
         yield (
             f"{below.where} has {below.told} already, and under ATOMIC_REQUESTS no other lock can be taken "
-            f'inside the rule\'s: name all in one place, "lock": {list(dict.fromkeys(both))}.'
+            f'inside the rule\'s: name all in one place, "lock": {list(dict.fromkeys(spelled))}.'
         )
 
 

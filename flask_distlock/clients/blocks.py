@@ -7,14 +7,12 @@ import sys
 from collections.abc import Mapping
 from typing import Self
 
-from distlock.acquirer import Acquirer
-from distlock.current_grants import CurrentGrant, Kept
-from distlock.engine.steps import Gate, Steps
-from distlock.grant import Grant
-from distlock.grant_wrapper import GrantWrapper
+from distlock.engine.commands import Commands, Parker
+from distlock.grants.current import CurrentGrant, Kept
+from distlock.grants.grant import Grant, GrantWrapper
+from distlock.grants.joint import MultiGrant
+from distlock.locks.namespace import Acquirer, Namespace
 from distlock.modes import PERMIT
-from distlock.multi_grant import MultiGrant
-from distlock.namespace import Namespace
 from distlock.owner import current_owner
 from distlock.terms import Terms
 from distlock.web.guard import kept_for, refuse_kept, refuse_upgrade
@@ -34,11 +32,11 @@ class SessionAcquirer:
         self._sessions = sessions
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         if terms.mode == PERMIT:
             # What is committed has nothing to do with how many are at it.
-            return (yield from self._inner.acquire(names, gate, seconds, terms))
+            return (yield from self._inner.acquire(names, parker, seconds, terms))
         if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
             refuse_upgrade(again.grant, names, terms.mode)
             return EnteredGrant(_of_names(again.grant, names), again.kept)
@@ -46,7 +44,7 @@ class SessionAcquirer:
         transactions.refuse_open(names, nested=inside_guard())
         refuse_kept(self.namespace, names)
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
-            grant = yield from self._inner.acquire(names, gate, most, terms)
+            grant = yield from self._inner.acquire(names, parker, most, terms)
         return None if grant is None else SessionGrant(grant, self.namespace, self._sessions)
 
 
@@ -88,17 +86,17 @@ class _Ending(GrantWrapper):
     def _part(self, part: Grant) -> Self:
         raise NotImplementedError
 
-    def _release(self, until: float = math.inf) -> Steps[None]:
+    def _release(self, until: float = math.inf) -> Commands[None]:
         if not self._over():
             self._ended = True
             yield from self._end()
 
-    def _let_go(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         if not self._over():
             self._ended = True
             self._drop(error)
 
-    def _end(self) -> Steps[None]:
+    def _end(self) -> Commands[None]:
         raise NotImplementedError
 
     def _drop(self, error: BaseException) -> None:
@@ -121,7 +119,7 @@ class SessionGrant(_Ending):
     def _part(self, part: Grant) -> Self:
         return type(self)(part, self._namespace, self._sessions, self)
 
-    def _end(self) -> Steps[None]:
+    def _end(self) -> Commands[None]:
         later = None
         try:
             held = CurrentGrant(self._namespace, self._grant, current_owner())
@@ -134,7 +132,7 @@ class SessionGrant(_Ending):
             later.callback(self._grant.release)
 
     def _drop(self, error: BaseException) -> None:
-        self._grant._let_go(error)
+        self._grant._abandon(error)
 
 
 class EnteredGrant(_Ending):
@@ -153,7 +151,7 @@ class EnteredGrant(_Ending):
     def _part(self, part: Grant) -> Self:
         return type(self)(part, self._kept, self)
 
-    def _end(self) -> Steps[None]:
+    def _end(self) -> Commands[None]:
         self._leave()
         yield from ()
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from flask import current_app
 
-from distlock.acquirer import Acquirer
-from distlock.engine.steps import Gate, Steps
+from distlock.engine.commands import Commands, Parker
 from distlock.errors import ConfigurationError
 from distlock.fence.sharing import refuse_lines
 from distlock.fence.statements import Connection
-from distlock.grant import Grant
-from distlock.locks import Locks
+from distlock.grants.grant import Grant
+from distlock.locks.client import Locks
+from distlock.locks.namespace import Acquirer
 from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
 from distlock.web.rows import RowLocks
@@ -36,11 +36,11 @@ class _Outside:
         self._transactions = transactions
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, terms: Terms
-    ) -> Steps[Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
         self._transactions.refuse_open(names, nested=inside_guard())
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
-            return (yield from self._inner.acquire(names, gate, most, terms))
+            return (yield from self._inner.acquire(names, parker, most, terms))
 
 
 def refuse_unshared(bind: str | None, wish: str) -> None:

@@ -13,11 +13,13 @@ from flask.views import View
 from werkzeug.exceptions import HTTPException
 
 from distlock.errors import LockError
+from distlock.grants.current import kept_by_request
 from distlock.terms import Terms
 from distlock.web import guard
 from distlock.web.batch import BatchSeat
 from distlock.web.batch_words import no_stream, one_name
-from distlock.web.decorator import Guarded
+from distlock.web.bodies import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
+from distlock.web.decorator import Guarded, refuse_hidden
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
@@ -25,12 +27,14 @@ from distlock.web.skipping import Attempt, refuse_skipping_view
 from distlock.web.terms import GuardTerms
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.observers import observer_for
-from flask_distlock.guarding.request import FlaskRequest
+from flask_distlock.guarding.request import FlaskBody, FlaskRequest
 from flask_distlock.guarding.required import passed
+from flask_distlock.guarding.server_session import session_under
 from flask_distlock.guarding.session import GuardTransactions
 from flask_distlock.guarding.state import current_state
 from flask_distlock.guarding.status import status_of
 from flask_distlock.guarding.views import locked_as_view
+from flask_distlock.private import views_of
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -77,7 +81,9 @@ class GuardedCall:
         if self.transactions.is_view and _streams(result):
             if self.seat is not None:
                 raise no_stream(where)
-            warn_of_stream(where)
+            if kept_by_request() is None:
+                # Otherwise it is decided at the end of the request whether the lock is kept for the content.
+                warn_of_stream(where, self.guarded.streams_told)
         self.transactions.result = result
         return result
 
@@ -122,6 +128,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             standby=this.terms.standby,
             observer=this.observer,
             keep=this.transactions.keep,
+            companion=session_under(guarded) if locked else None,
         )
     except LockError as error:
         if locked is None and attempt.is_skipped(error):
@@ -169,6 +176,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             standby=this.terms.standby,
             observer=this.observer,
             keep=this.transactions.keep,
+            companion=session_under(guarded) if locked else None,
         )
     except LockError as error:
         if locked is None and attempt.is_skipped(error):
@@ -183,6 +191,9 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
 def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> GuardedCall:
     if not is_view:
+        # Where the route has no arguments, a guarded helper is called in the same way.
+        if kwargs and has_request_context() and kwargs == request.view_args and request.endpoint is not None:
+            refuse_hidden(guarded, views_of(current_app).get(request.endpoint) or guarded.function)
         guarded.refuse_methods()
     state = current_state()
     terms = state.clients.terms(guarded)
@@ -205,15 +216,20 @@ def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> Guard
         if len(set(names)) != 1:
             raise one_name(guarded.where, names)
         if is_view:
-            # The others would wait for a client that is slow to send it.
-            FlaskRequest(request, state.user).read()
+            read_for_batch(_body(), terms, names, guarded.told.timeout, current_app.config[BATCH_MAX_BODY])
         seat = BatchSeat((guarded.where, terms.fenced_in))
         lock = replace(terms.lock, seat=seat)
         shared = state.session.in_batch(
             transactions, guarded.where, terms.fenced_in, seat, guarded.told.batch
         )
         return GuardedCall(guarded, terms, lock, names, shared, observer_for(guarded), seat)
+    if is_view:
+        read_before_lock(_body(), terms, names, guarded.told.timeout, current_app.config[BODY_BEFORE_LOCK])
     return GuardedCall(guarded, terms, terms.lock, names, transactions, observer_for(guarded))
+
+
+def _body() -> FlaskBody:
+    return FlaskBody(request._get_current_object())  # type: ignore[attr-defined]
 
 
 def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: int) -> list[str]:

@@ -19,6 +19,7 @@ from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, guards_of, told_of
+from distlock.web.methods import Methods
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import check_arguments, served
 from flask_distlock.guarding.required import requiring
@@ -76,7 +77,7 @@ def _locked(app: Flask, endpoint: str, view: Callable[..., Any], routes: list[Ro
     return view
 
 
-def _around(view: Callable[..., Any], base: Guarded, methods: frozenset[str], where: str) -> Guarded:
+def _around(view: Callable[..., Any], base: Guarded, methods: Methods, where: str) -> Guarded:
     @functools.wraps(view)
     def with_the_routes_arguments(**arguments: Any) -> Any:
         return current_app.ensure_sync(view)(**arguments)
@@ -104,9 +105,7 @@ def _says(route: Route, guarded: Guarded) -> bool:
     return True
 
 
-def _requiring(
-    view: Callable[..., Any], base: Guarded, methods: frozenset[str], where: str
-) -> Callable[..., Any]:
+def _requiring(view: Callable[..., Any], base: Guarded, methods: Methods, where: str) -> Callable[..., Any]:
     @functools.wraps(view)
     def wrapper(**arguments: Any) -> Any:
         if request.method not in methods:

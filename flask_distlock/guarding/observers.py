@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from flask import Flask, Response, current_app, g, has_request_context
+from flask import Flask, current_app, g, has_request_context
 
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer, Signals, together
-from distlock.web.timing import Stopwatch, add_header
+from distlock.web.timing import Stopwatch
 from flask_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released, send
 
 SERVER_TIMING = "DISTLOCK_SERVER_TIMING"
@@ -30,12 +31,11 @@ def observer_for(guarded: Guarded) -> Observer | None:
     return together(_signals(app, guarded) if listened else None, _stopwatch() if timed else None)
 
 
-def add_server_timing(response: Response) -> Response:
-    """Let *response* say how long the guards of its request waited for their locks, and held them."""
+def stopwatches_of_request() -> Sequence[Stopwatch]:
+    """Return the stopwatches of the guards of the current request, once."""
     # Popped: an app context that a script has pushed serves many requests.
-    if stopwatches := g.pop(_STOPWATCHES, ()):
-        add_header(stopwatches, response.headers)
-    return response
+    stopwatches: Sequence[Stopwatch] = g.pop(_STOPWATCHES, ())
+    return stopwatches
 
 
 def _signals(app: Flask, guarded: Guarded) -> Observer:

@@ -11,10 +11,19 @@ from flask.views import MethodView, View
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, chain, enclosed, guards_of, refuse_unguardable, told_of, unused
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.decorator import (
+    Guarded,
+    chain,
+    enclosed,
+    guards_of,
+    passes_on,
+    refuse_unguardable,
+    told_of,
+    unused,
+)
+from distlock.web.methods import EVERY_METHOD, Methods, written
 from distlock.web.skipping import refuse_skipping_view
-from flask_distlock.guarding.views import Methods, class_of, guards_at, handler_of
+from flask_distlock.guarding.views import class_of, guards_at, handler_of, usual_methods_of
 from flask_distlock.private import (
     METHOD_NAMES,
     answers_options,
@@ -22,7 +31,6 @@ from flask_distlock.private import (
     converts,
     is_made_by_as_view,
     may_change_arguments,
-    passes_on,
     views_of,
 )
 
@@ -63,7 +71,9 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
             for guarded, methods in guards_at(view, method):
                 refuse_skipping_view(guarded)
                 locked = methods is None or method in methods
-                locks[guarded] = locks.get(guarded, False) or locked
+                # HEAD alone is nothing that anybody wants to lock, unless it is named.
+                meant = locked and (method != "HEAD" or guarded.told.methods is not None)
+                locks[guarded] = locks.get(guarded, False) or meant
                 last[guarded] = _never(guarded, methods, route)
                 if locked:
                     _refuse_generator(view, method)
@@ -115,7 +125,8 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:
         for told in filter(None, map(told_of, vars(base).get("decorators") or ())):
-            if method not in (told.locked_methods(UNSAFE_METHODS) or UNSAFE_METHODS):
+            usual = usual_methods_of(cls)
+            if method not in (told.locked_methods(usual) or usual):
                 continue
             if told not in applied:
                 theirs = base.__qualname__
@@ -174,8 +185,8 @@ def served(route: Route) -> list[str]:
     return sorted(methods)
 
 
-def _never(guarded: Guarded, methods: Methods, route: Route) -> str:
-    told, leads = ", ".join(sorted(methods or ())), ", ".join(served(route))
+def _never(guarded: Guarded, methods: Methods | None, route: Route) -> str:
+    told, leads = written(methods or EVERY_METHOD), ", ".join(served(route))
     return (
         f"{guarded.where} locks {told}, but the route {route.rule!r} leads to it with {leads} only: it "
         "would never lock. Say which methods: methods=[…]."

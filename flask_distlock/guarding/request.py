@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Any
+from typing import IO, Any
 
 from flask import Request, current_app
 from werkzeug.exceptions import Unauthorized
 
 from distlock.errors import ConfigurationError
+from flask_distlock.private import has_stream
 
 #: Gives the key of the current request's user, None for nobody.
 UserKey = Callable[[], object]
@@ -41,11 +42,6 @@ class FlaskRequest:
             request.stream = BytesIO(body)
         return body
 
-    def read(self) -> None:
-        """Read all of it, forms with their files, too."""
-        _ = self._request.form
-        self.body()
-
     def query(self, name: str) -> Sequence[str]:
         return self._request.args.getlist(name)
 
@@ -63,6 +59,28 @@ class FlaskRequest:
         if key is None:
             raise Unauthorized
         return key
+
+
+class FlaskBody:
+    """A `distlock.web.bodies.Body`: what the WSGI server gives, before Werkzeug has made a stream of it."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @property
+    def length(self) -> int | None:
+        length = self._request.content_length
+        # Without a length, a body has an end only where the server says that it marks it.
+        return 0 if length is None and not self._request.environ.get("wsgi.input_terminated") else length
+
+    def unread(self) -> IO[bytes] | None:
+        if has_stream(self._request):
+            return None
+        stream: IO[bytes] = self._request.environ["wsgi.input"]
+        return stream
+
+    def put_back(self, content: IO[bytes]) -> None:
+        self._request.environ["wsgi.input"] = content
 
 
 def _flask_login() -> object:

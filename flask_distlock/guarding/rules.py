@@ -8,12 +8,12 @@ from typing import Any
 from flask import Flask
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, guards_of, refuse_unguardable
-from distlock.web.methods import UNSAFE_METHODS
-from distlock.web.rules import Rule, overlaps, read_rules, unknown_route
+from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable
+from distlock.web.methods import ALL_BUT_GET, Methods
+from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import served
-from flask_distlock.guarding.views import guards_at
+from flask_distlock.guarding.views import class_of, guards_at, usual_methods_of
 from flask_distlock.private import views_of
 
 RULES = "DISTLOCK_RULES"
@@ -36,26 +36,33 @@ def with_rules(app: Flask) -> dict[str, View]:
             raise unknown_route(rule, views)
         views[rule.route] = _around(views[rule.route], rule)
     for rule in rules:
-        _refuse_twins(app, views, rule)
+        if not rule.only_this_route:
+            _refuse_others(app, views, rule)
     return views
 
 
-def _refuse_twins(app: Flask, views: Mapping[str, View], rule: Rule) -> None:
-    """Of a blueprint that is registered twice, where *rule* would lock a view in one of the two places."""
-    name, _, local = rule.route.rpartition(".")
-    blueprint = app.blueprints.get(name)
-    for other, registered in app.blueprints.items():
-        twin = f"{other}.{local}"
-        if registered is not blueprint or other == name or twin not in views:
+def _refuse_others(app: Flask, views: Mapping[str, View], rule: Rule) -> None:
+    """Raise `ConfigurationError` if another endpoint has the view of *rule* without its lock."""
+    served_here = _served(views_of(app)[rule.route])
+    locked = rule.told.locked_methods(_usual(views[rule.route])) or ALL_BUT_GET
+    for endpoint, view in views_of(app).items():
+        if endpoint == rule.route or served_here is None or _served(view) is not served_here:
             continue
-        for route in app.url_map.iter_rules(twin):
-            for method in rule.methods.intersection(served(route)):
-                if not any(locks is None or method in locks for _, locks in guards_at(views[twin], method)):
-                    raise ConfigurationError(
-                        f"{RULES} lock {rule.route!r}, and its blueprint is registered a second time as "
-                        f"{other!r}, where {method} {route.rule} would run the same view without the lock: "
-                        f'write a rule for it, too: {{"route": "{twin}", …}}.'
+        for route in app.url_map.iter_rules(endpoint):
+            for method in filter(locked.__contains__, served(route)):
+                at = guards_at(views[endpoint], method)
+                if not any(locks is None or method in locks for _, locks in at):
+                    raise passes_by(
+                        rule,
+                        f"{method} {route.rule} runs the same view as {endpoint!r}",
+                        f'{{"route": "{endpoint}", …}}',
                     )
+
+
+def _served(view: View) -> object:
+    """Return the class or the innermost function of *view*; None: one of Flask's own serves many routes."""
+    innermost = class_of(view) or list(chain(view))[-1]
+    return None if str(getattr(innermost, "__module__", "")).partition(".")[0] == "flask" else innermost
 
 
 def refuse_replaced(app: Flask, ruled: Mapping[str, View], endpoint: str | None) -> None:
@@ -68,8 +75,8 @@ def refuse_replaced(app: Flask, ruled: Mapping[str, View], endpoint: str | None)
         return
     raise ConfigurationError(
         f"{RULES}, or the class of the view, lock {endpoint!r}, and app.view_functions[{endpoint!r}] was "
-        "replaced after the first request, so that requests would go past: replace it before that, or wrap "
-        "what is there with functools.wraps."
+        "replaced when the first request had come, so that requests would go past: replace it before that, "
+        "or wrap what is there with functools.wraps."
     )
 
 
@@ -80,6 +87,12 @@ def _around(view: View, rule: Rule) -> View:
         # Not those of the view itself: decorators in between may change them.
         return view(**arguments)
 
-    guarded = Guarded(with_the_routes_arguments, rule.told, methods=UNSAFE_METHODS, when=rule.when)
+    guarded = Guarded(with_the_routes_arguments, rule.told, methods=_usual(view), when=rule.when)
     guarded.where = str(rule)
     return wrap(view, guarded)
+
+
+def _usual(view: View) -> Methods:
+    """What a rule locks on *view* unless it names methods."""
+    cls = class_of(view)
+    return ALL_BUT_GET if cls is None else usual_methods_of(cls)

@@ -8,21 +8,60 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
-from flask import Flask, appcontext_pushed, request
+from flask import Flask, appcontext_pushed, current_app, has_app_context, request
 
-from distlock.current_grants import CurrentGrant, current_grants
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant
+from distlock.grants.current import CurrentGrant, current_grants, kept_by_request
+from distlock.grants.grant import Grant
 from distlock.web.batch import BatchSeat
 from distlock.web.batch_words import one_database
 from distlock.web.guard import Transactions
+from distlock.web.stale_writes import SETTING as STALE_WRITES
+from distlock.web.stale_writes import Mode, add_face, mode_of
+from flask_distlock.guarding.kept_lock import KeptLock, keep_in
 from flask_distlock.private import put_around
 
 if TYPE_CHECKING:
     from flask_distlock.sql.sessions import Sessions
 
 View = Callable[..., Any]
+
+
+#: The apps that are served.
+_served: WeakSet[Flask] = WeakSet()
+
+
+def detect_stale_writes(app: Flask | None = None) -> None:
+    """Turn the detector of stale writes on or off, as the configuration of the served apps wants it.
+
+    *app*: is served from now on. SQLAlchemy's events are those of the whole process. Raises
+    `ConfigurationError` for a setting that means nothing.
+    """
+    if app is not None:
+        _mode_in(app)
+        _served.add(getattr(app, "_get_current_object", lambda: app)())
+    wanted = any(_mode_in(one) != "off" for one in tuple(_served))
+    if "sqlalchemy.orm" in sys.modules and (wanted or _DETECTOR in sys.modules):
+        from flask_distlock.sql.stale_writes import switch
+
+        switch(wanted, _mode_here)
+
+
+_DETECTOR = "flask_distlock.sql.stale_writes"
+
+
+def _mode_in(app: Flask) -> Mode:
+    return mode_of(app.config.get(STALE_WRITES), app.debug)
+
+
+def _mode_here() -> Mode:
+    """How stale writes are told to the running code."""
+    return _mode_in(current_app) if has_app_context() else "warn"
+
+
+add_face(detect_stale_writes)
 
 
 class GuardTransactions(Transactions, Protocol):
@@ -68,11 +107,23 @@ class AppSession:
 
             return dispatch_request
 
+        def noting_what_is_dropped(teardown: View) -> View:
+            def do_teardown_appcontext(*args: Any) -> Any:
+                # A block that fails was not meant to change anything.
+                if self.sessions is None or isinstance(args[-1], BaseException) or not inside_guard():
+                    return teardown(*args)
+                with self.sessions.noting_dropped():
+                    return teardown(*args)
+
+            return do_teardown_appcontext
+
         put_around(app, "dispatch_request", noting_what_was_done)
+        put_around(app, "do_teardown_appcontext", noting_what_is_dropped)
 
     def watch(self, app: Flask, **_: Any) -> None:
         """Find the app's session, and follow what is written in it."""
-        session = getattr(app.extensions.get("sqlalchemy"), "session", None)
+        # Flask-SQLAlchemy-Lite has a property, which would make a session.
+        session = getattr(app.extensions.get("sqlalchemy"), "__dict__", {}).get("session")
         if session is (None if self.sessions is None else self.sessions.session):
             # It may be replaced at any time, as in tests.
             return
@@ -86,6 +137,7 @@ class AppSession:
             sessions = self.sessions or Sessions(session)
             sessions.follow(session, app)
             self.transactions = partial(SessionTransactions, sessions)
+            detect_stale_writes(app)
             # Last: another thread takes it for a sign that all of that is done.
             self.sessions = sessions
 
@@ -114,6 +166,7 @@ class NoSession:
         self.is_view = is_view
         self.result: object = None
         self._where = where
+        self._outlives = outlives
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         """No transaction is open."""
@@ -128,8 +181,11 @@ class NoSession:
             )
         return nullcontext(False)
 
-    def keep(self, current: CurrentGrant, /) -> None:
-        """Nothing outlives the call."""
+    def keep(self, current: CurrentGrant, /) -> ExitStack | None:
+        """Keep a view's lock until the request is over: hooks and teardowns may commit what it has done."""
+        if not (self.is_view and self._outlives) or (request := kept_by_request()) is None:
+            return None
+        return keep_in(request, current, KeptLock(self._where))
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> None:
         """Nothing outlives the block."""

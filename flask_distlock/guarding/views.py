@@ -8,26 +8,24 @@ from typing import Any
 from flask import current_app, has_request_context, request
 from flask.views import MethodView, View
 
-from distlock.web.decorator import Guarded, guards_of, outermost
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.decorator import Guarded, chain, guards_of, outermost
+from distlock.web.methods import ALL_BUT_GET, READING_METHODS, AllBut, Methods
 from flask_distlock.private import views_of
 
-#: None: every HTTP method.
-Methods = frozenset[str] | None
 
-
-def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, Methods]]:
+def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, Methods | None]]:
     """The guards that a request with *method* to *view* passes, each with what it locks there.
 
-    The outermost comes first. Those on a class, and on the method of it that answers, are among them.
+    None: every HTTP method. The outermost comes first. Those on a class, and on the method of it that
+    answers, are among them.
     """
     cls = class_of(view)
     for guarded in guards_of(view):
-        yield guarded, _or_told(guarded, None if cls is None else UNSAFE_METHODS)
+        yield guarded, _or_told(guarded, None if cls is None else usual_methods_of(cls))
     if cls is None:
         return
     for guarded in guards_of(cls.dispatch_request):
-        yield guarded, _or_told(guarded, UNSAFE_METHODS)
+        yield guarded, _or_told(guarded, usual_methods_of(cls))
     if issubclass(cls, MethodView):
         for guarded in guards_of(handler_of(cls, method)):
             yield guarded, _or_told(guarded, frozenset({method}))
@@ -39,12 +37,35 @@ def class_of(view: Callable[..., Any]) -> type[View] | None:
     return cls if isinstance(cls, type) and issubclass(cls, View) else None
 
 
-def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, frozenset[str]]]:
+def usual_methods_of(cls: type[View]) -> Methods:
+    """Return what a guard on all of *cls* locks, where it names no methods.
+
+    A `MethodView` exempts ``get``, and HEAD where ``get`` answers that. What a ``dispatch_request`` of the
+    site does with HEAD only its code knows. The automatic OPTIONS of Flask runs no view.
+    """
+    if decides_itself(cls):
+        return ALL_BUT_GET
+    head_is_get = getattr(cls, "head", None) in (None, getattr(cls, "get", None))
+    return AllBut(READING_METHODS) if head_is_get else ALL_BUT_GET
+
+
+def decides_itself(cls: type[View]) -> bool:
+    """Tell whether code of the site, and not Flask, looks up what answers a request."""
+    return not issubclass(cls, MethodView) or not all(map(_is_flasks, chain(cls.dispatch_request)))
+
+
+def _is_flasks(function: Callable[..., Any]) -> bool:
+    # functools.wraps() copies __module__, but not the globals.
+    module: str = getattr(function, "__globals__", {}).get("__name__", "")
+    return module.partition(".")[0] in {"flask", "flask_distlock"}
+
+
+def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, Methods]]:
     """The guards on methods that *cls* overrides, of those that answer *method*: they lock it all the same.
 
     Each with the name of the method, and what it locks there.
     """
-    names = {"dispatch_request": UNSAFE_METHODS}
+    names: dict[str, Methods] = {"dispatch_request": usual_methods_of(cls)}
     if issubclass(cls, MethodView):
         names[handler_name(cls, method)] = frozenset({method})
     for name, methods in names.items():
@@ -66,7 +87,7 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
         return None
     if outermost(view) is guarded:
         if guarded.methods is None:
-            return class_of(view) is None or request.method in UNSAFE_METHODS
+            return (cls := class_of(view)) is None or request.method in usual_methods_of(cls)
         return request.method in guarded.methods
     found: bool | None = None
     for one, methods in guards_at(view, request.method):
@@ -80,7 +101,7 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
         here = (
             bool(args) and isinstance(args[0], View) and guarded in guards_of(type(args[0]).dispatch_request)
         )
-        return True if here and request.method in (guarded.methods or UNSAFE_METHODS) else None
+        return True if here and request.method in (guarded.methods or ALL_BUT_GET) else None
     for _, one, methods in inherited_at(cls, request.method):
         if one is guarded:
             return request.method in methods
@@ -98,5 +119,5 @@ def handler_name(cls: type[MethodView], method: str) -> str:
     return "get" if method == "HEAD" and getattr(cls, "head", None) is None else method.lower()
 
 
-def _or_told(guarded: Guarded, methods: Methods) -> Methods:
+def _or_told(guarded: Guarded, methods: Methods | None) -> Methods | None:
     return methods if guarded.methods is None else guarded.methods

@@ -1,4 +1,4 @@
-"""The whole of a request: what it keeps is let go at its end, after every hook and teardown, whatever raised.
+"""The whole of a request: its views' locks are released at its end, after every hook and teardown.
 
 And what its guards hold goes with it to the thread in which Flask runs an async view.
 """
@@ -6,19 +6,31 @@ And what its guards hold goes with it to the thread in which Flask runs an async
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable
+import logging
+import math
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, got_request_exception
+from flask.globals import app_ctx
+from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, InternalServerError
+from werkzeug.wsgi import ClosingIterator
 
-from distlock.blocks import apart
-from distlock.current_grants import Keeping, current_grants, keeping, passed_on
-from distlock.errors import LockError, LockLost
+from distlock import clock
+from distlock.errors import ConfigurationError, LockLost
+from distlock.grants.current import Keeping, current_grants, keeping, kept_by_request, passed_on
+from distlock.locks.self_deadlock import apart
 from distlock.web.answers import ANSWERED
+from distlock.web.results import warn_of_stream
+from distlock.web.timing import Stopwatch, add_header
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.kept_lock import KeptLock
-from flask_distlock.private import put_around
+from flask_distlock.guarding.observers import stopwatches_of_request
+from flask_distlock.private import put_around, runs_on_close
 
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo
@@ -28,25 +40,59 @@ if TYPE_CHECKING:
 
 Async = Callable[..., Coroutine[Any, Any, Any]]
 
+logger = logging.getLogger("distlock")
+
+#: What the running request answers with; None: it keeps no lock, or has not come so far.
+_answer: ContextVar[_Answer | None] = ContextVar("distlock_flask_answer", default=None)
+
 
 def enclose(app: Flask) -> None:
-    """Let the requests of *app* keep locks until the transactions under them have ended."""
+    """Let the requests of *app* keep the locks of their views until ``wsgi_app`` returns or raises."""
     app.wsgi_app = _Enclosing(app, app.wsgi_app)  # type: ignore[method-assign]
     put_around(app, "process_response", lambda process: _answering(app, process))
     put_around(app, "async_to_sync", _passing_on)
 
 
 def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[[Response], Response]:
-    """*process*, whose lock errors are answered."""
+    """Let *process* run the hooks of a response, and answer the lock errors that they raise."""
+
+    #: The views whose callbacks were told.
+    told: set[str] = set()
 
     def process_response(response: Response) -> Response:
         try:
-            return process(response)
+            response = process(response)
         except ANSWERED as error:
-            # Flask would run all hooks again for an error of one of them.
-            return app.make_response(app.handle_user_exception(error))
+            kept = _kept_locks(kept_by_request())
+            if not (isinstance(error, LockLost) and kept and all(one.is_committed for one in kept)):
+                # Flask would run all hooks again for an error of one of them.
+                return app.make_response(app.handle_user_exception(error))
+            logger.error(
+                "A hook could not commit, because its lock was lost. What %s had committed stands, as does "
+                "its answer: %s",
+                kept[0].where,
+                error,
+            )
+        stopwatches = stopwatches_of_request()
+        if (request := kept_by_request()) is not None and request.kept:
+            _answer.set(_Answer(response, stopwatches))
+            _warn_of_callbacks(response, _kept_locks(request), told)
+        else:
+            add_header(stopwatches, response.headers)
+        return response
 
     return process_response
+
+
+def _warn_of_callbacks(response: Response, kept: Sequence[KeptLock], told: set[str]) -> None:
+    """Warn once for each view of what *response* calls after the locks *kept* are released."""
+    if kept and runs_on_close(response) and kept[0].where not in told:
+        told.add(kept[0].where)
+        logger.warning(
+            "%s or a hook has used response.call_on_close(): what it calls runs after the lock is released. "
+            "Do it in the view, in after_request or in a teardown.",
+            kept[0].where,
+        )
 
 
 def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async], Callable[..., Any]]:
@@ -70,44 +116,83 @@ def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async],
     return async_to_sync
 
 
+class _Answer:
+    """The *response* of a request that keeps locks, made in the current app context.
+
+    *stopwatches*: what its ``Server-Timing`` is made of once the locks are released.
+    """
+
+    def __init__(self, response: Response, stopwatches: Sequence[Stopwatch]) -> None:
+        self.response = response
+        self.stopwatches = stopwatches
+        self._context = weakref.ref(app_ctx._get_current_object())  # type: ignore[attr-defined]
+
+    @property
+    def is_made_later(self) -> bool:
+        """Whether code of the site makes the content while it is sent."""
+        return self.response.is_streamed and not self.response.direct_passthrough
+
+    @property
+    def outlives_context(self) -> bool:
+        """Whether the content goes on in the context of the request.
+
+        `stream_with_context` enters the context again, whose teardowns run a second time after the last
+        chunk.
+        """
+        return self._context() is not None
+
+
 class _Enclosing:
-    """The WSGI application *inner* of *app*, whose answer waits until it is certain."""
+    """The WSGI application *inner* of *app*, whose answer waits until its locks are released."""
 
     def __init__(self, app: Flask, inner: WSGIApplication) -> None:
         self._app = app
         self._inner = inner
+        self._streams_told: set[str] = set()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         with apart(), keeping() as request:
             start = _Start(start_response, request)
             content: Iterable[bytes] = ()
-            problem: LockError | None = None
+            problem: Exception | None = None
+            before = _answer.set(None)
             try:
                 content = self._inner(environ, start)
+                answer = _answer.get()
+                if answer is not None and answer.is_made_later:
+                    if answer.outlives_context:
+                        content = _buffered(content, request, start)
+                    elif kept_locks := _kept_locks(request):
+                        warn_of_stream(kept_locks[0].where, self._streams_told)
             except LockLost as error:
                 # A teardown's: everything before has its answer.
                 if not request.kept:
                     raise
                 problem = error
+            except _StreamFailed as error:
+                problem = error.why
             finally:
-                request.closed = True
-                for one in request.kept:
-                    if isinstance(one.kept, KeptLock):
-                        one.kept.end()
+                answer = _answer.get()
+                _answer.reset(before)
+                _end(request)
             if not request.kept:
                 # Nothing was kept, and the answer has gone out.
                 return content
-            kept = [one.kept for one in request.kept if isinstance(one.kept, KeptLock)]
+            kept = _kept_locks(request)
+            if isinstance(problem, LockLost) and answer is not None and all(one.is_committed for one in kept):
+                logger.error("A teardown could not commit, because its lock was lost: %s", problem)
+                problem = None
+                content = answer.response(environ, start)
             if problem is None and start.successful:
                 problem = next(filter(None, (one.problem() for one in kept)), None)
             if problem is None:
-                start.now()
+                start.now(() if answer is None else answer.stopwatches)
                 return content
             if hasattr(content, "close"):
                 content.close()
-            return self._answer(problem, kept[0].where, environ)(environ, start_response)
+            return self._failure(problem, kept[0].where, environ)(environ, start_response)
 
-    def _answer(self, problem: LockError, where: str, environ: WSGIEnvironment) -> HTTPException:
+    def _failure(self, problem: Exception, where: str, environ: WSGIEnvironment) -> HTTPException:
         if isinstance(problem, LockLost):
             answer = exception_for(problem, where, app=self._app)
             assert answer is not None
@@ -119,6 +204,56 @@ class _Enclosing:
             raise problem
         app.logger.error("%s %s: %s", environ["REQUEST_METHOD"], environ.get("PATH_INFO"), problem)
         return InternalServerError(original_exception=problem)
+
+
+def _end(request: Keeping) -> None:
+    """Release what *request* keeps, the innermost first, whatever the release of another has raised."""
+    request.closed = True
+    with ExitStack() as ends:
+        for one in reversed(_kept_locks(request)):
+            ends.callback(one.end)
+
+
+def _kept_locks(request: Keeping | None) -> list[KeptLock]:
+    """The locks that *request* has kept, the innermost first."""
+    kept = () if request is None else (one.kept for one in request.kept)
+    return [one for one in kept if isinstance(one, KeptLock)]
+
+
+class _StreamFailed(Exception):
+    """The content of a response could not be made under the lock. *why*: what to answer."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+def _buffered(content: Iterable[bytes], request: Keeping, start: _Start) -> Iterable[bytes]:
+    """Make all of *content* now, under the locks of *request*, within the ``max_hold`` of each."""
+    close = getattr(content, "close", lambda: None)
+    chunks = []
+    now = clock.now()
+    # The grants of a dummy don't know when they were made.
+    latest = min(
+        ((max(one.grant.since, 0.0) or now) + one.max_hold for one in request.kept if not one.grant.released),
+        default=math.inf,
+    )
+    try:
+        for chunk in content:
+            chunks.append(chunk)
+            lost = start.successful and any(one.grant.lost for one in request.kept)
+            if lost or clock.now() >= latest:
+                where = _kept_locks(request)[0].where
+                raise ConfigurationError(
+                    f"{where} returned a response that is streamed in its request's context, as by "
+                    "stream_with_context(). It is made under the lock, since teardowns run after its last "
+                    "chunk, and before that the lock was lost, or held for MAX_HOLD. Return it whole, or "
+                    "stream without the context what the view has read."
+                )
+    except Exception as error:
+        close()
+        raise _StreamFailed(error) from error
+    return ClosingIterator(chunks, close)
 
 
 class _Start:
@@ -142,9 +277,16 @@ class _Start:
         self._waiting = status, headers, exc_info
         return self._write
 
-    def now(self) -> Callable[[bytes], object] | None:
+    def now(self, stopwatches: Sequence[Stopwatch] = ()) -> Callable[[bytes], object] | None:
         waiting, self._waiting = self._waiting, None
-        return None if waiting is None else self._start_response(*waiting)
+        if waiting is None:
+            return None
+        status, headers, exc_info = waiting
+        if stopwatches:
+            timed = Headers(headers)
+            add_header(stopwatches, timed)
+            headers = timed.to_wsgi_list()
+        return self._start_response(status, headers, exc_info)
 
     def _write(self, content: bytes) -> None:
         if (write := self.now()) is not None:

@@ -20,7 +20,7 @@ from flask import (
 from werkzeug.wrappers import Response as AnyResponse
 
 from distlock.errors import LockError
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.modes import LOCK, Kind
 from distlock.web.operate import pages
 from distlock.web.operate.one_lock import Sighting, ask_seen, break_seen, is_hold, is_kind, look

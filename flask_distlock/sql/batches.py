@@ -12,11 +12,11 @@ from functools import partial
 
 from sqlalchemy import Connection, RootTransaction, event
 
-from distlock.current_grants import CurrentGrant
-from distlock.errors import BatchFailed, LockLost
+from distlock.errors import BatchFailed, LockLost, OutcomeUnknown
 from distlock.fence.passing import begin_fenced
 from distlock.fence.trouble import ends_transaction, says_not_committed
-from distlock.grant import Grant
+from distlock.grants.current import CurrentGrant
+from distlock.grants.grant import Grant
 from distlock.web.batch import Batch, BatchSeat, CleanUp, unknown
 from distlock.web.batch_statements import CHECK_DEFERRED, refuse_committing
 from flask_distlock.sql.fence_row import FenceConnection, begun, make_table, watch
@@ -89,7 +89,7 @@ class BatchTransactions:
                 batch = Batch(grant, _Carried(row.open, transaction), self._most)
                 _watch_statements(row.open)
                 try:
-                    with self._part(batch):
+                    with self._part(batch, grant):
                         yield True
                 except Exception as error:
                     mine = error
@@ -105,14 +105,14 @@ class BatchTransactions:
     def _take_part(self, batch: Batch[_Carried], grant: Grant) -> Iterator[bool]:
         try:
             batch.take_in(grant)
-            with self._part(batch):
+            with self._part(batch, grant):
                 yield True
         finally:
             self._seat.leave(grant)
         batch.wait(self._seat)
 
     @contextmanager
-    def _part(self, batch: Batch[_Carried]) -> Iterator[None]:
+    def _part(self, batch: Batch[_Carried], grant: Grant) -> Iterator[None]:
         connection = batch.carried.connection
         problem: BaseException | None = None
         ended: list[BaseException] = []
@@ -122,7 +122,7 @@ class BatchTransactions:
         try:
             savepoint = connection.begin_nested()
             try:
-                with joined(connection), self._inner.ending_all():
+                with joined(connection), self._inner.ending_all(grant):
                     yield
                 if connection.dialect.name == "postgresql":
                     _check_deferred(connection)
@@ -137,7 +137,10 @@ class BatchTransactions:
             raise
         finally:
             if not sound or ended or _is_over(batch.carried):
-                batch.break_off(_why_over(batch, ended[0] if ended else problem))
+                why = _why_over(batch, ended[0] if ended else problem)
+                batch.break_off(why)
+                if isinstance(why, OutcomeUnknown) and isinstance(problem, Exception):
+                    raise why from problem
 
 
 def _check_deferred(connection: Connection) -> None:

@@ -104,7 +104,8 @@ class Changes:
             return
         if FENCE in context.execution_options:
             # The fence's own row is no change of the site's.
-            if (begun := self._begun.get(session)) is not None and connection.dialect.name == "sqlite":
+            counts = context.execution_options[FENCE] and connection.dialect.name == "sqlite"
+            if counts and (begun := self._begun.get(session)) is not None:
                 begun[connection] = seen_at_begin(connection)
             return
         asked, acted = self._work.get(session, NOTHING)

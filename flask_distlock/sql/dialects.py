@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from distlock.fence.row import TABLE
 
-#: An execution option of what the guard itself sends.
+#: An execution option of what the guard itself sends: whether that may change rows.
 FENCE = "distlock_fence"
 
 # Readers take the first two, SERIALIZABLE ones the third. All stay until the transaction ends:

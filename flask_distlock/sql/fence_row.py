@@ -14,20 +14,26 @@ from sqlalchemy.orm import Session
 
 from distlock.backends.findings import Finding
 from distlock.errors import ConfigurationError
+from distlock.fence.ending import Mark, commits_in_message, of_savepoint, takes_several
 from distlock.fence.examining import examine_table
 from distlock.fence.passing import begin_fenced, made_by, pass_fence
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.reading import absent_for, look_again
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from flask_distlock.binds import DEFAULT_BIND
 from flask_distlock.fence import fence_table
-from flask_distlock.private import listeners_at_begin
+from flask_distlock.private import is_last_at_commit, listeners_at_begin
 from flask_distlock.sql.dialects import FENCE, commits_by_itself
+from flask_distlock.sql.open_transactions import joins
 
 #: What to call if the database ends the transaction of a connection.
 _watched: WeakKeyDictionary[Connection, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
+#: The marks of open transactions that have passed the fence.
+_marks: WeakKeyDictionary[Connection, Mark] = WeakKeyDictionary()
+#: Engines whose COMMITs look at them.
+_committing: WeakSet[Engine] = WeakSet()
 #: Errors are told by dialects only.
 _heard: WeakSet[Dialect] = WeakSet()
 
@@ -132,6 +138,39 @@ def _on_error(context: ExceptionContext) -> None:
             ended(context.original_exception)
 
 
+def set_mark(connection: Connection, mark: Mark) -> None:
+    """Look at *mark*, which the open transaction of *connection* has, before its COMMIT."""
+    if connection.engine not in _committing:
+        _committing.add(connection.engine)
+        event.listen(connection.engine, "commit", _on_commit)
+    _marks[connection] = mark
+
+
+def _on_commit(connection: Connection) -> None:
+    mark = _marks.pop(connection, None)
+    if mark is not None:
+        # What other listeners execute belongs to the same transaction.
+        last = is_last_at_commit(connection, _on_commit)
+        at_once = last and commits_in_message(connection.connection.dbapi_connection)
+        mark.look(partial(_send, connection), "COMMIT" if at_once else "")
+
+
+def _send(connection: Connection, statement: str) -> None:
+    connection.exec_driver_sql(statement, execution_options={FENCE: False}).close()
+
+
+def look_at_mark(connection: Connection) -> None:
+    """Raise `EndedEarly` if the open transaction of *connection* is not the one that has passed the fence."""
+    mark = _marks.get(connection)
+    if mark is None:
+        return
+    mark.look(partial(_send, connection))
+    if not mark.stays:
+        mark, statement = of_savepoint(mark.names)
+        _send(connection, statement)
+        _marks[connection] = mark
+
+
 def refuse_autocommit(connection: Connection) -> None:
     """Raise `ConfigurationError` if *connection* commits each statement by itself: no row stays locked."""
     if commits_by_itself(connection):
@@ -168,3 +207,18 @@ class FenceConnection:
             statement = statement.replace("%s", "?")
         result = self.open.exec_driver_sql(statement, tuple(parameters), execution_options={FENCE: True})
         return result.fetchall() if result.returns_rows else []
+
+    @property
+    def takes_several(self) -> bool:
+        assert self.open is not None
+        return takes_several(self.open.connection.dbapi_connection)
+
+    @property
+    def wants_mark(self) -> bool:
+        # A session in the transaction of a test ends none. That of a guard around this one has its mark.
+        joined = self._session is not None and joins(self._session)
+        return not joined and self.open not in _marks
+
+    def mark(self, mark: Mark) -> None:
+        assert self.open is not None
+        set_mark(self.open, mark)

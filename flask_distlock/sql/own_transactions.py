@@ -13,7 +13,7 @@ from distlock.errors import ConfigurationError
 from distlock.fence.passing import begin_fenced
 from distlock.fence.row import RolledBack
 from distlock.fence.trouble import is_failed
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.web.own_transactions import refuse_unfit, time_left
 from flask_distlock.binds import DEFAULT_BIND
 from flask_distlock.sql.fence_row import FenceConnection, make_table, refuse_autocommit, watch

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session, SessionTransaction
 from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.passing import Again
 from distlock.fence.row import RolledBack
-from distlock.grant import Grant
-from flask_distlock.sql.fence_row import fence_again, look_again_in, watch
+from distlock.grants.grant import Grant
+from distlock.modes import READ
+from flask_distlock.sql.fence_row import fence_again, look_again_in, look_at_mark, watch
 
 Left = Callable[[], float]
 
@@ -114,6 +115,15 @@ class Fences:
             # A row is let go by the first COMMIT, which has looked.
             if not fenced.over:
                 look_again_in(session, fenced.engine, fenced.grant, fenced.left)
+
+    def refuse_ended(self, session: Session) -> None:
+        """Raise `EndedEarly` if the open transaction of *session* is not the one that has passed the fences.
+
+        Readers have nothing that could be committed.
+        """
+        for fenced in self.of(session):
+            if fenced.grant.mode != READ and not fenced.over:
+                look_at_mark(session.connection(bind_arguments={"bind": fenced.engine}))
 
     def committed(self, session: Session) -> None:
         for fenced in self.of(session):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from flask import current_app
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from distlock.current_grants import CurrentGrant, kept_by_request
 from distlock.errors import ConfigurationError
-from distlock.grant import Grant
+from distlock.grants.current import CurrentGrant, Keeping, kept_by_request
+from distlock.grants.grant import Grant
 from flask_distlock.binds import engine_of, shown
-from flask_distlock.guarding.kept_lock import KeptLock
+from flask_distlock.guarding.kept_lock import KeptSession, keep_in
 from flask_distlock.guarding.status import status_of
 from flask_distlock.sql.fence_row import fenced
 from flask_distlock.sql.open_transactions import joins, refuse_opened
@@ -33,7 +32,7 @@ class SessionTransactions:
         self._outlives = outlives
         #: What the function returned.
         self.result: object = None
-        #: What the end of the transaction has to close, where that comes after the call.
+        #: Ends the fencing, where that comes after the call.
         self._open: ExitStack | None = None
         self._changed = False
 
@@ -65,12 +64,18 @@ class SessionTransactions:
                 # A reader may have nothing to commit, and answers all the same.
                 if fenced_in is not None and (session := self.sessions.current()) is not None:
                     self._look_again(session)
+                self._refuse_dropped(grant)
             except BaseException:
                 # An error handler might commit what the view left behind.
                 if (session := self.sessions.current()) is not None:
                     session.rollback()
                 raise
-            if self._may_be_committed_later():
+            if self._request() is not None:
+                is_open = self._leave_to_request()
+                # A row's lock ends with its transaction.
+                if is_open or not grant.held_by_transaction:
+                    self._open = stack.pop_all()
+            elif self._may_be_committed_later():
                 self._open = stack.pop_all()
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
@@ -79,15 +84,37 @@ class SessionTransactions:
         return self.keep(current)
 
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
-        if self._open is None:
+        request, session = kept_by_request(), self.sessions.current()
+        # A row's lock is over as soon as its transaction is.
+        by_request = self._request() is not None and not current.grant.held_by_transaction
+        if request is None or not (by_request or (self._open is not None and session is not None)):
             return None
-        session, request = self.sessions.current(), kept_by_request()
-        if session is None or request is None:
-            return None
-        kept = KeptLock(session, self._where, self._changed, self._open)
-        self.sessions.keep(session, kept)
-        request.kept.append(replace(current, kept=kept))
-        return kept.rest
+        kept = KeptSession(
+            self._where,
+            None if session is None or (joins(session) and not self._changed) else session,
+            self._open or ExitStack(),
+            changed=self._changed,
+            committed=current.grant in self.sessions.committed,
+            until_transaction=not by_request,
+        )
+        if session is not None:
+            self.sessions.keep(session, kept)
+        return keep_in(request, current, kept)
+
+    def _request(self) -> Keeping | None:
+        """Return the request that keeps the lock whatever the view has done; None: there is none."""
+        return kept_by_request() if self.is_view and self._outlives else None
+
+    def _leave_to_request(self) -> bool:
+        """Leave what is open to the hooks of the request, unless the view refuses. Returns whether it is."""
+        session = self.sessions.current()
+        if session is None or not session.in_transaction():
+            return False
+        if not self._refuses():
+            self._changed = self.sessions.changes.of(session) is True
+        elif not joins(session):
+            session.rollback()
+        return session.in_transaction()
 
     def _pass_fence(self, stack: ExitStack, grant: Grant, fenced_in: str, left: Left) -> None:
         """Every transaction of the session passes the fence of this bind, until *stack* is closed."""
@@ -101,17 +128,35 @@ class SessionTransactions:
     def _look_again(self, session: Session) -> None:
         if session.in_transaction():
             self.sessions.fences.look_again(session)
+            if not self._refuses():
+                # The view has not called session.commit(). If the driver's commit() stood in its place, more
+                # than the fenced transaction may have been committed.
+                self.sessions.fences.refuse_ended(session)
 
     def _roll_back(self, session: Session) -> None:
         session.rollback()
         if (other := self.sessions.current()) is not None and other is not session:
             other.rollback()
 
+    def _refuse_dropped(self, grant: Grant) -> None:
+        """Raise `ConfigurationError` if the call succeeds, and has left an app context with changes."""
+        if grant in self.sessions.dropped and not self._refuses():
+            raise ConfigurationError(
+                f"{self._where} has left an app context, as at the end of 'with app.app_context():', with "
+                "uncommitted changes in its db.session, which are rolled back: call db.session.commit() or "
+                "rollback() inside that block."
+            )
+
+    def _refuses(self) -> bool:
+        """Return whether the view answers with an error: what it leaves behind was not meant to stay."""
+        return self.is_view and status_of(self.result) >= 400
+
     @contextmanager
-    def ending_all(self) -> Iterator[None]:
+    def ending_all(self, grant: Grant) -> Iterator[None]:
         """At the end of the block nothing of the session is open. Raises `ConfigurationError` for changes."""
         try:
             yield
+            self._refuse_dropped(grant)
             # The view has its last moment to commit now: nothing is kept.
             self._outlives = False
             self._may_be_committed_later()
@@ -137,9 +182,7 @@ class SessionTransactions:
         session = self.sessions.current()
         if session is None or not session.in_transaction():
             return False
-        # What a view leaves behind when it refuses was not meant to stay.
-        refuses = self.is_view and status_of(self.result) >= 400
-        changed = False if refuses else self.sessions.changes.of(session)
+        changed = False if self._refuses() else self.sessions.changes.of(session)
         self._changed = changed is True and not failed
         if not changed and joins(session):
             # The transaction is that of a test, around the whole request. No COMMIT of the site ends it.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -11,8 +12,10 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from distlock.errors import LockLost
+from distlock.grants.current import current_grants, inherited
+from distlock.grants.grant import Grant
 from distlock.web.guard import check_held, note_commit
-from flask_distlock.guarding.kept_lock import KeptLock
+from flask_distlock.guarding.kept_lock import KeptSession
 from flask_distlock.guarding.required import refuse_unpassed
 from flask_distlock.sql.changes import NOTHING, Changes, Work
 from flask_distlock.sql.joining import shared_connection
@@ -29,8 +32,14 @@ class Sessions:
         self.session = session
         self.changes = Changes()
         self.fences = Fences(self._is_current)
+        #: The grants of guards under which a transaction was committed.
+        self.committed: WeakSet[Grant] = WeakSet()
+        #: The grants of guards whose functions have left an app context with uncommitted changes.
+        self.dropped: WeakSet[Grant] = WeakSet()
+        #: Sessions with changes whose app context is torn down.
+        self._leaving: WeakSet[Session] = WeakSet()
         #: The locks that are kept until the transaction of a session has ended, the innermost first.
-        self._kept: WeakKeyDictionary[Session, list[KeptLock]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Session, list[KeptSession]] = WeakKeyDictionary()
         #: What was open when the view of a request began, and what was done in it.
         self._before_view: WeakKeyDictionary[Request, tuple[SessionTransaction | None, Work]] = (
             WeakKeyDictionary()
@@ -75,7 +84,26 @@ class Sessions:
         mine = Work(done.all - before.all, done.acts - before.acts)
         return mine if mine.all else None
 
-    def keep(self, session: Session, kept: KeptLock) -> None:
+    @contextmanager
+    def noting_dropped(self) -> Iterator[None]:
+        """The block tears the current app context down: note changes of its session that it does not commit.
+
+        They are noted for the guards around the code that leaves the context.
+        """
+        session = self.current()
+        if session is None or not (self.changes.known(session) or session.in_transaction()):
+            yield
+            return
+        if self.changes.of(session):
+            self._leaving.add(session)
+        try:
+            yield
+        finally:
+            if session in self._leaving:
+                self._leaving.discard(session)
+                self.dropped.update(one.grant for one in current_grants() if one.running)
+
+    def keep(self, session: Session, kept: KeptSession) -> None:
         """Let *kept* go when the transaction of *session* has ended."""
         self._kept.setdefault(session, []).append(kept)
 
@@ -98,8 +126,10 @@ class Sessions:
 
     def after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():
+            self._leaving.discard(session)
             if shared_connection.get() is None:
                 note_commit()
+                self.committed.update(one.grant for one in inherited())
             if self.fences.open:
                 self.fences.committed(session)
             for kept in self._kept.get(session, ()):

@@ -45,7 +45,7 @@ def last_comes_first(bench: Bench) -> int:
         first.left.wait(PATIENCE)
         newcomer.inside.wait(SHORT)
         for instance in line:
-            instance.wire.let_go()
+            instance.wire.abandon()
     order = [record.caller for record in sorted(shop.history, key=lambda record: record.granted)]
     return len(order) - 1 - order.index(newcomer.caller)
 

@@ -111,7 +111,7 @@ def slow_answer_at_release(bench: Bench) -> int:
     second.after, third.after = slow.inside, slow.left
 
     def think() -> None:
-        instance.wire.let_go()
+        instance.wire.abandon()
         third.inside.wait(SHORT)
 
     second.think = think
@@ -131,7 +131,7 @@ def slow_answer_at_renewal(bench: Bench) -> int:
         second.inside.wait(5 * SHORT)
 
     def think() -> None:
-        instance.wire.let_go()
+        instance.wire.abandon()
         third.inside.wait(2 * SHORT)
 
     slow.think, second.think = stall, think
@@ -205,7 +205,7 @@ def cut_off(bench: Bench, first_sees: Callable[[MuseumLock, MuseumLock], object]
         instance.wire.hold()
         second.inside.wait(5 * SHORT)
         first_sees(first.lock, second.lock)
-        instance.wire.let_go()
+        instance.wire.abandon()
 
     first.think, second.think = think, until(first.left, 5 * SHORT)
     second.after = first.inside

@@ -24,11 +24,11 @@ class Wire:
     def hold(self) -> None:
         self._open.clear()
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         self._open.set()
 
     def close(self) -> None:
-        self.let_go()
+        self.abandon()
         end(self._listener)
         self._accepting.join()
         # From here on there are no new ones.

@@ -18,7 +18,7 @@ __all__ = ["database", "engine", "redis_server", "using"]
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn lasts as long as a busy machine may take."""
     monkeypatch.setattr("distlock.engine.hold.TURN", 60.0)
-    monkeypatch.setattr("distlock.engine.joining.TURN", 60.0)
+    monkeypatch.setattr("distlock.engine.wait_queue.TURN", 60.0)
 
 
 @pytest.fixture

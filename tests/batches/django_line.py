@@ -59,9 +59,9 @@ class Line(ABC):
 
     def wait_for(self, many: int) -> None:
         """Until so *many* stand in line."""
-        rooms = self.client().namespace.engine.rooms  # type: ignore[attr-defined]
+        queues = self.client().namespace.engine.queues  # type: ignore[attr-defined]
         eventually(
-            lambda: sum(len(room.queue) for room in list(rooms.by_key.values())) == many,
+            lambda: sum(len(room.waiters) for room in list(queues.by_key.values())) == many,
             f"{many} stand in line",
         )
 
@@ -156,14 +156,14 @@ class DjangoLine(Line):
 def counted_commits() -> Iterator[list[str]]:
     """Gives the database alias of each COMMIT of Django in the block."""
     commits: list[str] = []
-    commit = BaseDatabaseWrapper._commit
+    commit = BaseDatabaseWrapper.commit
 
     def counting(self: Any) -> None:
         commits.append(self.alias)
         commit(self)
 
-    BaseDatabaseWrapper._commit = counting  # type: ignore[method-assign]
+    BaseDatabaseWrapper.commit = counting  # type: ignore[method-assign]
     try:
         yield commits
     finally:
-        BaseDatabaseWrapper._commit = commit  # type: ignore[method-assign]
+        BaseDatabaseWrapper.commit = commit  # type: ignore[method-assign]

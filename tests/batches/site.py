@@ -2,7 +2,8 @@
 
 Run as ``python -m tests.batches.site FRAMEWORK DATABASE REDIS BATCH POSTS TTL HALT``. It says ``ready``,
 begins at the next line of its input, and prints a line of JSON: how often each status was answered, and what
-was sold. In the view of sale number HALT, if that is not 0, it says ``halted``, and goes on at the next line.
+was sold. The first sale goes on when all other threads wait for the lock, so that they are one batch. In the
+view of sale number HALT, if that is not 0, it says ``halted``, and goes on at the next line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from distlock.engine import joining
+from distlock.engine import wait_queue
+from distlock.testing.fixtures import engine_of
+from tests.redis_server import eventually
 from tests.transactions.till import ask_wsgi
 
 THREADS = 8
@@ -28,11 +31,16 @@ PREFIX = "batches"
 class Halt:
     def __init__(self) -> None:
         self.at = 0
+        #: How many callers of this process wait for the lock.
+        self.waiting: Callable[[], int]
         self._sold = itertools.count(1)
 
     def sold(self) -> None:
         """In the view, before its end."""
-        if next(self._sold) == self.at:
+        number = next(self._sold)
+        if number == 1:
+            eventually(lambda: self.waiting() == THREADS - 1, "all others wait for the lock")
+        if number == self.at:
             print("halted", flush=True)
             sys.stdin.readline()
 
@@ -64,7 +72,9 @@ def django_site(database: str, redis: str, batch: int | None, ttl: float) -> tup
         SECRET_KEY="tests only",
     )
     django.setup()
-    from django_distlock import distributed_lock
+    from django_distlock import distributed_lock, locks
+
+    halt.waiting = lambda: engine_of(locks["default"]).queues.waiting
 
     @distributed_lock("product_<int:id>", fence=True, batch=batch)
     def buy(request: HttpRequest, id: int) -> HttpResponse:
@@ -74,7 +84,7 @@ def django_site(database: str, redis: str, batch: int | None, ttl: float) -> tup
             if stock < 1:
                 return HttpResponse(status=409)
             cursor.execute("UPDATE product SET stock = %s WHERE id = %s", [stock - 1, id])
-            cursor.execute("INSERT INTO sale VALUES (%s)", [request.GET["order"]])
+            cursor.execute("INSERT INTO sale (id) VALUES (%s)", [request.GET["order"]])
         halt.sold()
         return HttpResponse("sold")
 
@@ -97,7 +107,10 @@ def flask_site(database: str, redis: str, batch: int | None, ttl: float) -> tupl
         DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60, "TTL": ttl}},
     )
     db = SQLAlchemy(app)
-    DistLock(app)
+    locks = DistLock(app)
+    with app.app_context():
+        client = locks["default"]
+    halt.waiting = lambda: engine_of(client).queues.waiting
 
     @app.post("/product/<int:id>/buy")
     @distributed_lock("product_<int:id>", fence=True, batch=batch)
@@ -107,7 +120,7 @@ def flask_site(database: str, redis: str, batch: int | None, ttl: float) -> tupl
             return "sold out", 409
         values = {"id": id, "left": stock - 1, "order": request.args["order"]}
         db.session.execute(text("UPDATE product SET stock = :left WHERE id = :id"), values)
-        db.session.execute(text("INSERT INTO sale VALUES (:order)"), values)
+        db.session.execute(text("INSERT INTO sale (id) VALUES (:order)"), values)
         halt.sold()
         db.session.commit()
         return "sold"
@@ -119,9 +132,8 @@ def main() -> None:
     logging.disable()
     framework, database, redis, batch, posts, ttl, halt_at = sys.argv[1:]
     halt.at = int(halt_at)
-    if halt.at:
-        # All that stand in line are to be in one batch, however slow the machine is.
-        joining.TURN = 60.0
+    # All that stand in line are to be in one batch, however slow the machine is.
+    wait_queue.TURN = 60.0
     make = {"django": django_site, "flask": flask_site}[framework]
     application, leave = make(database, redis, int(batch) or None, float(ttl))
     answers: Counter[str] = Counter()

@@ -13,7 +13,12 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import pytest
 from django.core.wsgi import get_wsgi_application
 from django.db import connections
+from django.urls import path
+from django.utils.decorators import method_decorator
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
+from django_distlock import distributed_lock
 from tests.batches.django_line import DjangoLine
 from tests.databases import on
 from tests.fence.conftest import STOCK
@@ -49,9 +54,12 @@ def served() -> Iterator[tuple[str, int]]:
         thread.join()
 
 
-def send(address: tuple[str, int], name: str, length: int = 0) -> socket.socket:
+def send(
+    address: tuple[str, int], name: str, length: int = 0, head: str = "POST /product/1", kind: str = ""
+) -> socket.socket:
     buyer = socket.create_connection(address, timeout=60)
-    buyer.sendall(f"POST /product/1?{name} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode())
+    lines = f"{head}?{name} HTTP/1.0\r\nContent-Length: {length}\r\nContent-Type: {kind}\r\n\r\n"
+    buyer.sendall(lines.encode())
     return buyer
 
 
@@ -87,3 +95,41 @@ def test_one_whose_body_is_not_there_yet_stands_in_no_line(line: DjangoLine) -> 
         assert status(other) == 200
         assert (line.done, line.left()) == (["other"], STOCK - 1)
         slow.close()
+
+
+def test_an_upload_to_rest_framework_is_there_before_its_request_stands_in_line(line: DjangoLine) -> None:
+    form = "multipart/form-data; boundary=x"
+    photo = b'--x\r\nContent-Disposition: form-data; name="photo"\r\n\r\npppp\r\n--x--\r\n'
+
+    class Photo(APIView):  # type: ignore[misc]  # REST framework has no types
+        authentication_classes = permission_classes = ()
+
+        @method_decorator(distributed_lock("product_<id>", fence=line.using, batch=32))
+        def put(self, request: Any, id: int) -> Response:
+            line.done.append(request.data.get("photo", ""))
+            return Response()
+
+    line.shop.urls.urlpatterns.append(path("photo/<int:id>", Photo.as_view()))
+    with served() as address:
+        with line.standing():
+            slow = send(address, "slow", len(photo), "PUT /photo/1", form)
+            other = send(address, "other", 0, "PUT /photo/1", form)
+            line.wait_for(1)
+        assert status(other) == 200
+        slow.sendall(photo)
+        assert status(slow) == 200
+    assert line.done == ["", "pppp"]
+
+
+@pytest.mark.parametrize(("length", "expected"), [(1000, 200), (1001, 413)])
+def test_a_body_that_is_too_large_for_a_batch_is_refused(
+    line: DjangoLine, settings: Any, length: int, expected: int
+) -> None:
+    settings.DISTLOCK_BATCH_MAX_BODY = 1000
+    line.serve({})
+    with served() as address:
+        buyer = send(address, "large", length)
+        if expected == 200:
+            buyer.sendall(b"p" * length)
+        assert status(buyer) == expected
+    assert line.left() == STOCK - (expected == 200)

@@ -12,7 +12,8 @@ from bench.__main__ import main
 from bench.crew import BenchError
 from bench.kept import Kept
 from bench.measures import MEASURES
-from bench.page import BLOCK, PAGE, WANTED, filled
+from bench.page import BESIDE, BLOCK, PAGES, ROOT, WANTED, filled
+from bench.report import WHY
 from bench.table import Table, Target
 
 ROUNDS = {
@@ -45,13 +46,25 @@ def test_a_table_of_the_page_has_the_rounds_of_all_runs() -> None:
     assert "| distlock | 3 (1 to 5) | 1.0 |" in filled(made, [run(), run(slower)])
 
 
+def test_contestants_are_compared_in_one_table_of_many_rows() -> None:
+    what = "beside distlock, peer: row 0 rate/peer; row 0 p99"
+    assert filled(block(what), [run()]) == block(
+        what,
+        "\n| | distlock | peer |\n|---|--:|--:|\n"
+        "| A title: **acquisitions/s, times peer's** | 4 | 1 |\n"
+        "| A title: **p99 wait, ms** | 2.0 | 100.0 |\n\n",
+    )
+    with pytest.raises(BenchError, match="other not measured in row"):
+        filled(block("beside distlock, other: row 0 rate"), [run()])
+
+
 def test_a_target_is_met_where_each_run_has_met_it() -> None:
     slower = {**ROUNDS, "distlock": [{"rate": 30.0}]}
     slower["peer"] = slower["peer"][:1]
     made = filled(block("targets"), [run(), run(slower)])
     assert "Targets that were met: 2 of 2, then 1 of 2." in made
     assert (
-        "| `row`: A title | distlock, acquisitions/s >= 4 x peer | 4.000 (3.000 to 5.000) "
+        "| **`row`: A title** | | | |\n| distlock, acquisitions/s >= 4 x peer | 4.000 (3.000 to 5.000) "
         "| 3.000 (3.000 to 3.000) | **[missed in 1 of 2](#slow)** |"
     ) in made
     assert made.count("| met |") == 1
@@ -78,10 +91,11 @@ def test_figures_that_no_run_has_are_told(what: str, told: str) -> None:
 
 @pytest.fixture
 def page_of_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    written = tmp_path / "page.md"
+    monkeypatch.setattr(page, "PAGES", (written,))
     monkeypatch.setattr(page, "ROWS", {"row": None})
-    page.PAGE.write_text(block("row 0: rate"), "utf-8")
-    return page.PAGE
+    written.write_text(block("row 0: rate"), "utf-8")
+    return written
 
 
 def test_a_void_row_stands_on_no_page_whether_the_page_shows_its_table_or_not(page_of_a_row: Path) -> None:
@@ -96,7 +110,7 @@ def test_a_page_without_one_of_the_rows_is_not_written(
     page_of_a_row: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page, "ROWS", {"row": None, "slow": None})
-    with pytest.raises(BenchError, match="has all rows, and slow were not measured"):
+    with pytest.raises(BenchError, match="have all rows, and slow were not measured"):
         page.write([run()])
 
 
@@ -118,17 +132,30 @@ def test_the_command_writes_the_page(tmp_path: Path, page_of_a_row: Path) -> Non
 
 
 def test_what_the_page_wants_is_there_to_be_measured() -> None:
-    blocks = [each["what"] for each in BLOCK.finditer(PAGE.read_text("utf-8"))]
+    texts = [path.read_text("utf-8") for path in PAGES]
+    blocks = [each["what"] for text in texts for each in BLOCK.finditer(text)]
+    assert all(map(BLOCK.search, texts))
     assert {"about", "targets"} < set(blocks)
     for what in set(blocks) - {"about", "targets"}:
+        if compared := BESIDE.fullmatch(what):
+            for row, number, measure in map(str.split, compared["measures"].split("; ")):
+                assert row in rows.ROWS
+                assert number.isdigit()
+                assert measure.partition("/")[0] in MEASURES
+            continue
         wanted = WANTED.fullmatch(what)
         assert wanted, what
         assert wanted["row"] in rows.ROWS
         assert {each.partition("/")[0] for each in wanted["measures"].split()} <= set(MEASURES)
 
 
+def test_every_page_with_figures_is_written() -> None:
+    folder = PAGES[0].parent
+    assert {path for path in folder.glob("*.md") if BLOCK.search(path.read_text("utf-8"))} == set(PAGES)
+
+
 def test_the_page_says_why_each_target_is_missed_that_leads_there() -> None:
-    lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("##")]
+    lines = [line for line in (ROOT / WHY).read_text("utf-8").splitlines() if line.startswith("##")]
     headings = {re.sub(r"[^a-z0-9 -]", "", line.lower()).strip().replace(" ", "-") for line in lines}
     source = "".join(path.read_text("utf-8") for path in Path(rows.__file__).parent.glob("*.py"))
     assert len(led_to := set(re.findall(r'(?:why=|WHY = )"([^"]+)"', source))) > 5

@@ -75,7 +75,7 @@ def test_a_lock_that_is_stuck_is_seen_and_freed(
     assert [json.loads(line)["held"] for line in run("list", "--json").output.splitlines()] == [True, False]
     assert run("watch", "--count", "1").output.splitlines()[1].split()[:2] == ["product_1", "held"]
 
-    fence = f"{stuck.fence.era}:{stuck.fence.number}"
+    fence = f"{stuck.fence.epoch}:{stuck.fence.number}"
     said = run("show", "product_1").output.splitlines()
     assert said[0].startswith(
         "product_1 is held by test_a_lock_that_is_stuck_is_seen_and_freed (test_looking.py:"

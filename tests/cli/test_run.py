@@ -82,9 +82,9 @@ def test_the_command_has_the_lock_its_fence_and_the_last_word(start: Start, clie
     code, out, _ = start("import", "--", "sh", "-c", 'echo "$DISTLOCK_NAME $DISTLOCK_FENCE"; exit 3').end()
     with client.lock("import") as grant:
         name, fence = out.split()
-        era, number = map(int, fence.split(":"))
+        epoch, number = map(int, fence.split(":"))
         assert (code, name) == (3, "import")
-        assert (era, number) < grant.fence
+        assert (epoch, number) < grant.fence
 
 
 def test_a_command_that_can_not_run_is_told_as_a_shell_does(start: Start, tmp_path: Path) -> None:

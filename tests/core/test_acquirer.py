@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 import distlock
-from distlock.acquirer import Acquirer
-from distlock.engine.steps import Gate, Steps
+from distlock.engine.commands import Commands, Parker
+from distlock.locks.namespace import Acquirer
 
 _numbers = itertools.count()
 
@@ -24,12 +24,12 @@ class Noting:
         self._inner = inner
 
     def acquire(
-        self, names: tuple[str, ...], gate: Gate, seconds: float, ttl: float
-    ) -> Steps[distlock.Grant | None]:
+        self, names: tuple[str, ...], parker: Parker, seconds: float, ttl: float
+    ) -> Commands[distlock.Grant | None]:
         self.asked.append(names)
         if "forbidden" in names:
             raise distlock.ConfigurationError("not this one")
-        return (yield from self._inner.acquire(names, gate, seconds, ttl))
+        return (yield from self._inner.acquire(names, parker, seconds, ttl))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def ends() -> list[tuple[str, ...]]:
 def locks(plain: distlock.Locks, ends: list[tuple[str, ...]]) -> distlock.Locks:
     """A client around *plain*. The end of a block on "dirty" finds something wrong."""
 
-    def at_end(names: tuple[str, ...]) -> Steps[distlock.LockError | None]:
+    def at_end(names: tuple[str, ...]) -> Commands[distlock.LockError | None]:
         yield from ()
         # The names are held still.
         assert plain.lock(*names).acquire() is None

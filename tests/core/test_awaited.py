@@ -72,7 +72,7 @@ def test_a_task_that_does_not_await_the_thread_keeps_nobody_from_waiting(locks: 
     async def main() -> str:
         async with locks.lock("a"):
             waits = asyncio.create_task(asyncio.to_thread(work))
-            while not engine_of(locks).rooms.waiting:
+            while not engine_of(locks).queues.waiting:
                 await asyncio.sleep(0.001)
             inside.set()
         return await waits
@@ -92,7 +92,7 @@ def test_a_context_in_a_variable_of_the_task_does_not_say_that_it_awaits_what_ru
         async with locks.lock("a"):
             own = copy_context()
             waits = asyncio.get_running_loop().run_in_executor(None, own.run, work)
-            while not engine_of(locks).rooms.waiting and not waits.done():
+            while not engine_of(locks).queues.waiting and not waits.done():
                 await asyncio.sleep(0.001)
         return await waits
 
@@ -175,5 +175,5 @@ def test_a_loop_that_stands_still_makes_no_wait_much_longer(
             assert done.wait(CEILING)
             await waits
 
-    monkeypatch.setattr("distlock.awaited._PATIENCE", CEILING * 2)
+    monkeypatch.setattr("distlock.locks.self_deadlock._PATIENCE", CEILING * 2)
     asyncio.run(main())

@@ -14,7 +14,7 @@ import pytest
 
 import distlock
 from distlock.clock import now
-from distlock.current_grants import holding
+from distlock.grants.current import holding
 from distlock.testing.fixtures import wait_until
 from distlock.web.guard_lock import GuardLock
 

@@ -10,8 +10,8 @@ import pytest
 
 import distlock
 from distlock.clock import now
-from distlock.engine.machine import Engine
-from distlock.engine.name_grant import NameGrant
+from distlock.engine.engine import Engine
+from distlock.engine.hold import NameGrant
 from distlock.testing.fixtures import engine_of, wait_until
 from distlock.web import guard
 from tests.core.interrupts import interrupted
@@ -103,9 +103,9 @@ def check(engine: Engine) -> None:
     assert engine.section.mutex.acquire(timeout=PATIENCE)
     engine.section.catch_up()
     engine.section.mutex.release()
-    wait_until(lambda: not engine.keeper.holds and not engine.keeper.retired, "nothing is kept")
-    assert engine.rooms.by_key == {}
-    assert engine.rooms.waiting == 0
+    wait_until(lambda: not engine.renewer.holds and not engine.cancellations, "nothing is kept")
+    assert engine.queues.by_key == {}
+    assert engine.queues.waiting == 0
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -163,7 +163,7 @@ def test_a_release_that_is_interrupted_gives_back_its_own_grant_and_no_lost_one(
         lock = locks.lock("a")
         lost = lock.acquire()
         assert isinstance(lost, NameGrant)
-        engine_of(locks).lose(lost._hold, "the test takes it away", retire=True)
+        engine_of(locks).grantor.lose(lost._hold, "the test takes it away", cancel=True)
         grant = lock.acquire()
         assert grant is not None
         where = interrupted(lock.release, number)

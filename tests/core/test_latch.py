@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock import latch_waits
 from distlock.backends.base import Capabilities
 from distlock.backends.memory import MemoryBackend
+from distlock.locks import latch_waits
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.latch_waiting import wait_for_waiters, waiters
 from distlock.web.dummy import DummyLocks
@@ -332,7 +332,7 @@ def test_a_handler_at_any_moment_of_a_close_ends() -> None:
         waiting = threading.Thread(target=wait)
         waiting.start()
         wait_for_waiters(locks, 1)
-        tracer = Tracer(number, handle, files=("latch_waits.py", "namespace.py"))
+        tracer = Tracer(number, handle, files=("locks/latch_waits.py", "locks/engine_namespace.py"))
         with tracer:
             locks.close()
         waiting.join(PATIENCE)

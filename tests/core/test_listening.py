@@ -75,7 +75,7 @@ def test_a_caller_that_waits_is_contended_once_before_it_is_granted(url: str, he
     wait_until(lambda: "contended" in listener.words, "it waits")
     for _ in range(3):
         # A hint that comes to nothing.
-        engine_of(locks).sink.hint(":a")
+        engine_of(locks).sink.notified(":a")
     before.release()
     waiter.join(CEILING)
     assert listener.words == ["acquired"] * here + ["contended", "acquired"]
@@ -152,7 +152,7 @@ def test_a_wait_that_is_interrupted_is_ended_as_without_a_listener(url: str) -> 
     assert [type(about[0]) for word, *about in listener.heard if word == "refused"] == [
         asyncio.CancelledError
     ]
-    assert engine_of(locks).rooms.waiting == 0
+    assert engine_of(locks).queues.waiting == 0
     locks.close()
 
 

@@ -33,7 +33,7 @@ def test_connecting_reaches_for_nothing() -> None:
         ({"max_waiters": 0}, "max_waiters=0"),
         ({"max_waiters": 1.5}, "max_waiters=1.5"),
         ({"max_waiters_total": True}, "max_waiters_total=True"),
-        ({"era": 0}, "era=0"),
+        ({"epoch": 0}, "epoch=0"),
         ({"prefix": "a:b"}, "prefix 'a:b'"),
         ({"colour": "red"}, "no option 'colour'"),
     ],
@@ -68,8 +68,8 @@ def test_unknown_words_and_no_names_are_refused() -> None:
 def test_a_misspelt_argument_of_connect_is_recognised() -> None:
     with pytest.raises(distlock.ConfigurationError, match="Did you mean 'prefix'"):
         distlock.connect("memory://", prefx="shop")
-    with pytest.raises(distlock.ConfigurationError, match="Did you mean 'era'"):
-        distlock.connect("memory://", ERA=2)  # as the setting is written
+    with pytest.raises(distlock.ConfigurationError, match="Did you mean 'epoch'"):
+        distlock.connect("memory://", FENCE_EPOCH=2)  # as the setting is written
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_an_error_in_the_body_releases_and_is_raised() -> None:
 
 
 def test_a_grant_says_what_it_is() -> None:
-    locks = distlock.connect("memory://repr", era=7)
+    locks = distlock.connect("memory://repr", epoch=7)
     grant = locks.lock("product_1").acquire()
     assert grant is not None
     assert repr(grant) == "<Grant 'product_1' fence=7:1 held>"

@@ -69,9 +69,9 @@ def test_what_the_block_raises_itself_is_raised(locks: distlock.Locks, make: Mak
 def test_a_loss_that_only_the_release_finds_is_told() -> None:
     locks = distlock.connect("memory://release_finds_it")
     with pytest.raises(distlock.LostInside, match="before it was released"), locks.lock("a"):  # noqa: PT012
-        hold = engine_of(locks).rooms.by_key[":a"].hold
+        hold = engine_of(locks).queues.by_key[":a"].hold
         assert hold is not None
-        engine_of(locks).backend.release(hold.ask)
+        engine_of(locks).backend.release(hold.request)
     locks.close()
 
 
@@ -84,7 +84,7 @@ def test_the_end_of_its_time_is_told_also_where_the_keeper_comes_too_late(
         yield from ()
         return 60.0
 
-    monkeypatch.setattr(engine_of(locks).keeper, "tick", late)
+    monkeypatch.setattr(engine_of(locks).maintenance, "tick", late)
     with pytest.raises(distlock.LostInside, match=r"max_hold=0.3"), locks.lock("a"):
         wait_until(lambda: not engine_of(locks).backend.locked(":a"), "the service has given it up")
 

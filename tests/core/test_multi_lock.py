@@ -21,7 +21,7 @@ from distlock import (
     multi_lock,
 )
 from distlock.clock import now
-from distlock.engine.name_grant import NameGrant
+from distlock.engine.hold import NameGrant
 from distlock.testing.fixtures import engine_of
 from tests.redis_server import RedisServer
 
@@ -122,7 +122,7 @@ def test_the_shortest_of_the_locks_own_waits_counts(orders: Locks, stock: Locks)
 
 def test_one_name_under_two_prefixes_is_two_locks(orders: Locks, stock: Locks) -> None:
     with multi_lock(stock.lock("a"), orders.lock("a")) as grant:
-        assert [one.domain for one in grant.grants] == ["stock", "orders"]
+        assert [one.namespace for one in grant.grants] == ["stock", "orders"]
         assert grant.grants[0].fence
         with pytest.raises(AttributeError, match=r"grant\.grants\[0\]\.fence"):
             _ = grant.fences
@@ -182,7 +182,7 @@ def test_whose_member_was_lost_is_told_at_the_end(orders: Locks, stock: Locks) -
         with multi_lock(orders.lock("order_7"), stock.lock("product_1")) as grant:
             lost = grant.grants[1]
             assert isinstance(lost, NameGrant)
-            engine_of(stock).lose(lost._hold, "the test takes it away", retire=True)
+            engine_of(stock).grantor.lose(lost._hold, "the test takes it away", cancel=True)
             assert grant.lost
 
     with pytest.raises(LostInside, match="'product_1'"):

@@ -61,8 +61,8 @@ def test_whole_numbers_from_1_up_are_counts() -> None:
 @pytest.mark.parametrize("value", [0, -1, 1.0, math.nan, True, "1", None])
 def test_no_other_count_is_taken(value: object) -> None:
     assert not is_count(value)
-    with pytest.raises(ConfigurationError, match=r"^era=.* has to be a whole number, 1 or more\.$"):
-        check_count("era", value)
+    with pytest.raises(ConfigurationError, match=r"^epoch=.* has to be a whole number, 1 or more\.$"):
+        check_count("epoch", value)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_reader_does_not_pass_a_writer_because_of_an_ended_thread(locks: distl
     with ThreadPoolExecutor(1) as thread:
         writer = thread.submit(locks.write_lock("a").acquire)
         try:
-            wait_until(lambda: bool(engine_of(locks).rooms.waiting), "the writer waits")
+            wait_until(lambda: bool(engine_of(locks).queues.waiting), "the writer waits")
             assert locks.read_lock("a").acquire(timeout=0.05) is None
         finally:
             reader.release()

@@ -228,14 +228,14 @@ def test_garbage_that_the_keeper_collects_under_the_mutex_is_released() -> None:
     real, done = engine.now, threading.Event()
 
     def now() -> float:
-        if threading.current_thread().name == "distlock-keeper" and not done.is_set():
+        if threading.current_thread().name == "distlock-maintenance" and not done.is_set():
             done.set()
             case.grant.release()
         return real()
 
-    engine.keeper._now = now
+    engine.renewer._now = now
     with engine.section.mutex:
-        engine.keeper.hurry()
+        engine.renewer.look_at_all()
     assert done.wait(CEILING)
     case.clean_up()
     case.close()
@@ -258,7 +258,7 @@ def test_a_handler_does_not_wait_behind_the_thread_that_it_has_interrupted() -> 
         holder.release()
 
     def interrupt() -> None:
-        wait_until(lambda: engine_of(case.locks).rooms.waiting == 1, "it waits")
+        wait_until(lambda: engine_of(case.locks).queues.waiting == 1, "it waits")
         signal.pthread_kill(main, signal.SIGUSR1)
 
     main = threading.get_ident()

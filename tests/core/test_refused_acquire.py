@@ -41,9 +41,9 @@ def line(locks: distlock.Locks) -> Iterator[Callable[[], None]]:
         wait_for_waiters(locks, len(waiters))
 
     add()
-    acquiring = engine_of(locks)._acquiring
-    real = acquiring._now
-    acquiring._now = lambda: real() + 2 * TIMEOUT
+    engine = engine_of(locks)
+    real = engine.now
+    engine.now = lambda: real() + 2 * TIMEOUT
     yield add
     grant.release()
     for waiter in waiters:

@@ -22,6 +22,10 @@ PATIENCE = 20.0
 WIDTH = 900
 
 
+class PageLeftError(Exception):
+    """The page was left for another one while it was asked something."""
+
+
 class Page:
     """A tab of the browser."""
 
@@ -40,6 +44,8 @@ class Page:
         self.socket.send(json.dumps({"id": self.number, "method": method, "params": parameters}))
         while (said := json.loads(self.socket.recv())).get("id") != self.number:
             self.complaints += complaint(said["method"], said["params"])
+        if said.get("error", {}).get("message") == "Inspected target navigated or closed":
+            raise PageLeftError
         assert "error" not in said, said
         result: dict[str, Any] = said["result"]
         return result
@@ -56,9 +62,15 @@ class Page:
     def wait_for(self, script: str) -> None:
         """Ask the page until *script* is true."""
         deadline, pause = time.monotonic() + PATIENCE, threading.Event()
-        while not self.evaluate(script):
+        while not self._is_true(script):
             assert time.monotonic() < deadline, f"not within {PATIENCE:.0f} s: {script}"
             pause.wait(0.02)
+
+    def _is_true(self, script: str) -> bool:
+        try:
+            return bool(self.evaluate(script))
+        except PageLeftError:
+            return False
 
     def wait_for_text(self, selector: str, text: str) -> None:
         self.wait_for(f"document.querySelector({json.dumps(selector)}).innerText === {json.dumps(text)}")
@@ -79,6 +91,8 @@ class Page:
 
     def press(self, selector: str) -> Callable[[], object]:
         """Press the mouse in the middle of it. Gives what releases it there."""
+        # It moves while styles and deferred scripts come, and the mouse would meet what is there instead.
+        self.wait_for("document.readyState === 'complete'")
         script = f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})"
         self.evaluate(script)
         where = self.evaluate(

@@ -14,7 +14,7 @@ from django_distlock import locks
 
 
 def waiting() -> int:
-    return engine_of(locks["default"]).rooms.waiting
+    return engine_of(locks["default"]).queues.waiting
 
 
 @contextmanager

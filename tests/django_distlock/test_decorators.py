@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client, RequestFactory
 from django.urls import path, re_path
@@ -125,7 +126,7 @@ def test_too_many_waiters_are_turned_away_at_once(
     waiter = threading.Thread(target=lambda: statuses.append(client.post("/product/1").status_code))
     with locks.lock("product_1"):
         waiter.start()
-        eventually(lambda: engine_of(locks["default"]).rooms.waiting == 1, "one request waits")
+        eventually(lambda: engine_of(locks["default"]).queues.waiting == 1, "one request waits")
         response = client.post("/product/1")
     waiter.join()
     assert (response.status_code, response.json()["code"]) == (503, "lock_queue_full")
@@ -295,3 +296,42 @@ class TestPlainFunctions:
             sell(1)
         kept_out.set()
         first.join()
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_decorator_that_hides_the_view_is_told_without_contention(serve: Serve, is_async: bool) -> None:
+    if is_async:
+
+        async def view(request: HttpRequest, id: int) -> HttpResponse:
+            return HttpResponse("sold")
+
+    else:
+
+        def view(request: HttpRequest, id: int) -> HttpResponse:  # type: ignore[misc]
+            return HttpResponse("sold")
+
+    inner = distributed_lock("product_<id>")(view)
+
+    def hiding(*args: Any, **kwargs: Any) -> Any:
+        return async_to_sync(inner)(*args, **kwargs) if is_async else inner(*args, **kwargs)
+
+    client = serve(hiding)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"hides it, so that requests.*write @functools\.wraps"):
+            client.post("/product/1")
+
+
+def test_a_helper_with_the_arguments_of_a_view_is_no_hidden_view(serve: Serve) -> None:
+    helper = distributed_lock("product_<id>")(lambda request, id: HttpResponse("helped"))
+    client = serve(lambda request, id: helper(request, id=id))
+    assert client.post("/product/1").content == b"helped"
+
+
+def test_a_method_below_an_object_that_is_no_function_is_locked(serve: Serve) -> None:
+    class Consumer:
+        @distributed_lock("product_<id>")
+        @sync_to_async
+        def buy(self, id: int) -> bool:
+            return locks.lock(f"product_{id}").locked()
+
+    assert async_to_sync(Consumer().buy)(id=1)

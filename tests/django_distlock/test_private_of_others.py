@@ -1,9 +1,10 @@
-"""The private names of REST framework, django-ninja and asgiref that `django_distlock.private` leans on."""
+"""The names of REST framework, django-ninja and asgiref that `private_of_others` leans on."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 import redis
@@ -18,8 +19,10 @@ from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
 from distlock.web.decorator import guards_of
-from django_distlock import distributed_lock, private
-from tests.django_distlock.leaning import leaning_on
+from django_distlock import distributed_lock, private_of_others
+from tests.django_distlock import leaning
+
+leaning_on = partial(leaning.leaning_on, file="django_distlock/private_of_others.py")
 
 
 def view(request: HttpRequest, **kwargs: object) -> HttpResponse:
@@ -44,7 +47,7 @@ def test_a_cache_has_the_client_that_writes(settings: Any) -> None:
     for path in ("django.core.cache.backends.redis.RedisCache", "django_redis.cache.RedisCache"):
         settings.CACHES = {"default": {"BACKEND": path, "LOCATION": "redis://127.0.0.1:1"}}
         with leaning_on("_cache.get_client, client.get_client", path):
-            assert isinstance(private.redis_that_writes(caches["default"]), redis.Redis)
+            assert isinstance(private_of_others.redis_that_writes(caches["default"]), redis.Redis)
 
 
 # REST framework --------------------------------------------------------------------------------------------
@@ -56,18 +59,18 @@ VIEWS = "APIView of rest_framework/views.py"
 def test_what_api_view_made_is_told_from_a_class_of_the_site() -> None:
     made: Any = api_view(["GET", "POST"])(view)
     with leaning_on("WrappedAPIView", DECORATORS):
-        assert private.is_rest(made.cls)
-        assert private.is_api_view(made.cls)
-        assert private.function_of_api_view(made.cls) is view
-        assert private.is_rest(BuyByApi)
-        assert not private.is_api_view(BuyByApi)
+        assert private_of_others.is_rest(made.cls)
+        assert private_of_others.is_api_view(made.cls)
+        assert private_of_others.function_of_api_view(made.cls) is view
+        assert private_of_others.is_rest(BuyByApi)
+        assert not private_of_others.is_api_view(BuyByApi)
 
 
 def test_the_request_of_the_framework_has_that_of_django() -> None:
     request = HttpRequest()
     with leaning_on("_request", "Request of rest_framework/request.py"):
-        assert private.django_request(Request(request)) is request
-        assert private.django_request(request) is request
+        assert private_of_others.django_request(Request(request)) is request
+        assert private_of_others.django_request(request) is request
 
 
 def sub(**members: Any) -> Any:
@@ -82,8 +85,8 @@ def test_a_view_is_prepared_before_its_dispatch() -> None:
 
     cls = sub()
     with leaning_on("dispatch", VIEWS):
-        private.dispatch_through(cls, prepare)
-        private.dispatch_through(cls, prepare)
+        private_of_others.dispatch_through(cls, prepare)
+        private_of_others.dispatch_through(cls, prepare)
         assert cls.as_view()(APIRequestFactory().post("/")).data == "sold"
         assert prepared == ["POST"]
 
@@ -93,12 +96,12 @@ def test_a_view_calls_what_stands_in_the_place_of_its_handler_and_of_its_excepti
         def handler(request: Any) -> Response:
             raise ZeroDivisionError
 
-        private.call_handler_through(view, "post", handler)
-        private.handle_exceptions_by(view, lambda error: Response(type(error).__name__))
+        private_of_others.call_handler_through(view, "post", handler)
+        private_of_others.handle_exceptions_by(view, lambda error: Response(type(error).__name__))
 
     cls = sub()
     with leaning_on("handle_exception", VIEWS):
-        private.dispatch_through(cls, prepare)
+        private_of_others.dispatch_through(cls, prepare)
         assert cls.as_view()(APIRequestFactory().post("/")).data == "ZeroDivisionError"
 
 
@@ -111,8 +114,33 @@ def test_an_operation_of_ninja_says_so() -> None:
     def buy(request: HttpRequest) -> str: ...
 
     with leaning_on("_ninja_operation", "ninja/operation.py"):
-        assert private.is_ninja_operation(site.post("/")(buy))
-        assert not private.is_ninja_operation(view)
+        assert private_of_others.is_ninja_operation(site.post("/")(buy))
+        assert not private_of_others.is_ninja_operation(view)
+
+
+def test_ninja_makes_its_answers_of_exceptions_in_one_place() -> None:
+    with leaning_on("on_exception", "Operation.run of ninja/operation.py"):
+        noted: list[HttpRequest] = []
+
+        class OwnAPI(NinjaAPI): ...
+
+        own = OwnAPI(urls_namespace="noting", docs_url=None, openapi_url=None)
+
+        def on_exception(self: Any, request: HttpRequest, exc: Exception) -> HttpResponse:
+            return HttpResponse(status=409)
+
+        def buy(request: HttpRequest) -> None:
+            raise ValueError
+
+        OwnAPI.on_exception = on_exception  # type: ignore[method-assign]
+        private_of_others.note_ninja_exceptions(noted.append)
+        private_of_others.note_ninja_exceptions(noted.append)
+        own.post("/buy")(buy)
+        request = HttpRequest()
+        request.method = "POST"
+        [buy_view] = [pattern for pattern in own.urls[0] if str(pattern.pattern) == "buy"]
+        assert buy_view.callback(request).status_code == 409
+        assert noted == [request]
 
 
 # asgiref ---------------------------------------------------------------------------------------------------
@@ -130,12 +158,12 @@ def test_all_tasks_outside_of_requests_share_one_thread() -> None:
 
 def test_a_request_has_a_thread_of_its_own() -> None:
     async def request() -> None:
-        assert not private.has_thread_of_its_own()
+        assert not private_of_others.has_thread_of_its_own()
         async with ThreadSensitiveContext():
-            assert private.has_thread_of_its_own()
-            assert private.request_threads() == []
+            assert private_of_others.has_thread_of_its_own()
+            assert private_of_others.request_threads() == []
             works_in = await sync_to_async(threading.get_ident)()
-            assert private.request_threads() == [works_in]
+            assert private_of_others.request_threads() == [works_in]
 
     with leaning_on("thread_sensitive_context, context_to_thread_executor, _threads", SYNC):
         asyncio.run(request())
@@ -143,7 +171,7 @@ def test_a_request_has_a_thread_of_its_own() -> None:
 
 def test_async_code_inside_of_sync_code_works_in_its_thread() -> None:
     async def inside() -> None:
-        assert private.request_threads() == [await sync_to_async(threading.get_ident)()]
+        assert private_of_others.request_threads() == [await sync_to_async(threading.get_ident)()]
 
     with leaning_on("AsyncToSync.executors, _work_thread", "asgiref/current_thread_executor.py"):
         async_to_sync(inside)()
@@ -153,6 +181,23 @@ def test_what_async_to_sync_makes_says_what_it_awaits() -> None:
     @distributed_lock("product_<int:id>")
     async def buy(id: int) -> None: ...
 
-    with leaning_on("AsyncToSync.awaitable", "asgiref/sync.py", "distlock/web/decorator.py"):
+    with leaning.leaning_on("AsyncToSync.awaitable", "asgiref/sync.py", "distlock/web/decorator.py"):
         assert guards_of(async_to_sync(buy)) == guards_of(buy)
         assert len(guards_of(sync_to_async(distributed_lock("product_<id>")(lambda id: None)))) == 1
+
+
+def test_a_thread_finds_the_coroutine_that_awaits_it() -> None:
+    def found() -> list[str]:
+        return [frame.f_code.co_name for frame in private_of_others.awaiting_frames()]
+
+    async def awaits() -> list[str]:
+        return await sync_to_async(found)()
+
+    async def others() -> list[list[str]]:
+        await_one = [asyncio.create_task(awaits()) for _ in range(3)]
+        return await asyncio.gather(*await_one)
+
+    with leaning_on("task_context", "asgiref/sync.py, SyncToAsync.thread_handler"):
+        for names in asyncio.run(others()):
+            assert names == ["__call__", "awaits"]
+    assert found() == []

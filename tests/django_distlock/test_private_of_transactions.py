@@ -147,6 +147,41 @@ def test_each_outermost_transaction_begins_and_ends_at_set_autocommit() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_what_sends_commit_is_replaced() -> None:
+    with leaning_on("_commit", WRAPPER):
+        seen: list[str] = []
+
+        def send(commit: Any) -> None:
+            assert not connection.in_atomic_block
+            seen.append("COMMIT")
+            commit()
+
+        undo = private.send_commit_by(connection, send)
+        with transaction.atomic():
+            assert private.is_outermost(connection)
+            Group.objects.create(name="sold")
+            with transaction.atomic():
+                assert not private.is_outermost(connection)
+        assert seen == ["COMMIT"]
+        undo()
+        with transaction.atomic():
+            pass
+        assert seen == ["COMMIT"]
+        assert Group.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_hooks_have_names() -> None:
+    def send_mail() -> None: ...
+
+    with leaning_on("run_on_commit", WRAPPER), transaction.atomic():
+        transaction.on_commit(send_mail)
+        [name] = private.commit_hook_names(connection)
+        assert name.startswith(__name__)
+        assert name.endswith("send_mail")
+
+
+@pytest.mark.django_db(transaction=True)
 def test_an_error_of_a_hook_is_told_from_one_of_the_view() -> None:
     def fail() -> None:
         raise ZeroDivisionError
@@ -158,3 +193,16 @@ def test_an_error_of_a_hook_is_told_from_one_of_the_view() -> None:
             fail()
         assert private.was_raised_by_commit_hook(of_hook.value)
         assert not private.was_raised_by_commit_hook(of_view.value)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_asks_for_a_rollback_is_heard() -> None:
+    with leaning_on("set_rollback", WRAPPER):
+        asked: list[bool] = []
+        undo = private.set_rollback_by(connection, asked.append)
+        with transaction.atomic():
+            transaction.set_rollback(True)
+        undo()
+        with transaction.atomic():
+            transaction.set_rollback(False)
+        assert asked == [True]

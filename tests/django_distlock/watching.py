@@ -16,7 +16,7 @@ from django.db.backends.signals import connection_created
 from django.http import HttpResponse
 from django.test import Client
 
-from distlock.current_grants import current_grant, current_grants
+from distlock.grants.current import current_grant, current_grants
 from django_distlock.signals import lock_acquired, lock_released
 from tests.django_distlock.event_loop import soon
 

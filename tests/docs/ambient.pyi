@@ -1,11 +1,13 @@
 """What the pages take as given: the names of a reader's project, for the blocks that don't define them."""
 
+import json as json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.decorators import login_required as login_required
 from django.db import models as models
+from django.http import HttpResponse as HttpResponse
 from django.urls import path as path
 from django.views import View as View
 from flask import Flask
@@ -26,6 +28,8 @@ db: Any
 locks: Locks
 grant: Grant
 product_id: int
+
+def write(day: int) -> str: ...
 
 class CartLine(models.Model): ...
 

@@ -35,6 +35,7 @@ OF_SPHINX = re.compile(r"\{(toctree|eval-rst|include)\}")
 HELD_BY = {
     "start/script.md": "tests/docs/test_script.py",
     "explanation/admission.md": "tests/engine/test_refusals.py",
+    "explanation/read-under-the-lock.md": "tests/django_distlock/fresh/test_stale_writes.py",
     "tutorial/django.md": "tests/docs/shop_folder.py",
     "tutorial/flask.md": "tests/docs/shop_folder.py",
     "how-to/stuck.md": "tests/cli/test_page.py",
@@ -139,9 +140,9 @@ def test_data_is_well_formed(block: Block) -> None:
 def test_the_statements_of_the_pages_sell_one_piece(databases: Databases) -> None:
     """On PostgreSQL, with the columns that the pages speak of."""
     engine = create_engine(database_url(databases("postgresql", "pages")))
-    fences = {"era": 1, "number": 7}
+    fences = {"epoch": 1, "number": 7}
     with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE product (id int, stock int, fence_era int, fence bigint)"))
+        connection.execute(text("CREATE TABLE product (id int, stock int, fence_epoch int, fence bigint)"))
         for block in SELLING:
             connection.execute(text("DELETE FROM product"))
             connection.execute(text("INSERT INTO product VALUES (1, 3, 1, 5)"))

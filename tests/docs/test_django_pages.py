@@ -150,7 +150,7 @@ said(client.post("/database"))
 def test_locks_of_several_clients_are_one(capsys: pytest.CaptureFixture[str]) -> None:
     *_, over_several = snippets("how-to/carts.md")
     exec(re.sub(r'"(redis|zookeeper)://[^"]*"', '"memory://carts"', over_several), {"distlock": distlock})
-    assert "Fence(era=1" in capsys.readouterr().out
+    assert "Fence(epoch=1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("contended", [False, True])

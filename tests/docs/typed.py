@@ -30,7 +30,7 @@ from tests.docs.blocks import DOCS, ROOT, Block
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 #: What a shell does by itself, and programs of every system.
-OF_THE_SYSTEM = {".", "cd", "sh", "sleep", "/srv/shop/import.sh", "/srv/shop/report.sh"}
+OF_THE_SYSTEM = {".", "cd", "sh", "sleep", "wait", "/srv/shop/import.sh", "/srv/shop/report.sh"}
 
 
 def commands(line: str) -> Iterator[list[str]]:
@@ -40,12 +40,17 @@ def commands(line: str) -> Iterator[list[str]]:
     command: list[str] = []
     words = iter([*lexer, ";"])
     for word in words:
-        if word in {"&&", ";", "|"}:
+        if word in {"&&", "&", ";", "|"}:
             if command:
                 yield command
             command = []
         elif word == ">":
             next(words)
+        elif not command and word == "for":
+            # The loop's variable and its values run nothing.
+            for word in words:
+                if word == ";":
+                    break
         elif command or word not in {"while", "do", "done"}:
             command.append(word)
 
@@ -111,6 +116,8 @@ def flask(arguments: list[str]) -> None:
             flask(rest)
         case ["run", *rest]:
             run_command.make_context("run", rest)
+        case ["shell"]:
+            pass
         case ["distlock", *rest]:
             by_click(of_flask, rest)
         case _:

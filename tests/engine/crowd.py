@@ -10,11 +10,10 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from distlock.engine.call import Call
-from distlock.engine.steps import Park, Steps
+from distlock.engine.commands import Call, Commands, Park
 from distlock.errors import TooManyWaiters
 from tests.engine.scene import TIMEOUT, UNCAPPED
-from tests.engine.simulation import Process, SimulatedGate, Simulation, Task
+from tests.engine.simulation import Process, SimulatedParker, Simulation, Task
 
 #: Threads of one process. A request that gets none stands in the server's own queue.
 THREADS = 16
@@ -50,37 +49,37 @@ class Crowd(Simulation):
         self._count = itertools.count()
         super().__post_init__()
         for process in self.all:
-            queue, idle = deque[float](), deque[SimulatedGate]()
+            queue, idle = deque[float](), deque[SimulatedParker]()
             for _ in range(THREADS):
                 self.start(self._thread(process, queue, idle), process)
             self.start(self._door(process, queue, idle), process)
         while self._events and self.now < self.seconds + 4 * TIMEOUT:
             self._next()
 
-    def _door(self, process: Process, queue: deque[float], idle: deque[SimulatedGate]) -> Steps[None]:
+    def _door(self, process: Process, queue: deque[float], idle: deque[SimulatedParker]) -> Commands[None]:
         gap = self.processes / self.rate
-        yield Park(SimulatedGate(), gap * (process.number + 1) / self.processes)
+        yield Park(SimulatedParker(), gap * (process.number + 1) / self.processes)
         while self.now < self.seconds:
             queue.append(self.now)
             if idle:
                 idle.popleft().wake()
-            yield Park(SimulatedGate(), gap * self.random.uniform(0.5, 1.5))
+            yield Park(SimulatedParker(), gap * self.random.uniform(0.5, 1.5))
 
-    def _thread(self, process: Process, queue: deque[float], idle: deque[SimulatedGate]) -> Steps[None]:
+    def _thread(self, process: Process, queue: deque[float], idle: deque[SimulatedParker]) -> Commands[None]:
         while True:
             while not queue:
-                gate = SimulatedGate()
-                idle.append(gate)
-                yield Park(gate, math.inf)
+                parker = SimulatedParker()
+                idle.append(parker)
+                yield Park(parker, math.inf)
             queue.popleft()
             asked = self.now
             try:
                 grant = yield from process.engine.acquire(
-                    "a", "a", SimulatedGate(), TIMEOUT, process.engine.terms
+                    "a", "a", SimulatedParker(), TIMEOUT, process.engine.options
                 )
             except TooManyWaiters:
                 self.refused.append(asked)
-                yield Park(SimulatedGate(), REFUSING)
+                yield Park(SimulatedParker(), REFUSING)
                 continue
             if grant is None:
                 self.in_vain.append(asked)
@@ -88,8 +87,8 @@ class Crowd(Simulation):
             if self.now < self.seconds:
                 self.served.append(asked)
                 self.granted.append(self.now)
-            yield Park(SimulatedGate(), self.hold(self.now))
-            yield from process.engine.release(grant)
+            yield Park(SimulatedParker(), self.hold(self.now))
+            yield from grant._release()
 
     # -- the order of events ---------------------------------------------------------------------
 
@@ -105,10 +104,10 @@ class Crowd(Simulation):
         if isinstance(step, Call):
             # What is asked while the service is away is answered when it is back.
             self._at(self.away[1] if self.away[0] <= self.now < self.away[1] else self.now, task)
-        elif step.gate.open:
+        elif step.parker.open:
             self._at(self.now, task)
         else:
-            step.gate.heard = lambda: self._at(self.now, task)
+            step.parker.heard = lambda: self._at(self.now, task)
             self._at(self.now + step.timeout, task)
 
     def _at(self, when: float, task: Task) -> None:
@@ -124,5 +123,5 @@ class Crowd(Simulation):
         if isinstance(step, Call):
             answer = step.function(*step.arguments)
         else:
-            step.gate.open, step.gate.heard = False, lambda: None
+            step.parker.open, step.parker.heard = False, lambda: None
         self.resume(task, lambda: task.steps.send(answer))

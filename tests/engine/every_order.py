@@ -12,15 +12,14 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distlock.engine.call import Call
+from distlock.engine.commands import Call, Park
 from distlock.engine.hold import TURN, Hold
-from distlock.engine.steps import Park
 from distlock.errors import BackendUnavailable, LockLost, NotHeld
 from distlock.modes import EXCLUSIVE, READ, Mode
 from tests.engine.sharing import Sharing
-from tests.engine.simulation import Cancelled, Process, SimulatedGate, Task
+from tests.engine.simulation import Cancelled, Process, SimulatedParker, Task
 
-Steps = Generator[Call | Park, Any, Any]
+Commands = Generator[Call | Park, Any, Any]
 #: What a caller does: reads, writes, or writes and goes on reading.
 READS, WRITES, WRITES_AND_READS = "reads", "writes", "writes, then reads"
 
@@ -34,40 +33,40 @@ class World(Sharing):
         self.inside: dict[int, Mode] = {}
         self.misfortunes = 0
         self.callers: list[Task] = []
-        self.gates: list[SimulatedGate] = []
+        self.parkers: list[SimulatedParker] = []
         for process, several in zip(self.all, wanted, strict=True):
             for what in several:
-                number = len(self.gates)
-                self.gates.append(SimulatedGate())
+                number = len(self.parkers)
+                self.parkers.append(SimulatedParker())
                 steps = self.visit(process, number, what)
                 before = len(self.tasks)
                 self.start(steps, process)
                 self.callers.append(self.tasks[before])
 
-    def visit(self, process: Process, number: int, what: str) -> Steps:
+    def visit(self, process: Process, number: int, what: str) -> Commands:
         engine, mode = process.engine, READ if what == READS else EXCLUSIVE
         try:
-            terms = replace(engine.terms, mode=mode)
-            grant = yield from engine.acquire("a", "a", self.gates[number], math.inf, terms)
+            terms = replace(engine.options, mode=mode)
+            grant = yield from engine.acquire("a", "a", self.parkers[number], math.inf, terms)
         except BackendUnavailable:
             return
         try:
             self.enter(number, mode)
-            yield Park(SimulatedGate(), 0.0)
+            yield Park(SimulatedParker(), 0.0)
             if what == WRITES_AND_READS:
                 # The lock service lets others read before we hear of it.
                 self.inside[number] = READ
                 try:
-                    yield from engine.downgrade(grant)
-                    yield Park(SimulatedGate(), 0.0)
+                    yield from grant._downgrade()
+                    yield Park(SimulatedParker(), 0.0)
                 except (BackendUnavailable, LockLost, NotHeld):
                     pass
         except Cancelled as stop:
             del self.inside[number]
-            engine.let_go(grant, stop)
+            grant._abandon(stop)
             raise
         del self.inside[number]
-        yield from engine.release(grant)
+        yield from grant._release()
 
     def enter(self, number: int, mode: Mode) -> None:
         if (mode == EXCLUSIVE and self.inside) or EXCLUSIVE in self.inside.values():
@@ -148,33 +147,34 @@ class World(Sharing):
         names: dict[str, int] = {}
         processes = [self.all[number] for number in order]
         tasks = [task for process in processes for task in self.tasks_in_order() if task.process is process]
-        of = {id(self.gates[n]): tasks.index(task) for n, task in enumerate(self.callers)}
+        of = {id(self.parkers[n]): tasks.index(task) for n, task in enumerate(self.callers)}
 
         def name(token: str) -> int:
             return names.setdefault(token, len(names))
 
         def told(hold: Hold) -> object:
-            grants = [(of[id(w.gate)], g.released, g.mode) for g in hold.grants if (w := hold.waiter_of(g))]
-            marks = (hold.followed, hold.returning, hold.turning is not None, hold.lost is not None)
+            grants = [(of[id(w.parker)], g.released, g.mode) for g in hold.grants if (w := hold.waiter_of(g))]
+            marks = (hold.followed, hold.returning, hold.downgrade_request is not None, hold.lost is not None)
             late = self.now >= hold.turn_ends
-            return name(hold.ask.token), hold.ask.mode, sorted(grants, key=str), marks, late
+            return name(hold.request.token), hold.request.mode, sorted(grants, key=str), marks, late
 
-        inside = sorted((of[id(self.gates[n])], mode) for n, mode in self.inside.items())
+        inside = sorted((of[id(self.parkers[n])], mode) for n, mode in self.inside.items())
         parts: list[object] = [round(self.now, 3), self.misfortunes, inside]
         for task in tasks:
-            is_open = isinstance(task.step, Park) and task.step.gate.open  # type: ignore[attr-defined]
+            is_open = isinstance(task.step, Park) and task.step.parker.open  # type: ignore[attr-defined]
             parts.append((task in self.tasks and _where(task.steps), is_open, task.process.dead))
         for process in processes:
             engine = process.engine
-            for room in engine.rooms.by_key.values():
-                line = [(of[id(w.gate)], w.leads, w.waited) for w in room.queue]
-                ask = room.ask and (name(room.ask.token), room.ask.mode)
-                parts.append((line, ask, room.busy, room.handed is not None, [told(h) for h in room.holds]))
-            parts.append([name(token.ask.token) for token in engine.keeper.retired._tokens])
-            parts.append(sorted(name(hold.ask.token) for hold in engine.keeper.holds))
+            for queue in engine.queues.by_key.values():
+                line = [(of[id(w.parker)], w.leads, w.waited) for w in queue.waiters]
+                request = queue.request and (name(queue.request.token), queue.request.mode)
+                holds = [told(hold) for hold in queue.holds]
+                parts.append((line, request, queue.busy, queue.handed_off is not None, holds))
+            parts.append([name(one.request.token) for one in engine.cancellations._pending])
+            parts.append(sorted(name(hold.request.token) for hold in engine.renewer.holds))
         for record in self.service.records.values():
-            parts.append([(name(o.entry.ask.token), o.mode, o.acknowledged) for o in record.owners])
-            parts.append([(name(entry.ask.token), entry.ask.mode) for entry in record.queue])
+            parts.append([(name(o.entry.request.token), o.mode, o.acknowledged) for o in record.owners])
+            parts.append([(name(entry.request.token), entry.request.mode) for entry in record.queue])
         return repr(parts)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from distlock.engine import admission
 from distlock.engine.admission import Admission, Pace
-from distlock.engine.room import Room, Rooms, Waiter
-from distlock.engine.turns import Turns
+from distlock.engine.hold import Waiter
+from distlock.engine.wait_queue import WaitQueue
 from distlock.errors import TooManyWaiters
 
 
@@ -24,7 +24,7 @@ def nobody_is_refused(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_is_next_may_be_refused(patch: pytest.MonkeyPatch) -> None:
-    def admit(self: Admission, room: Room, waiting: int, timeout: float, now: float) -> None:
+    def admit(self: Admission, room: WaitQueue, waiting: int, timeout: float, now: float) -> None:
         if admission.expected_wait(room, now) > admission.SHARE * timeout:
             raise TooManyWaiters("even who is next")
 
@@ -51,30 +51,30 @@ def the_longest_grant_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_holds_of_ones_own_count(patch: pytest.MonkeyPatch) -> None:
-    honest = Turns.take
+    honest = WaitQueue.take
 
-    def take(self: Turns, room: Room, *rest: Any) -> None:
-        room.since = self._grantor.now()
-        honest(self, room, *rest)
+    def take(self: WaitQueue, hold: Any, now: float) -> None:
+        self.since = now
+        honest(self, hold, now)
 
-    patch.setattr(Turns, "take", take)
+    patch.setattr(WaitQueue, "take", take)
     the_open_gap_is_ignored(patch)
 
 
 def quiet_time_counts(patch: pytest.MonkeyPatch) -> None:
     last: dict[str, float] = {}
-    granted, honest = Admission.granted, Room.__init__
+    granted, honest = Admission.granted, WaitQueue.__init__
 
-    def note(self: Admission, room: Room, now: float, waited: bool) -> None:
+    def note(self: Admission, room: WaitQueue, now: float, waited: bool) -> None:
         granted(self, room, now, waited)
         if waited:
             last[room.key] = now
 
-    def build(self: Room, key: str, name: str, since: float = 0.0, pace: Pace | None = None) -> None:
-        honest(self, key, name, last.get(key, since), pace)
+    def build(self: WaitQueue, every: Any, key: str, name: str, since: float, pace: Pace | None) -> None:
+        honest(self, every, key, name, last.get(key, since), pace)
 
     patch.setattr(Admission, "granted", note)
-    patch.setattr(Room, "__init__", build)
+    patch.setattr(WaitQueue, "__init__", build)
 
 
 def time_outs_do_not_count(patch: pytest.MonkeyPatch) -> None:
@@ -82,15 +82,15 @@ def time_outs_do_not_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def trying_once_counts(patch: pytest.MonkeyPatch) -> None:
-    honest = Rooms.leave
+    honest = WaitQueue.leave
 
-    def leave(self: Rooms, waiter: Waiter) -> None:
+    def leave(self: WaitQueue, waiter: Waiter) -> None:
         honest(self, waiter)
         if waiter.grant is None:
-            waiter.room.pace = waiter.room.pace or Pace()
-            waiter.room.pace.granted(1.0, waiter.room.since, whole=True)
+            self.pace = self.pace or Pace()
+            self.pace.granted(1.0, self.since, whole=True)
 
-    patch.setattr(Rooms, "leave", leave)
+    patch.setattr(WaitQueue, "leave", leave)
 
 
 def dropped_rooms_are_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from distlock.backends.memory import MemoryBackend
-from distlock.engine import readers, room
-from distlock.engine.name_grant import NameGrant
+from distlock.engine import hold, wait_queue, wait_queues
+from distlock.engine.hold import NameGrant
 from tests.engine.scene import Caller, Scene
 
 Owners = Callable[[int | None], None]
@@ -23,7 +23,7 @@ def come_as(monkeypatch: pytest.MonkeyPatch) -> Owners:
     count = itertools.count(100)
 
     def come_as(number: int | None) -> None:
-        for module in (room, readers):
+        for module in (hold, wait_queue, wait_queues):
             monkeypatch.setattr(
                 module, "current_owner", lambda: (next(count) if number is None else number, None)
             )
@@ -57,5 +57,5 @@ def granted(caller: Caller) -> NameGrant:
     return caller.grant
 
 
-def rooms(scene: Scene, process: int = 0) -> Any:
-    return scene.all[process].engine.rooms
+def queues(scene: Scene, process: int = 0) -> Any:
+    return scene.all[process].engine.queues

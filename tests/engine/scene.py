@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from distlock.engine.call import Call
-from distlock.engine.steps import Park, Steps, run
+from distlock.engine.commands import Call, Commands, Park
+from distlock.engine.drivers import run
 from distlock.errors import TooManyWaiters
-from distlock.grant import Grant
-from distlock.namespace import EngineNamespace
+from distlock.grants.grant import Grant
+from distlock.locks.engine_namespace import EngineNamespace
 from distlock.terms import Terms
-from tests.engine.simulation import Process, SimulatedGate, Simulation
+from tests.engine.simulation import Process, SimulatedParker, Simulation
 
 TIMEOUT = 5.0
 
@@ -32,12 +32,12 @@ class Caller:
     ) -> None:
         self.engine = process.engine
         self._scene = process.simulation
-        self.gate = SimulatedGate()
-        self.gate.may_stall = not on_push
+        self.parker = SimulatedParker()
+        self.parker.may_stall = not on_push
         self.grant: Grant | None = None
         self.done = False
-        wanted = replace(self.engine.terms, on_push=on_push, **terms)
-        self._steps = EngineNamespace(self.engine, "").acquire(names, self.gate, timeout, wanted)
+        wanted = replace(self.engine.options, on_push=on_push, **terms)
+        self._steps = EngineNamespace(self.engine, "").acquire(names, self.parker, timeout, wanted)
         try:
             self._step: Call | Park = next(self._steps)
         except StopIteration as stop:
@@ -107,7 +107,7 @@ class Scene(Simulation):
 
     def keep(self, process: int = 0) -> None:
         """A round of the keeper."""
-        steps = self.all[process].engine.keeper.tick()
+        steps = self.all[process].engine.maintenance.tick()
         answer = None
         with suppress(StopIteration):
             while True:
@@ -143,21 +143,21 @@ class Rush(Simulation):
             self.start(self.buyer(process), process)
         assert self.run(10_000_000) == []
 
-    def buyer(self, process: Process) -> Steps[None]:
+    def buyer(self, process: Process) -> Commands[None]:
         while self.now < self.until:
             asked = self.now
             late = asked > TIMEOUT
             try:
                 grant = yield from process.engine.acquire(
-                    "a", "a", SimulatedGate(), TIMEOUT, Terms(30.0, math.inf)
+                    "a", "a", SimulatedParker(), TIMEOUT, Terms(30.0, math.inf)
                 )
             except TooManyWaiters:
-                yield Park(SimulatedGate(), 0.25)
+                yield Park(SimulatedParker(), 0.25)
                 continue
             self.admitted += late
             if grant is None:
                 self.in_vain += late
                 continue
             self.sold += 1
-            yield Park(SimulatedGate(), 1.0)
-            yield from process.engine.release(grant)
+            yield Park(SimulatedParker(), 1.0)
+            yield from grant._release()

@@ -8,32 +8,31 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from distlock.backends.base import Ask
-from distlock.engine import readers, room
-from distlock.engine.acquiring import BESIDE
-from distlock.engine.call import Call
-from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Park
+from distlock.backends.base import LockRequest
+from distlock.engine import hold, wait_queue, wait_queues
+from distlock.engine.commands import Call, Park
+from distlock.engine.engine import BESIDE
+from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable, LockLost, NotHeld, TooManyWaiters
-from distlock.grant import Fence
+from distlock.grants.grant import Fence
 from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.terms import Terms
 from distlock.testing.history import Record
-from tests.engine.simulation import NAMES, Cancelled, Process, SimulatedGate, Simulation, Task
+from tests.engine.simulation import NAMES, Cancelled, Process, SimulatedParker, Simulation, Task
 
-Steps = Generator[Call | Park, Any, Any]
+Commands = Generator[Call | Park, Any, Any]
 LIMIT = 3
 
 
 class SharingProcess(Process):
     simulation: Sharing
 
-    def shop(self, caller: str, rounds: int) -> Steps:
+    def shop(self, caller: str, rounds: int) -> Commands:
         """A caller that takes locks in all modes, again and again."""
         draw = self.simulation.random
         for _ in range(rounds):
             mode = draw.choice(self.simulation.modes)
-            terms = replace(self.engine.terms, mode=mode)
+            terms = replace(self.engine.options, mode=mode)
             name = draw.choice(NAMES)
             if mode == PERMIT:
                 name += "/semaphore"
@@ -46,7 +45,7 @@ class SharingProcess(Process):
             self.simulation.watches.append(watch)
             watch.look()
             try:
-                grant = yield from self.engine.acquire(name, name, SimulatedGate(), timeout, terms)
+                grant = yield from self.engine.acquire(name, name, SimulatedParker(), timeout, terms)
             except (BackendUnavailable, TooManyWaiters):
                 continue
             finally:
@@ -61,17 +60,17 @@ class SharingProcess(Process):
                 continue
             body = Body(self, caller, name, asked, grant)
             try:
-                yield Park(SimulatedGate(), draw.choice([0.0, 0.001, 0.02, 0.2]))
+                yield Park(SimulatedParker(), draw.choice([0.0, 0.001, 0.02, 0.2]))
                 if mode != PERMIT:
                     yield from body.go_on()
             except Cancelled as stop:
                 body.end()
                 for one in body.grants:
-                    self.engine.let_go(one, stop)
+                    one._abandon(stop)
                 raise
             body.end()
             for one in draw.sample(body.grants, len(body.grants)):
-                yield from self.engine.release(one)
+                yield from one._release()
 
 
 class Watch:
@@ -79,16 +78,16 @@ class Watch:
 
     def __init__(self, process: SharingProcess, name: str, terms: Terms) -> None:
         self._process = process
-        self._ask = Ask(name, "", terms.ttl, 1, False, terms.mode, terms.limit, terms.permits)
+        self._ask = LockRequest(name, "", terms.ttl, 1, False, terms.mode, terms.limit, terms.permits)
         self.was_busy = False
 
     def look(self) -> None:
-        room = self._process.engine.rooms.by_key.get(self._ask.key)
+        queue = self._process.engine.queues.by_key.get(self._ask.key)
         record = self._process.simulation.service.records.get(self._ask.key)
-        if room is not None and room.busy:
+        if queue is not None and queue.busy:
             self.was_busy = True
         if record is not None:
-            # What was handed over, and is not heard of yet, is as good as a place in the queue.
+            # What was handed off, and is not heard of yet, is as good as a place in the queue.
             handed = any(not owner.acknowledged for owner in record.owners)
             self.was_busy |= bool(record.queue) or handed or not record.has_room(self._ask)
 
@@ -108,24 +107,24 @@ class Body:
         self._mode: Mode = grant.mode
         self.grants = [grant]
 
-    def go_on(self) -> Steps:
+    def go_on(self) -> Commands:
         """Read again what it has, and perhaps let others read, too."""
         draw, engine, grant = self._simulation.random, self._process.engine, self.grants[0]
         if draw.random() < 0.3 and not grant.lost:
             again = self._simulation.now
-            terms = replace(engine.terms, mode=READ)
-            inner = yield from engine.acquire(self._name, self._name, SimulatedGate(), math.inf, terms)
+            terms = replace(engine.options, mode=READ)
+            inner = yield from engine.acquire(self._name, self._name, SimulatedParker(), math.inf, terms)
             if self._simulation.now > again and not grant.lost:
                 self._simulation.wrong.append(f"{self._caller} waited for itself to read {self._name} again.")
             self.grants.append(inner)
-            yield Park(SimulatedGate(), draw.choice([0.0, 0.02]))
+            yield Park(SimulatedParker(), draw.choice([0.0, 0.02]))
         if grant.mode == EXCLUSIVE and draw.random() < 0.5:
             # The lock service lets others read before we hear of it.
             self.end()
             self._granted, self._mode = self._simulation.now, READ
             with suppress(BackendUnavailable, LockLost, NotHeld):
-                yield from engine.downgrade(grant)
-                yield Park(SimulatedGate(), draw.choice([0.0, 0.02, 0.2]))
+                yield from grant._downgrade()
+                yield Park(SimulatedParker(), draw.choice([0.0, 0.02, 0.2]))
 
     def end(self) -> None:
         """Note what it had until now."""
@@ -133,7 +132,7 @@ class Body:
         # A grant that was lost counts until its deadline: what its holder does later is not the lock's.
         released = min(self._simulation.now, grant._hold.deadline, grant._ends)
         if self._mode == PERMIT:
-            self._simulation.permits.append((self._name, grant._terms, self._granted, released))
+            self._simulation.permits.append((self._name, grant._options, self._granted, released))
             return
         fence = Fence(*grant.fence)
         self._simulation.history.append(
@@ -158,14 +157,17 @@ class Sharing(Simulation):
 
     def resume(self, task: Task, go: Callable[[], Call | Park]) -> None:
         # Each task is an owner of its own, though one thread plays them all.
-        honest = room.current_owner
-        room.current_owner = readers.current_owner = lambda: (id(task), None)
+        modules: Any = (hold, wait_queue, wait_queues)
+        honest = hold.current_owner
+        for module in modules:
+            module.current_owner = lambda: (id(task), None)
         try:
             super().resume(task, go)
             for watch in self.watches:
                 watch.look()
         finally:
-            room.current_owner = readers.current_owner = honest
+            for module in modules:
+                module.current_owner = honest
 
 
 def most_out(permits: list[tuple[str, Any, float, float]]) -> dict[str, int]:

@@ -13,15 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.base import Acquired, Busy, LockRequest, Queued
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import WINDOW, MemoryService
-from distlock.engine.call import Call
-from distlock.engine.machine import Engine
-from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Park
+from distlock.engine.commands import Call, Park
+from distlock.engine.engine import Engine
+from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable, TooManyWaiters
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.testing.history import Record
 
 
@@ -29,7 +28,7 @@ class Cancelled(BaseException):
     """What the simulation throws into a task, as asyncio throws its CancelledError."""
 
 
-class SimulatedGate:
+class SimulatedParker:
     may_stall = True
 
     def __init__(self) -> None:
@@ -68,11 +67,11 @@ class PushingBackend(MemoryBackend):
         #: When the latest poll of each key was sent.
         self._polls: dict[str, float] = {}
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        self._polls[ask.key] = self._simulation.now
-        return super().request(ask, deadline)
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        self._polls[request.key] = self._simulation.now
+        return super().request(request, deadline)
 
-    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
         takes = self._simulation.random.choice([0.0, 0.0, 0.001, 0.1, 0.3, 1.0, math.inf])
         push = self._push(takes, key, token, number, sent)
         self._simulation.start(push, self._process, forever=True)
@@ -80,11 +79,11 @@ class PushingBackend(MemoryBackend):
     def _push(
         self, takes: float, key: str, token: str, number: int, sent: float
     ) -> Generator[Call | Park, Any, None]:
-        yield Park(SimulatedGate(), takes)
+        yield Park(SimulatedParker(), takes)
         if self._polls.get(key) == sent and self._simulation.now < sent + WINDOW / 2:
-            super().handed(key, token, number, sent)
+            super().handed_off(key, token, number, sent)
         else:
-            self.hint(key)
+            self.notified(key)
 
 
 class PostingBackend(MemoryBackend):
@@ -93,30 +92,32 @@ class PostingBackend(MemoryBackend):
     def __init__(self, simulation: Simulation) -> None:
         super().__init__("memory://", service=simulation.service)
         self._simulation = simulation
-        self._posted: list[tuple[Ask, Callable[[bool | None], None]]] = []
+        self._posted: list[tuple[LockRequest, Callable[[bool | None], None]]] = []
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
-        self._posted.append((ask, told))
+    def post(
+        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float = math.inf
+    ) -> None:
+        self._posted.append((request, told))
 
     def settle(self, deadline: float = math.inf) -> bool:
-        self._carry_out(lambda ask: True)
+        self._carry_out(lambda request: True)
         return not self._posted
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        self._carry_out(lambda posted: posted.key == ask.key)
-        return super().request(ask, deadline)
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        self._carry_out(lambda posted: posted.key == request.key)
+        return super().request(request, deadline)
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        self._carry_out(lambda posted: posted.key == ask.key)
-        return super().cancel(ask, deadline)
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        self._carry_out(lambda posted: posted.key == request.key)
+        return super().cancel(request, deadline)
 
-    def _carry_out(self, which: Callable[[Ask], bool]) -> None:
-        due = [(ask, told) for ask, told in self._posted if which(ask)]
-        self._posted = [(ask, told) for ask, told in self._posted if not which(ask)]
-        for ask, told in due:
+    def _carry_out(self, which: Callable[[LockRequest], bool]) -> None:
+        due = [(request, told) for request, told in self._posted if which(request)]
+        self._posted = [(request, told) for request, told in self._posted if not which(request)]
+        for request, told in due:
             if self._simulation.random.random() < self._simulation.faults.lost_answer:
                 told(None)
-            elif not self.service.release(ask):
+            elif not self.service.release(request):
                 told(False)
 
 
@@ -152,27 +153,27 @@ class Process:
         self.engine = Engine(
             self.backend, **{**SETTINGS, **settings}, now=lambda: simulation.now, threads=False
         )
-        self.keeper_gate = SimulatedGate()
-        self.engine.keeper.thread.gate = self.keeper_gate  # type: ignore[assignment]
+        self.maintenance_parker = SimulatedParker()
+        self.engine.maintenance.parker = self.maintenance_parker  # type: ignore[assignment]
         simulation.start(self._keep(), self, forever=True)
 
     def _keep(self) -> Generator[Call | Park, Any, None]:
         while True:
-            pause = yield from self.engine.keeper.tick()
-            yield Park(self.keeper_gate, pause)
+            pause = yield from self.engine.maintenance.tick()
+            yield Park(self.maintenance_parker, pause)
 
     def shop(self, caller: str, rounds: int) -> Generator[Call | Park, Any, None]:
         """A caller that takes a lock again and again, with all the patience there is, or less."""
         draw = self.simulation.random
-        terms = replace(self.engine.terms, on_push=self.simulation.pushes)
+        terms = replace(self.engine.options, on_push=self.simulation.pushes)
         for _ in range(rounds):
-            gate = SimulatedGate()
-            gate.may_stall = not terms.on_push
+            parker = SimulatedParker()
+            parker.may_stall = not terms.on_push
             asked = self.simulation.now
             timeout = draw.choice([0.0, 0.01, 0.3, 5.0, math.inf, math.inf])
             name = draw.choice(NAMES)
             try:
-                grant = yield from self.engine.acquire(name, name, gate, timeout, terms)
+                grant = yield from self.engine.acquire(name, name, parker, timeout, terms)
             except BackendUnavailable:
                 continue
             except TooManyWaiters as refusal:
@@ -189,28 +190,28 @@ class Process:
             try:
                 if draw.random() < self.simulation.faults.ahead:
                     yield from self._lift(grant)
-                yield Park(SimulatedGate(), draw.choice([0.0, 0.001, 0.02, 0.2]))
+                yield Park(SimulatedParker(), draw.choice([0.0, 0.001, 0.02, 0.2]))
                 if terms.on_push:
                     yield from self._last(grant, draw.choice([0.0, 0.0, 1.0, 5.0]))
             except Cancelled as stop:
                 self.simulation.note(name, caller, asked, granted, grant)
-                self.engine.let_go(grant, stop)
+                grant._abandon(stop)
                 raise
             self.simulation.note(name, caller, asked, granted, grant)
-            yield from self.engine.release(grant)
+            yield from grant._release()
 
     def _last(self, grant: NameGrant, seconds: float) -> Generator[Call | Park, Any, None]:
         """A body that checks its lock, and goes on for a while."""
         self.simulation.begun_on_push += not grant._hold.acknowledged
         with suppress(BackendUnavailable):
-            yield from self.engine.acknowledge(grant._hold)
+            yield from self.engine.grantor.acknowledge(grant._hold)
         if not grant.lost:
-            yield Park(SimulatedGate(), seconds)
+            yield Park(SimulatedParker(), seconds)
 
     def _lift(self, grant: NameGrant) -> Generator[Call | Park, Any, None]:
         number = grant.fence.number + self.simulation.random.choice([0, 1, 63, 64, 1000])
         with suppress(BackendUnavailable):
-            if (yield from self.engine.lift(grant, number)) and grant.fence.number <= number:
+            if (yield from self.engine.grantor.raise_fence(grant, number)) and grant.fence.number <= number:
                 self.simulation.wrong.append(f"{grant} was lifted, and is not above {number}.")
 
 
@@ -220,7 +221,7 @@ SETTINGS: dict[str, Any] = {
     "max_hold": 60.0,
     "max_waiters": 100,
     "max_waiters_total": 100,
-    "era": 1,
+    "epoch": 1,
 }
 
 
@@ -294,7 +295,7 @@ class Simulation:
             elif not self._advance():
                 break
         for process in self.all:
-            if not process.dead and (process.engine.keeper.holds or process.engine.keeper.retired):
+            if not process.dead and (process.engine.renewer.holds or process.engine.cancellations):
                 self.wrong.append(f"The keeper of process {process.number} still keeps something.")
         # A dead process leaves its lease, a place in the queue that was never given up at most a window.
         self.now += 100.0 if any(process.dead for process in self.all) else WINDOW
@@ -302,9 +303,9 @@ class Simulation:
         if held:
             self.wrong.append(f"Still held when everybody had gone: {held}.")
         for process in self.all:
-            if not process.dead and (process.engine.rooms.by_key or process.engine.rooms.waiting):
+            if not process.dead and (process.engine.queues.by_key or process.engine.queues.waiting):
                 self.wrong.append(
-                    f"Process {process.number} still has rooms: {list(process.engine.rooms.by_key)}."
+                    f"Process {process.number} still has wait queues: {list(process.engine.queues.by_key)}."
                 )
 
     def _stall(self, task: Task) -> None:
@@ -321,7 +322,7 @@ class Simulation:
         if task.process.dead or max(task.process.stopped_until, task.stalled_until) > self.now:
             return False
         step = task.step
-        return isinstance(step, Call) or (step is not None and (step.gate.open or task.until <= self.now))  # type: ignore[attr-defined]
+        return isinstance(step, Call) or (step is not None and (step.parker.open or task.until <= self.now))  # type: ignore[attr-defined]
 
     def _advance(self) -> bool:
         times = [
@@ -340,7 +341,7 @@ class Simulation:
         step = task.step
         assert step is not None
         if isinstance(step, Park):
-            step.gate.open = False  # type: ignore[attr-defined]
+            step.parker.open = False  # type: ignore[attr-defined]
             self.resume(task, lambda: task.steps.send(None))
             return
         answer, error = task.came_to or self._carry_out(step)

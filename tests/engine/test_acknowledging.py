@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.memory.service import WINDOW
-from distlock.engine.call import Call
-from distlock.engine.hold import margin
-from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Steps
+from distlock.engine.commands import Call, Commands
+from distlock.engine.hold import LEASE_LESS, LEASE_SHARE, NameGrant
 from distlock.errors import BackendUnavailable, LockLost
 from distlock.terms import Seat
 from tests.engine.scene import Caller, Scene
@@ -26,7 +24,7 @@ TTL = 9.0
 KEY = ":a"
 
 
-class HandOver(Scene):
+class HandOff(Scene):
     """Process 0 holds the lock, and process 1 waits for it. Time passes between the poll and the release."""
 
     def __init__(self, took: float = 0.01, on_push: bool = True, **settings: float) -> None:
@@ -55,7 +53,7 @@ class HandOver(Scene):
         return asked
 
     def begin(self) -> NameGrant:
-        """Hand over, and let the waiter go on."""
+        """Hand off, and let the waiter go on."""
         self.holder.leave()
         self.waiter.go()
         return self.grant
@@ -67,7 +65,7 @@ class HandOver(Scene):
 
     def held_by(self) -> str | None:
         owners = self.service.records[KEY].owners if KEY in self.service.records else []
-        return owners[0].entry.ask.token if owners else None
+        return owners[0].entry.request.token if owners else None
 
     def pass_on(self) -> None:
         """Let the next one in, as the service does when a window is over."""
@@ -76,15 +74,15 @@ class HandOver(Scene):
 
 
 def test_a_body_begins_on_the_push_without_a_question() -> None:
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     assert scene.asked == []
-    assert scene.held_by() == grant._hold.ask.token
+    assert scene.held_by() == grant._hold.request.token
     assert grant.fence.number == scene.service.records[KEY].owners[0].number
 
 
 def test_an_empty_body_asks_nothing_but_the_release() -> None:
-    scene = HandOver()
+    scene = HandOff()
     scene.begin()
     scene.waiter.leave()
     assert scene.asked == ["release"]
@@ -92,26 +90,26 @@ def test_an_empty_body_asks_nothing_but_the_release() -> None:
 
 
 def test_what_was_not_told_that_it_may_asks_before_it_begins() -> None:
-    scene = HandOver(on_push=False)
-    scene.waiter.gate.may_stall = False
+    scene = HandOff(on_push=False)
+    scene.waiter.parker.may_stall = False
     assert scene.begin()._hold.acknowledged
     assert scene.asked == ["request"]
 
 
 def test_a_task_asks_before_it_begins() -> None:
     """To await the confirmation later would stop its event loop."""
-    scene = HandOver()
-    scene.waiter.gate.may_stall = True
+    scene = HandOff()
+    scene.waiter.parker.may_stall = True
     assert scene.begin()._hold.acknowledged
     assert scene.asked == ["request"]
 
 
 def test_a_caller_that_may_be_taken_along_asks_before_it_begins() -> None:
     """A batch is worth a round trip: its followers need a confirmed lock."""
-    scene = HandOver(on_push=False)
-    waiter = scene.all[1].engine.rooms.by_key[KEY].queue[0]
-    waiter.gate.may_stall = False
-    waiter.terms = replace(waiter.terms, on_push=True, seat=Seat("sell"))
+    scene = HandOff(on_push=False)
+    waiter = scene.all[1].engine.queues.by_key[KEY].waiters[0]
+    waiter.parker.may_stall = False
+    waiter.options = replace(waiter.options, on_push=True, seat=Seat("sell"))
     assert scene.begin()._hold.acknowledged
 
 
@@ -119,12 +117,12 @@ def test_a_caller_that_may_be_taken_along_asks_before_it_begins() -> None:
 def test_half_of_the_window_is_left_when_a_body_begins_counted_from_the_poll(
     took: float, begins: bool
 ) -> None:
-    scene = HandOver(took)
+    scene = HandOff(took)
     assert scene.begin()._hold.acknowledged is not begins
 
 
 def test_a_waiter_that_hears_of_its_push_late_asks() -> None:
-    scene = HandOver()
+    scene = HandOff()
     scene.holder.leave()
     scene.now += WINDOW / 2
     scene.waiter.go()
@@ -133,9 +131,9 @@ def test_a_waiter_that_hears_of_its_push_late_asks() -> None:
 
 
 def test_a_push_for_another_ask_is_only_a_hint() -> None:
-    scene = HandOver()
+    scene = HandOff()
     sink = scene.all[1].engine.sink
-    sink.handed(KEY, "of another ask", 1, scene.now)
+    sink.handed_off(KEY, "of another ask", 1, scene.now)
     scene.waiter.go()
     assert scene.asked == ["request"]
     assert not scene.waiter.done
@@ -143,38 +141,38 @@ def test_a_push_for_another_ask_is_only_a_hint() -> None:
 
 def test_what_a_push_said_before_a_poll_that_queues_is_forgotten() -> None:
     """It named a grant that has passed on, and the same ask stands in the queue again."""
-    scene = HandOver()
-    room = scene.all[1].engine.rooms.by_key[KEY]
-    assert room.ask is not None
-    token, sent = room.ask.token, scene.now
+    scene = HandOff()
+    queue = scene.all[1].engine.queues.by_key[KEY]
+    assert queue.request is not None
+    token, sent = queue.request.token, scene.now
     scene.now += 0.1
-    leader = room.queue[0]
+    leader = queue.waiters[0]
     leader.leads = False
-    scene.all[1].engine.sink.handed(KEY, token, 1, sent)
+    scene.all[1].engine.sink.handed_off(KEY, token, 1, sent)
     leader.leads = True
-    room.handed, handed = None, room.handed
-    steps = scene.all[1].engine._leading.ask(leader, True, 100.0)
+    queue.handed_off, pushed = None, queue.handed_off
+    steps = scene.all[1].engine._request(queue, leader, 100.0)
     call = next(steps)
     answer = call.function(*call.arguments)  # type: ignore[union-attr]
-    room.handed = handed
+    queue.handed_off = pushed
     with pytest.raises(StopIteration):
         steps.send(answer)
-    assert room.handed is None
+    assert queue.handed_off is None
 
 
 def test_remaining_is_what_is_left_of_the_window_until_it_is_confirmed() -> None:
-    scene = HandOver(took=0.1)
+    scene = HandOff(took=0.1)
     grant = scene.begin()
-    assert grant.remaining() == pytest.approx(WINDOW - 0.1 - margin(WINDOW))
+    assert grant.remaining() == pytest.approx(LEASE_SHARE * WINDOW - LEASE_LESS - 0.1)
     grant.check()
     assert scene.asked == ["acknowledge"]
-    assert grant.remaining() == pytest.approx(TTL - margin(TTL))
+    assert grant.remaining() == pytest.approx(LEASE_SHARE * TTL - LEASE_LESS)
     grant.check()
     assert scene.asked == ["acknowledge"]
 
 
 def test_a_check_raises_where_the_lock_has_passed_on(caplog: pytest.LogCaptureFixture) -> None:
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     scene.pass_on()
     with caplog.at_level(logging.ERROR), pytest.raises(LockLost, match="gave it on"):
@@ -185,7 +183,7 @@ def test_a_check_raises_where_the_lock_has_passed_on(caplog: pytest.LogCaptureFi
 
 def test_a_check_never_takes_the_lock_again() -> None:
     """A request would be granted it, after somebody else was inside."""
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     third = scene.come(process=0, timeout=0.0)
     assert third.grant is None
@@ -199,11 +197,11 @@ def test_a_check_never_takes_the_lock_again() -> None:
 
 
 def test_a_check_that_is_not_answered_raises_and_a_later_one_may_succeed() -> None:
-    scene = HandOver()
+    scene = HandOff()
     grant, backend = scene.begin(), scene.all[1].backend
     honest = backend.acknowledge
 
-    def away(handed: Sequence[tuple[Ask, int]], deadline: float) -> list[bool]:
+    def away(handed: Sequence[tuple[LockRequest, int]], deadline: float) -> list[bool]:
         raise BackendUnavailable("It is away.")
 
     backend.acknowledge = away  # type: ignore[assignment, method-assign]
@@ -216,31 +214,31 @@ def test_a_check_that_is_not_answered_raises_and_a_later_one_may_succeed() -> No
 def test_a_stall_between_the_push_and_its_confirmation_is_a_loss_that_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     scene.now += WINDOW
     with pytest.raises(LockLost, match="not acknowledged in time"):
         grant.check()
     with caplog.at_level(logging.ERROR):
         scene.keep(1)
-    assert "its hand-over was not acknowledged in time" in caplog.text
+    assert "its hand-off was not acknowledged in time" in caplog.text
     assert scene.held_by() is None
 
 
 def test_the_keeper_confirms_the_lock_of_a_body_that_lasts() -> None:
-    scene = HandOver(took=WINDOW / 4)
+    scene = HandOff(took=WINDOW / 4)
     grant = scene.begin()
     scene.now += WINDOW / 8
     scene.keep(1)
     assert scene.asked == ["acknowledge"]
-    assert grant.remaining() == pytest.approx(TTL - margin(TTL))
+    assert grant.remaining() == pytest.approx(LEASE_SHARE * TTL - LEASE_LESS)
     scene.now += TTL / 3
     scene.keep(1)
     assert scene.asked == ["acknowledge", "renew"]
 
 
 def test_the_keeper_tells_what_it_can_not_confirm(caplog: pytest.LogCaptureFixture) -> None:
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     scene.pass_on()
     scene.now += WINDOW / 8
@@ -253,19 +251,19 @@ def test_the_keeper_tells_what_it_can_not_confirm(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_broken_lock_is_lost_before_it_is_confirmed() -> None:
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     scene.service.records[KEY].owners.clear()
-    scene.all[1].engine.sink.doubt()
+    scene.all[1].engine.sink.missed_notifications()
     scene.keep(1)
     assert grant.lost
 
 
-def test_the_keeper_is_not_woken_for_each_hand_over() -> None:
-    scene = HandOver()
-    thread, woken = scene.all[1].engine.keeper.thread, list[float]()
-    thread._thread = threading.current_thread()
-    thread.gate.heard = lambda: woken.append(scene.now)  # type: ignore[attr-defined]
+def test_the_keeper_is_not_woken_for_each_hand_off() -> None:
+    scene = HandOff()
+    thread, woken = scene.all[1].engine.maintenance, list[float]()
+    thread.thread = threading.current_thread()
+    thread.parker.heard = lambda: woken.append(scene.now)  # type: ignore[attr-defined]
     for _ in range(20):
         scene.begin()
         scene.waiter.leave()
@@ -276,7 +274,7 @@ def test_the_keeper_is_not_woken_for_each_hand_over() -> None:
     assert len(woken) <= 2
 
 
-def behind(scene: HandOver) -> Caller:
+def behind(scene: HandOff) -> Caller:
     """Another caller of the process that waits."""
     caller = scene.come(process=1, on_push=True)
     scene.asked.clear()
@@ -284,7 +282,7 @@ def behind(scene: HandOver) -> Caller:
 
 
 def test_the_next_grant_of_the_process_awaits_the_confirmation() -> None:
-    scene = HandOver()
+    scene = HandOff()
     second = behind(scene)
     scene.begin()
     scene.waiter.leave()
@@ -295,7 +293,7 @@ def test_the_next_grant_of_the_process_awaits_the_confirmation() -> None:
 
 
 def test_with_leases_that_are_shorter_than_the_window_it_awaits_it_too() -> None:
-    scene = HandOver(ttl=0.1)
+    scene = HandOff(ttl=0.1)
     behind(scene)
     scene.begin()
     scene.waiter.leave()
@@ -303,7 +301,7 @@ def test_with_leases_that_are_shorter_than_the_window_it_awaits_it_too() -> None
 
 
 def test_what_is_not_confirmed_does_not_pass_to_the_next_of_the_process() -> None:
-    scene = HandOver()
+    scene = HandOff()
     second = behind(scene)
     grant = scene.begin()
     scene.pass_on()
@@ -317,11 +315,11 @@ def test_what_is_not_confirmed_does_not_pass_to_the_next_of_the_process() -> Non
 
 @pytest.mark.parametrize("ttl", [TTL, 0.1])
 def test_where_the_service_is_away_the_hold_goes_back_and_not_on(ttl: float) -> None:
-    scene = HandOver(ttl=ttl)
+    scene = HandOff(ttl=ttl)
     second = behind(scene)
     scene.begin()
 
-    def away(handed: Sequence[tuple[Ask, int]], deadline: float) -> list[bool]:
+    def away(handed: Sequence[tuple[LockRequest, int]], deadline: float) -> list[bool]:
         raise BackendUnavailable("It is away.")
 
     scene.all[1].backend.acknowledge = away  # type: ignore[assignment, method-assign]
@@ -332,11 +330,11 @@ def test_where_the_service_is_away_the_hold_goes_back_and_not_on(ttl: float) -> 
 
 def test_a_fence_is_lifted_only_under_a_confirmed_lock() -> None:
     """The script that lifts compares the token only."""
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     assert grant.lift("a", grant.fence.number + 1000)
     assert scene.asked == ["acknowledge"]
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     scene.service.records[KEY].owners[0].number += 1
     assert not grant.lift("a", grant.fence.number + 1000)
@@ -346,11 +344,13 @@ def test_a_fence_is_lifted_only_under_a_confirmed_lock() -> None:
 @pytest.mark.parametrize("by", ["the keeper", "a check"])
 def test_a_confirmation_that_arrives_behind_a_lift_is_no_loss(by: str) -> None:
     """It asks for the number that the lift has just exchanged."""
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     scene.now += WINDOW / 8
     engine = scene.all[1].engine
-    steps: Steps[Any] = engine.keeper.tick() if by == "the keeper" else engine.acknowledge(grant._hold)
+    steps: Commands[Any] = (
+        engine.maintenance.tick() if by == "the keeper" else engine.grantor.acknowledge(grant._hold)
+    )
     late = next(steps)
     assert isinstance(late, Call)
     assert grant.lift("a", grant.fence.number + 1000)
@@ -363,7 +363,7 @@ def test_a_confirmation_that_arrives_behind_a_lift_is_no_loss(by: str) -> None:
 
 
 def test_a_hung_holder_is_not_confirmed_for_ever() -> None:
-    scene = HandOver(max_hold=5.0)
+    scene = HandOff(max_hold=5.0)
     grant = scene.begin()
     for _ in range(200):
         scene.now += 0.1
@@ -372,7 +372,7 @@ def test_a_hung_holder_is_not_confirmed_for_ever() -> None:
 
 
 def test_a_closed_client_gives_back_what_was_handed_to_it() -> None:
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     scene.all[1].engine.close()
     assert grant.lost
@@ -380,7 +380,7 @@ def test_a_closed_client_gives_back_what_was_handed_to_it() -> None:
 
 
 def test_a_forked_child_has_nothing_of_it() -> None:
-    scene = HandOver()
+    scene = HandOff()
     grant = scene.begin()
     scene.all[1].engine.after_fork()
     assert grant.lost

@@ -9,7 +9,6 @@ import re
 import pytest
 
 from distlock.engine.admission import COMPARABLE, MANY, REMEMBERED, Admission, Pace
-from distlock.engine.room import Room
 from distlock.errors import TooManyWaiters
 from tests.engine.scene import TIMEOUT, Rush, Scene
 
@@ -76,10 +75,12 @@ def test_a_refusal_says_which_share_of_the_time_is_too_long_and_counts_in_good_e
     [(1, "1 caller of this process waits already"), (2, "2 callers of this process wait already")],
 )
 def test_a_cap_counts_in_good_english(limit: int, words: str) -> None:
-    room = Room("a", "a", None)
-    admission = Admission(None, max_waiters_total=limit)
+    scene = Scene()
+    queues = scene.all[0].engine.queues
+    scene.come()
+    queues.admission = Admission(None, max_waiters_total=limit)
     with pytest.raises(TooManyWaiters, match=words):
-        admission.admit(room, limit, 5.0, 0.0)
+        queues.admission.admit(queues.by_key[":a"], limit, 5.0, 0.0)
 
 
 def test_patience_decides() -> None:
@@ -172,7 +173,7 @@ def test_waits_that_timed_out_count() -> None:
         waiter.go()
         assert waiter.done
         assert waiter.grant is None
-    assert not scene.all[0].engine.rooms.by_key
+    assert not scene.all[0].engine.queues.by_key
     scene.come()
     with pytest.raises(TooManyWaiters):
         scene.come()
@@ -252,7 +253,7 @@ def test_a_line_longer_than_what_is_remembered_is_as_slow() -> None:
 def test_a_line_that_was_slow_is_remembered_when_all_have_gone() -> None:
     scene = Scene()
     scene.slow(3.0)
-    assert not scene.all[0].engine.rooms.by_key
+    assert not scene.all[0].engine.queues.by_key
     scene.come()
     scene.come()
     with pytest.raises(TooManyWaiters):
@@ -269,14 +270,14 @@ def test_what_is_remembered_is_forgotten_in_time() -> None:
 
 def test_only_so_many_names_that_were_waited_for_are_remembered() -> None:
     scene = Scene()
-    rooms = scene.all[0].engine.rooms
+    queues = scene.all[0].engine.queues
     for number in range(REMEMBERED + 10):
         scene.serve([scene.come(f"alone_{number}")], 0.0)
-    assert not rooms.admission._remembered
+    assert not queues.admission.remembered
     for number in range(REMEMBERED + 10):
         scene.slow(1.0, f"hot_{number}", count=2)
-    assert len(rooms.admission._remembered) == REMEMBERED
-    assert f":hot_{REMEMBERED + 9}" in rooms.admission._remembered
+    assert len(queues.admission.remembered) == REMEMBERED
+    assert f":hot_{REMEMBERED + 9}" in queues.admission.remembered
 
 
 # -- a slow view under load ------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 import distlock
 from distlock import TooManyWaiters
-from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.base import Acquired, Busy, LockRequest, Queued
 from distlock.backends.memory import MemoryBackend
 from distlock.testing.fixtures import engine_of
 from tests.redis_server import RedisServer, eventually
@@ -32,8 +32,8 @@ def locks(request: pytest.FixtureRequest) -> Iterator[distlock.Locks]:
         server: RedisServer = request.getfixturevalue("redis_server")
         client = distlock.connect(server.url, prefix="admission", timeout=SHORT)
     yield client
-    assert engine_of(client).rooms.waiting == 0
-    assert not engine_of(client).rooms.by_key
+    assert engine_of(client).queues.waiting == 0
+    assert not engine_of(client).queues.by_key
     client.close()
 
 
@@ -55,9 +55,9 @@ def line(locks: distlock.Locks, name: str) -> Iterator[None]:
 
 
 def long_awaited(locks: distlock.Locks, name: str) -> None:
-    room = engine_of(locks).rooms.by_key[f"{locks.prefix}:{name}"]
-    eventually(lambda: room.queue, "somebody waits")
-    eventually(lambda: distlock.clock.now() - room.since > SHORT, "it takes long")
+    queue = engine_of(locks).queues.by_key[f"{locks.prefix}:{name}"]
+    eventually(lambda: queue.waiters, "somebody waits")
+    eventually(lambda: distlock.clock.now() - queue.since > SHORT, "it takes long")
 
 
 def refuse(lock: distlock.Lock) -> TooManyWaiters:
@@ -129,7 +129,7 @@ def test_a_cap_counts_tasks_and_threads() -> None:
         began = asyncio.Event()
         waiting = asyncio.create_task(wait(began))
         await began.wait()
-        while engine_of(locks).rooms.waiting == 0:
+        while engine_of(locks).queues.waiting == 0:
             await asyncio.sleep(0)
         await asyncio.to_thread(refuse, locks.lock("a"))
         waiting.cancel()
@@ -137,7 +137,7 @@ def test_a_cap_counts_tasks_and_threads() -> None:
             await waiting
         # Its place is free again.
         waiting = asyncio.create_task(wait(began))
-        while engine_of(locks).rooms.waiting == 0:
+        while engine_of(locks).queues.waiting == 0:
             await asyncio.sleep(0)
         with pytest.raises(TooManyWaiters):
             await locks.lock("b", "a").aacquire()
@@ -205,7 +205,7 @@ class Stuck(MemoryBackend):
         super().__init__(url)
         self.asked, self.answers = threading.Event(), threading.Event()
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+    def request(self, ask: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         self.asked.set()
         assert self.answers.wait(PATIENT)
         return super().request(ask)

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.inspectable import MOMENT, Row
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
-from distlock.engine import announcing
-from distlock.engine.announcing import LIFE, PERIOD
-from distlock.engine.call import Call
-from distlock.engine.machine import Engine
-from distlock.engine.name_grant import NameGrant
-from distlock.engine.steps import Park, ThreadGate, run
+from distlock.engine import status
+from distlock.engine.commands import Call, Park
+from distlock.engine.drivers import ThreadParker, run
+from distlock.engine.engine import Engine
+from distlock.engine.hold import NameGrant
+from distlock.engine.status import LIFE, PERIOD
 from distlock.errors import BackendUnavailable
 from distlock.terms import Terms
 
@@ -39,6 +39,7 @@ class Heard(MemoryBackend):
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
+        lease: float = 0.0,
     ) -> bool:
         self.told.append(([row.key for row in rows], list(gone)))
         self.until.append(deadline)
@@ -62,19 +63,19 @@ class Kept:
             max_hold=600.0,
             max_waiters=None,
             max_waiters_total=None,
-            era=1,
+            epoch=1,
             now=lambda: self.now,
             threads=False,
         )
 
     def acquire(self, name: str) -> NameGrant:
-        grant = run(self.engine.acquire(name, name, ThreadGate(), 0.0, self.terms))
+        grant = run(self.engine.acquire(name, name, ThreadParker(), 0.0, self.terms))
         assert grant is not None
         return grant
 
     def pass_time(self, seconds: float) -> None:
         until = self.now + seconds
-        while (pause := run(self.engine.keeper.tick())) <= until - self.now:
+        while (pause := run(self.engine.maintenance.tick())) <= until - self.now:
             self.now += max(pause, 0.001)
         self.now = until
 
@@ -85,7 +86,7 @@ class Kept:
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     kept = Kept()
-    monkeypatch.setattr(announcing.time, "time", lambda: 1e9 + kept.now)
+    monkeypatch.setattr(status.time, "time", lambda: 1e9 + kept.now)
     return kept
 
 
@@ -93,7 +94,7 @@ def test_what_is_over_in_a_moment_is_not_worth_a_word(kept: Kept) -> None:
     for _ in range(50):
         grant = kept.acquire("a")
         kept.pass_time(MOMENT / 4)
-        run(kept.engine.release(grant))
+        run(grant._release())
     kept.pass_time(60.0)
     assert kept.backend.told == []
 
@@ -105,7 +106,7 @@ def test_what_lasts_is_said_once_and_taken_back_when_it_ends(kept: Kept) -> None
     kept.pass_time(10 * LIFE * PERIOD)
     assert kept.shown() == ["a"], "it is kept alive for as long as it lasts"
     assert [rows for rows, _ in kept.backend.told if rows] == [["a"]], "and nothing is said twice"
-    run(kept.engine.release(grant))
+    run(grant._release())
     kept.pass_time(2 * PERIOD)
     assert kept.shown() == []
     said = len(kept.backend.told)
@@ -133,13 +134,13 @@ def test_so_it_is_when_the_lock_service_was_away(kept: Kept) -> None:
 
 
 def test_many_names_are_said_some_at_a_time(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcing, "MANY", 10)
+    monkeypatch.setattr(status, "MANY", 10)
     grants = [kept.acquire(f"p{number}") for number in range(35)]
     kept.pass_time(10 * PERIOD)
     assert len(kept.shown()) == 35
     assert max(len(rows) for rows, _ in kept.backend.told) == 10
     for grant in grants[:30]:
-        run(kept.engine.release(grant))
+        run(grant._release())
     kept.pass_time(10 * PERIOD)
     assert len(kept.shown()) == 5
     assert max(len(gone) for _, gone in kept.backend.told) == 10
@@ -150,7 +151,7 @@ def test_it_never_takes_so_long_that_a_renewal_would_be_late() -> None:
     kept.acquire("a")
     for _ in range(100):
         kept.pass_time(0.1)
-        due = min(kept.engine.keeper._due(hold) for hold in kept.engine.keeper.holds)
+        due = min(kept.engine.renewer._due(hold) for hold in kept.engine.renewer.holds)
         assert all(until <= due + 0.5 for until in kept.backend.until[-1:])
     assert all(until < math.inf for until in kept.backend.until)
 
@@ -161,7 +162,7 @@ def test_what_ended_while_the_lock_service_was_away_is_taken_back(kept: Kept) ->
     assert kept.shown() == ["a", "b"]
     kept.backend.away = True
     kept.pass_time(PERIOD)
-    run(kept.engine.release(first))
+    run(first._release())
     kept.backend.away = False
     kept.pass_time(2 * PERIOD)
     assert kept.shown() == ["b"], "what others hold keeps the entry alive, and the ended one with it"
@@ -171,12 +172,12 @@ def test_nobody_tries_for_ever_to_take_back_what_is_forgotten_anyway(kept: Kept)
     grant = kept.acquire("a")
     kept.pass_time(MOMENT + PERIOD)
     kept.backend.away = True
-    run(kept.engine.release(grant))
+    run(grant._release())
     kept.pass_time(3 * LIFE * PERIOD)
     tried = len(kept.backend.told)
     kept.pass_time(3 * LIFE * PERIOD)
     assert len(kept.backend.told) == tried
-    assert kept.engine.keeper.is_idle()
+    assert kept.engine.maintenance.is_idle()
 
 
 @pytest.mark.parametrize("step", ["announce", "inspect"])
@@ -190,8 +191,8 @@ def test_an_unforeseen_error_of_it_costs_no_lock(
         raise TypeError("nonsense was read")
 
     monkeypatch.setattr(kept.backend, step, fail)
-    assert isinstance(other.request(Ask("b", "f" * 48, 60.0, 1)), Held)
-    waiting = kept.engine.acquire("b", "b", ThreadGate(), 30.0, kept.terms)
+    assert isinstance(other.request(LockRequest("b", "f" * 48, 60.0, 1)), Acquired)
+    waiting = kept.engine.acquire("b", "b", ThreadParker(), 30.0, kept.terms)
     asked = next(waiting)
     assert isinstance(asked, Call)
     assert isinstance(waiting.send(asked.function(*asked.arguments)), Park)
@@ -207,9 +208,9 @@ def test_it_makes_no_call_that_has_no_time_left(monkeypatch: pytest.MonkeyPatch)
     kept = Kept(ttl=1.5)
     renew, late = kept.backend.renew, []
 
-    def slowly(asks: Sequence[Ask]) -> list[bool]:
+    def slowly(requests: Sequence[LockRequest]) -> list[bool]:
         kept.now += 0.6
-        return renew(asks)
+        return renew(requests)
 
     monkeypatch.setattr(kept.backend, "renew", slowly)
     kept.backend.heed = lambda deadline: late.append(deadline <= kept.now)

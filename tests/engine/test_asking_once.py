@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.memory import MemoryBackend
-from distlock.engine import readers, room
-from distlock.engine.acquiring import BESIDE
+from distlock.engine import hold, wait_queue, wait_queues
+from distlock.engine.engine import BESIDE
 from distlock.listening import Attempt, Listener
 from distlock.modes import EXCLUSIVE, PERMIT, READ
 from distlock.testing.fixtures import engine_of, wait_until
@@ -62,7 +62,7 @@ def test_who_is_refused_came_while_the_lock_service_would_refuse_it(
 def each_is_a_thread_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "scene" in request.fixturenames:
         count = itertools.count(100)
-        for module in (room, readers):
+        for module in (hold, wait_queue, wait_queues):
             monkeypatch.setattr(module, "current_owner", lambda: (next(count), None))
 
 
@@ -83,13 +83,13 @@ def test_it_stands_in_line_until_the_answer_to_another(scene: Scene, terms: dict
     assert not any(one.done for one in several)
     first.hear(first.carry_out())
     for one in several:
-        assert one.gate.open
+        assert one.parker.open
         one.go()
         assert one.grant is not None
     for one in [first, *several]:
         one.leave()
     assert not scene.service.locked(":a")
-    assert scene.all[0].engine.rooms.by_key == {}
+    assert scene.all[0].engine.queues.by_key == {}
 
 
 @pytest.mark.parametrize("terms", SHARED, ids=[READ, PERMIT])
@@ -104,7 +104,7 @@ def test_it_is_refused_with_the_answer_and_waits_for_no_lock(
     second = scene.come(timeout=0.0, **terms)
     assert not second.done
     first.hear(first.carry_out())
-    assert second.gate.open
+    assert second.parker.open
     assert refused(second)
     if patience:
         # Somebody of this process waits by now.
@@ -115,7 +115,7 @@ def test_it_is_refused_with_the_answer_and_waits_for_no_lock(
 def test_one_answer_refuses_all_that_were_there_when_it_was_asked_for(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Ask] = []
+    asked: list[LockRequest] = []
     honest = MemoryBackend.request
     monkeypatch.setattr(
         MemoryBackend, "request", lambda self, ask, deadline: asked.append(ask) or honest(self, ask, deadline)
@@ -154,21 +154,21 @@ def test_it_does_not_stand_behind_one_that_stands_still(scene: Scene) -> None:
     second = scene.come(mode=READ, timeout=0.0)
     scene.now += BESIDE
     assert refused(second)
-    assert scene.all[0].engine.rooms.waiting == 1
+    assert scene.all[0].engine.queues.waiting == 1
 
 
 def test_it_never_stands_behind_the_code_that_it_has_interrupted(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler: what is beneath goes on when it is over."""
-    for module in (room, readers):
+    for module in (hold, wait_queue, wait_queues):
         monkeypatch.setattr(module, "current_owner", lambda: (1, None))
     scene.ask(mode=READ)
     assert refused(scene.come(mode=READ, timeout=0.0))
 
 
 def test_no_more_stand_in_line_than_may_wait(scene: Scene) -> None:
-    scene.all[0].engine.rooms.admission.max_waiters = 2
+    scene.all[0].engine.queues.admission.max_waiters = 2
     first = scene.ask(mode=READ, timeout=0.0)
     second, third = (scene.come(mode=READ, timeout=0.0) for _ in range(2))
     assert not second.done
@@ -194,7 +194,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """The lock service answers from when it is set."""
     may_answer, honest = threading.Event(), MemoryBackend.request
 
-    def request(self: MemoryBackend, ask: Ask, deadline: float = math.inf) -> Any:
+    def request(self: MemoryBackend, ask: LockRequest, deadline: float = math.inf) -> Any:
         assert may_answer.wait(60.0)
         return honest(self, ask, deadline)
 
@@ -216,7 +216,7 @@ def test_threads_that_come_at_once_are_all_let_in(
     with closing(locks), ThreadPoolExecutor(8) as threads:
         begun = [threads.submit(kind(locks).acquire, timeout=0) for _ in range(8)]
         wait_until(
-            lambda: engine_of(locks).rooms.waiting + sum(one.done() for one in begun) == 8,
+            lambda: engine_of(locks).queues.waiting + sum(one.done() for one in begun) == 8,
             "all have come",
         )
         answers.set()
@@ -227,7 +227,7 @@ def test_threads_that_come_at_once_are_all_let_in(
 def test_so_are_tasks(kind: Callable[[distlock.Locks], distlock.Lock], answers: threading.Event) -> None:
     async def main(locks: distlock.Locks) -> None:
         begun = [asyncio.create_task(kind(locks).aacquire(timeout=0)) for _ in range(8)]
-        while engine_of(locks).rooms.waiting + sum(one.done() for one in begun) < 8:
+        while engine_of(locks).queues.waiting + sum(one.done() for one in begun) < 8:
             await asyncio.sleep(0)
         answers.set()
         assert all(await asyncio.gather(*begun))
@@ -252,7 +252,7 @@ def test_nobody_is_told_that_it_waits(answers: threading.Event) -> None:
     with closing(locks), ThreadPoolExecutor(8) as threads:
         begun = [threads.submit(locks.read_lock("a").acquire, timeout=0) for _ in range(8)]
         wait_until(
-            lambda: engine_of(locks).rooms.waiting + sum(one.done() for one in begun) == 8,
+            lambda: engine_of(locks).queues.waiting + sum(one.done() for one in begun) == 8,
             "all have come",
         )
         answers.set()

@@ -11,9 +11,9 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.base import Acquired, Busy, LockRequest, Queued
 from distlock.backends.memory import MemoryBackend
-from distlock.engine.leading import LAST_WORDS
+from distlock.engine.engine import LAST_WORDS
 from distlock.testing.fixtures import engine_of, wait_for_waiters, wait_until
 
 #: No passing run comes near it, seconds.
@@ -37,16 +37,16 @@ class Hanging(MemoryBackend):
             threading.Event().wait(0.05 if deadline == math.inf else max(0.0, deadline - clock.now()))
             raise distlock.BackendUnavailable("It hangs.")
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+    def request(self, ask: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         self._hang(deadline)
         answer = super().request(ask)
         return Queued(0.01) if isinstance(answer, Queued) else answer
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def cancel(self, ask: LockRequest, deadline: float = math.inf) -> bool:
         self._hang(deadline)
         return super().cancel(ask)
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def release(self, ask: LockRequest, deadline: float = math.inf) -> bool:
         self._hang(deadline)
         return super().release(ask)
 
@@ -90,7 +90,7 @@ def test_a_service_that_hangs_is_told_by_when_the_wait_is_over(locks: distlock.L
     assert 0.2 <= clock.now() - began < CEILING / 2
     deadline, *_ = service.deadlines
     assert began + 0.2 <= deadline <= clock.now() + 0.2 + LAST_WORDS
-    assert engine_of(locks).rooms.by_key == {}
+    assert engine_of(locks).queues.by_key == {}
 
 
 @pytest.mark.parametrize("timeout", [0, -1])
@@ -117,7 +117,7 @@ def test_a_service_that_hangs_while_one_waits_does_not_prolong_the_wait(
         assert all(deadline <= began + CEILING / 2 for deadline in in_time)
         service.hangs = False
     # The keeper gives up its place.
-    wait_until(lambda: not engine_of(locks).keeper.retired, "the place is given up")
+    wait_until(lambda: not engine_of(locks).cancellations, "the place is given up")
     assert not other.lock("a").locked()
 
 

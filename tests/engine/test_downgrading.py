@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.memory import MemoryBackend
-from distlock.engine.call import Call
-from distlock.engine.steps import run
+from distlock.engine.commands import Call
+from distlock.engine.drivers import run
 from distlock.errors import BackendUnavailable, NotHeld
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.modes import EXCLUSIVE, READ
 from tests.engine.scene import Caller, Scene
 
@@ -107,10 +107,10 @@ def test_a_repetition_downgrades_the_names_that_are_left(
     grant = granted(scene.come("x", "y"))
     honest = MemoryBackend.downgrade
 
-    def downgrade(self: MemoryBackend, ask: Ask, deadline: float = math.inf) -> bool:
-        if ask.key == ":y":
+    def downgrade(self: MemoryBackend, request: LockRequest, deadline: float = math.inf) -> bool:
+        if request.key == ":y":
             raise BackendUnavailable("It does not answer.")
-        return honest(self, ask, deadline)
+        return honest(self, request, deadline)
 
     with monkeypatch.context() as patch:
         patch.setattr(MemoryBackend, "downgrade", downgrade)

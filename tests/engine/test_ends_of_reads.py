@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from distlock.engine.call import Call
+from distlock.engine.commands import Call
 from distlock.errors import LockLost, NotHeld
 from distlock.modes import READ
-from tests.engine.reading import Owners, asked, come_as, granted, rooms, scene
+from tests.engine.reading import Owners, asked, come_as, granted, queues, scene
 from tests.engine.scene import Scene
 
 __all__ = ["asked", "come_as", "scene"]
@@ -22,7 +22,7 @@ def test_a_hung_reader_is_lost_alone_and_told(scene: Scene) -> None:
     lost, kept = granted(hung), granted(living)
     told: list[Any] = []
     engine = scene.all[0].engine
-    engine.losses._on_lost = lambda grant, why: told.append((grant, why))
+    engine.callbacks._on_lost = lambda grant, why: told.append((grant, why))
     assert lost._hold is kept._hold
     scene.now += 1.1
     scene.keep()
@@ -54,7 +54,7 @@ def test_a_read_that_hung_in_a_write_gives_nothing_on(scene: Scene, come_as: Own
     scene.now += 1.1
     scene.keep()
     reader.leave()
-    assert not next_one.gate.open
+    assert not next_one.parker.open
     granted(writer).check()
 
 
@@ -73,7 +73,7 @@ def test_so_it_has_where_the_release_was_interrupted(scene: Scene, come_as: Owne
     come_as(1)
     writer, reader = scene.come(ttl=3.0, max_hold=1.0), scene.come(mode=READ, ttl=3.0, max_hold=60.0)
     grant = granted(reader)
-    granted(writer)._let_go(KeyboardInterrupt())
+    granted(writer)._abandon(KeyboardInterrupt())
     for _ in range(8):
         scene.now += 0.9
         scene.keep()
@@ -113,7 +113,7 @@ def test_a_downgrade_that_is_interrupted_leaves_nothing(scene: Scene) -> None:
     for _ in range(3):
         scene.keep()
     assert not scene.service.locked(":a")
-    assert rooms(scene).by_key == {}
+    assert queues(scene).by_key == {}
 
 
 def test_a_close_ends_all_reads(scene: Scene) -> None:
@@ -127,7 +127,7 @@ def test_what_the_parent_reads_is_none_of_its_childs(scene: Scene) -> None:
     grant = granted(scene.come(mode=READ))
     scene.all[0].engine.after_fork()
     assert grant.lost
-    assert rooms(scene).by_key == {}
+    assert queues(scene).by_key == {}
 
 
 def test_an_interrupted_release_of_the_last_reader_is_done_by_the_keeper(scene: Scene) -> None:
@@ -137,4 +137,4 @@ def test_an_interrupted_release_of_the_last_reader_is_done_by_the_keeper(scene: 
     steps.close()
     scene.keep()
     assert not scene.service.locked(":a")
-    assert rooms(scene).by_key == {}
+    assert queues(scene).by_key == {}

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from distlock.engine.readers import Readers
-from distlock.engine.room import Rooms
-from distlock.engine.turns import Turns
+from distlock.engine.wait_queue import WaitQueue
 from tests.engine.every_order import READS, WRITES, WRITES_AND_READS, Search
 
 SCENES = {
@@ -49,30 +47,30 @@ def test_whatever_the_order_writers_are_alone_and_everybody_is_served(
 
 
 def let_readers_in_beside_a_writer(patch: pytest.MonkeyPatch) -> None:
-    def let_in(self: Readers, hold: Any, now: float) -> None:
+    def let_readers_in(self: WaitQueue, hold: Any, now: float) -> None:
         honest(self, hold, now)
-        for waiter in list(hold.room.queue):
-            self._admit(hold, waiter, now)
-            self._rooms.leave(waiter)
-            waiter.gate.wake()
+        for waiter in list(self.waiters):
+            self._admit_reader(hold, waiter, now)
+            self.leave(waiter)
+            waiter.parker.wake()
 
-    honest = Readers.let_in
-    patch.setattr(Readers, "let_in", let_in)
+    honest = WaitQueue._let_readers_in
+    patch.setattr(WaitQueue, "_let_readers_in", let_readers_in)
 
 
 def the_next_in_line_is_not_woken(patch: pytest.MonkeyPatch) -> None:
-    def settle(self: Rooms, of: Any) -> None:
-        if not of.busy and of.queue:
-            of.queue[0].leads = True
+    def elect(self: WaitQueue) -> None:
+        if not self.busy and self.waiters:
+            self.waiters[0].leads = True
         else:
-            honest(self, of)
+            honest(self)
 
-    honest = Rooms.settle
-    patch.setattr(Rooms, "settle", settle)
+    honest = WaitQueue.elect
+    patch.setattr(WaitQueue, "elect", elect)
 
 
 def a_cancelled_reader_keeps_its_hold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Turns, "drop", lambda self, grant: grant.end())
+    patch.setattr(WaitQueue, "drop", lambda self, grant: grant.end())
 
 
 @pytest.mark.parametrize(

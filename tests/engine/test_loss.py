@@ -42,9 +42,9 @@ def take(locks: distlock.Locks, name: str) -> distlock.Grant:
 
 
 def lose(locks: distlock.Locks, name: str) -> None:
-    hold = engine_of(locks).rooms.by_key[f":{name}"].hold
+    hold = engine_of(locks).queues.by_key[f":{name}"].hold
     assert hold is not None
-    engine_of(locks).backend.release(hold.ask)
+    engine_of(locks).backend.release(hold.request)
 
 
 def test_other_locks_are_renewed_while_on_lost_runs(request: pytest.FixtureRequest, slow: Slow) -> None:

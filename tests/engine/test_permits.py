@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.engine.steps import run
+from distlock.engine.drivers import run
 from distlock.modes import PERMIT
 from tests.engine.reading import asked, come_as, granted, scene
 from tests.engine.scene import Scene
@@ -24,7 +24,7 @@ def test_the_next_one_asks_for_a_permit_as_soon_as_the_first_has_one(scene: Scen
 
 def test_a_lost_permit_is_told_without_a_fence(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     grant = granted(scene.come(mode=PERMIT, limit=2, max_hold=1.0))
-    scene.all[0].engine.lose(grant._hold, "it was broken", retire=False)
+    scene.all[0].engine.grantor.lose(grant._hold, "it was broken", cancel=False)
     assert "The semaphore 'a' was lost: it was broken." in caplog.text
     assert grant.lost
     run(grant._release())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.engine.announcing import row_of
 from distlock.engine.hold import TURN
+from distlock.engine.status import row_of
 from distlock.errors import ConfigurationError
 from distlock.modes import READ
-from tests.engine.reading import Owners, asked, come_as, granted, rooms, scene
+from tests.engine.reading import Owners, asked, come_as, granted, queues, scene
 from tests.engine.scene import Scene
 
 __all__ = ["asked", "come_as", "scene"]
@@ -31,7 +31,7 @@ def test_a_reader_joins_without_asking_for_a_turn_and_asks_after_it(scene: Scene
     assert granted(fourth)._hold is granted(third)._hold
     for reader in (first, second, third, fourth):
         reader.leave()
-    assert rooms(scene).by_key == {}
+    assert queues(scene).by_key == {}
     assert not scene.service.locked(":a")
 
 
@@ -138,7 +138,7 @@ def test_what_one_that_has_left_wanted_is_not_kept_by_one_that_leaves(scene: Sce
     for _ in range(3):
         scene.keep()
     assert not scene.service.locked(":a")
-    assert rooms(scene).by_key == {}
+    assert queues(scene).by_key == {}
 
 
 def test_a_run_of_readers_is_one_wait_and_not_many(scene: Scene) -> None:
@@ -157,7 +157,7 @@ def test_the_reader_that_has_read_for_longest_is_shown(scene: Scene) -> None:
     first = scene.come(mode=READ, where="first")
     scene.now += TURN / 2
     second = scene.come(mode=READ, where="second")
-    of_room = rooms(scene).by_key[":a"]
+    of_room = queues(scene).by_key[":a"]
     scene.now += 2.0
     row = row_of(of_room, scene.now, 1000.0)
     assert row is not None

@@ -11,7 +11,10 @@ from contextlib import contextmanager
 import pytest
 
 import distlock
-from distlock.engine.refusals import NAMES, PERIOD, Refusals, log
+from distlock.engine.admission import NAMES, PERIOD, Refusals, log_refusals
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.drivers import run
+from distlock.engine.maintenance import MaintenanceThread
 from distlock.testing.fixtures import engine_of
 from tests.engine.scene import Scene
 from tests.redis_server import eventually
@@ -23,18 +26,36 @@ def refusal(name: str) -> distlock.TooManyWaiters:
 
 
 def test_one_count_for_each_name_and_second() -> None:
-    refusals = Refusals()
+    now = [0.0]
+    refusals = counting(now)
     for number in range(3000):
-        refusals.count(refusal(f"product_{number % 2}"), now=number / 3000)
-    assert refusals.take(PERIOD / 2) == []
-    assert refusals.take(PERIOD) == [(1500, "No room for 'product_0'."), (1500, "No room for 'product_1'.")]
+        now[0] = number / 3000
+        refusals.count(refusal(f"product_{number % 2}"))
+    assert refusals.due(0.0) == PERIOD
+    assert refusals.take() == [(1500, "No room for 'product_0'."), (1500, "No room for 'product_1'.")]
     assert refusals.take() == []
 
 
+def counting(now: list[float]) -> Refusals:
+    """Refusals at *now*, which nobody logs."""
+    section = CriticalSection()
+    thread = MaintenanceThread(section, lambda: now[0], begun=lambda: None, threads=False)
+    return Refusals(section, lambda: now[0], thread)
+
+
+def test_they_are_logged_when_their_second_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    refusals = counting(now)
+    refusals.count(refusal("a"))
+    for now[0], logged in ((PERIOD / 2, 0), (PERIOD, 1)):
+        run(refusals.tick(lambda: 0.0))
+        assert len(caplog.records) == logged
+
+
 def test_names_that_clients_make_up_share_a_line() -> None:
-    refusals = Refusals()
+    refusals = counting([0.0])
     for number in range(100 * NAMES):
-        refusals.count(refusal(f"product_{number}"), now=0.0)
+        refusals.count(refusal(f"product_{number}"))
     taken = refusals.take()
     assert len(taken) == NAMES + 1
     assert sum(count for count, _ in taken) == 100 * NAMES
@@ -48,7 +69,7 @@ def full(url: str) -> Iterator[distlock.Locks]:
     with ThreadPoolExecutor(1) as pool:
         with locks.lock("product_1"):
             waiting = pool.submit(locks.lock("product_1").acquire)
-            eventually(lambda: engine_of(locks).rooms.waiting == 1, "one caller waits")
+            eventually(lambda: engine_of(locks).queues.waiting == 1, "one caller waits")
             yield locks
         grant = waiting.result(60)
         assert grant is not None
@@ -90,6 +111,6 @@ def test_the_log_has_the_line_of_the_page(caplog: pytest.LogCaptureFixture) -> N
         scene.come()
     with pytest.raises(distlock.TooManyWaiters) as refusal:
         scene.come()
-    log([(231, str(refusal.value))])
+    log_refusals([(231, str(refusal.value))])
     alike = re.compile(r"[\d.]+|'\w+'")
     assert alike.sub("N", caplog.messages[0]).startswith(alike.sub("N", shown).removesuffix(" …\n"))

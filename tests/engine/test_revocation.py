@@ -52,7 +52,7 @@ def test_both_callbacks_are_called_once_for_a_grant(url: str, caplog: pytest.Log
     locks.close()
     assert told == ["lock", "client"]
     assert [one for one in caplog.messages if "wanted back" in one] == [
-        f"The lock 'a' (fence {grant.fence.era}:{grant.fence.number}) is wanted back."
+        f"The lock 'a' (fence {grant.fence.epoch}:{grant.fence.number}) is wanted back."
     ]
 
 
@@ -100,7 +100,7 @@ def test_a_turn_ends_with_the_grant_that_is_wanted_back(url: str, monkeypatch: p
         threads.append(threading.Thread(target=take, args=(client, who)))
         threads[-1].start()
         waits = engine_of(client)
-        wait_until(lambda waits=waits: waits.rooms.waiting == 1, "it waits")  # type: ignore[misc]
+        wait_until(lambda waits=waits: waits.queues.waiting == 1, "it waits")  # type: ignore[misc]
         if who == "other":
             wait_until(lambda: other.inspect("a").waiting == 1, "it stands in line")
     assert other.request_release("a")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from distlock.engine.stalled import GRACE
+from distlock.engine.wait_queues import GRACE
 from distlock.errors import BackendUnavailable
 from tests.engine.scene import TIMEOUT, Scene
 
@@ -19,7 +19,7 @@ def go_by(scene: Scene, seconds: float) -> None:
 def is_clean(scene: Scene) -> bool:
     engine = scene.all[0].engine
     scene.keep()
-    return not (engine.rooms.by_key or engine.rooms.waiting or engine.keeper.holds or engine.keeper.retired)
+    return not (engine.queues.by_key or engine.queues.waiting or engine.renewer.holds or engine.cancellations)
 
 
 def test_who_leads_and_stands_still_is_passed_over() -> None:
@@ -32,7 +32,7 @@ def test_who_leads_and_stands_still_is_passed_over() -> None:
     behind.go()
     assert not behind.done, "it may still be on its way"
     go_by(scene, 0.2)
-    assert behind.gate.open, "somebody else leads"
+    assert behind.parker.open, "somebody else leads"
     behind.go()
     assert behind.grant is not None
     stalled.go()
@@ -47,9 +47,9 @@ def test_so_is_who_was_granted_the_lock_and_does_not_come_for_it() -> None:
     scene = Scene()
     holder, stalled, behind = scene.come(), scene.come(), scene.come(timeout=60.0)
     holder.leave()
-    assert stalled.gate.open
+    assert stalled.parker.open
     go_by(scene, TIMEOUT + GRACE + 0.1)
-    assert behind.gate.open
+    assert behind.parker.open
     behind.go()
     assert behind.grant is not None
     stalled.go()
@@ -80,7 +80,7 @@ def test_who_stands_still_in_the_middle_of_the_line_is_not_counted_any_more() ->
     scene.come()
     last = scene.come(timeout=60.0)
     go_by(scene, TIMEOUT + GRACE + 0.1)
-    assert scene.all[0].engine.rooms.waiting == 1
+    assert scene.all[0].engine.queues.waiting == 1
     holder.leave()
     last.go()
     assert last.grant is not None
@@ -96,7 +96,7 @@ def test_a_call_to_the_service_that_is_under_way_is_waited_for(carried_out: bool
     if carried_out:
         answer = stalled.carry_out()
     go_by(scene, TIMEOUT + GRACE + 0.1)
-    assert behind.gate.open == carried_out, "what it has asked for may still be granted"
+    assert behind.parker.open == carried_out, "what it has asked for may still be granted"
     if not carried_out:
         answer = stalled.carry_out()
         go_by(scene, GRACE + 0.1)
@@ -149,6 +149,6 @@ def test_without_a_limit_to_its_patience_it_keeps_its_place() -> None:
     behind = scene.come(timeout=math.inf)
     holder.leave()
     go_by(scene, 900.0)
-    assert not behind.gate.open
+    assert not behind.parker.open
     patient.go()
     assert patient.grant is not None

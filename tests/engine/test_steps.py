@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from distlock import clock
-from distlock.engine.steps import TaskGate
+from distlock.engine.drivers import TaskParker
 
 #: Seconds that a passing run never needs.
 CEILING = 30.0
@@ -40,9 +40,9 @@ def woken(runner: asyncio.Runner) -> int:
     return loop.woken
 
 
-async def passes(gate: TaskGate, wake: Callable[[], object]) -> None:
+async def passes(parker: TaskParker, wake: Callable[[], object]) -> None:
     """The gate's sleeper comes through when *wake* is called."""
-    sleeper = asyncio.create_task(gate.wait(math.inf))
+    sleeper = asyncio.create_task(parker.wait(math.inf))
     await asyncio.sleep(0)
     wake()
     await asyncio.wait_for(sleeper, CEILING)
@@ -50,9 +50,9 @@ async def passes(gate: TaskGate, wake: Callable[[], object]) -> None:
 
 def test_a_task_wakes_another_of_its_loop_without_a_system_call(runner: asyncio.Runner) -> None:
     async def main() -> None:
-        gate = TaskGate()
+        parker = TaskParker()
         for _ in range(10):
-            await passes(gate, gate.wake)
+            await passes(parker, parker.wake)
 
     runner.run(main())
     assert woken(runner) == 0
@@ -60,8 +60,8 @@ def test_a_task_wakes_another_of_its_loop_without_a_system_call(runner: asyncio.
 
 def test_a_thread_wakes_a_task(runner: asyncio.Runner) -> None:
     async def main() -> None:
-        gate = TaskGate()
-        await passes(gate, threading.Thread(target=gate.wake).start)
+        parker = TaskParker()
+        await passes(parker, threading.Thread(target=parker.wake).start)
 
     runner.run(main())
     assert woken(runner) == 1
@@ -71,12 +71,12 @@ def test_a_handler_of_signals_wakes_a_task_while_its_loop_waits_for_nothing_else
     runner: asyncio.Runner,
 ) -> None:
     async def main() -> None:
-        gate = TaskGate()
-        before = signal.signal(signal.SIGALRM, lambda *_: gate.wake())
+        parker = TaskParker()
+        before = signal.signal(signal.SIGALRM, lambda *_: parker.wake())
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             began = clock.now()
-            await gate.wait(CEILING)
+            await parker.wait(CEILING)
             assert clock.now() - began < CEILING / 2
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -86,12 +86,12 @@ def test_a_handler_of_signals_wakes_a_task_while_its_loop_waits_for_nothing_else
 
 def test_a_wake_before_the_sleep_is_not_lost_and_several_count_as_one(runner: asyncio.Runner) -> None:
     async def main() -> None:
-        gate = TaskGate()
-        gate.wake()
-        gate.wake()
-        await asyncio.wait_for(gate.wait(math.inf), CEILING)
+        parker = TaskParker()
+        parker.wake()
+        parker.wake()
+        await asyncio.wait_for(parker.wait(math.inf), CEILING)
         began = clock.now()
-        await gate.wait(0.05)
+        await parker.wait(0.05)
         assert clock.now() - began >= 0.04
 
     runner.run(main())
@@ -99,24 +99,24 @@ def test_a_wake_before_the_sleep_is_not_lost_and_several_count_as_one(runner: as
 
 def test_a_sleep_that_is_cancelled_leaves_the_gate_as_it_was(runner: asyncio.Runner) -> None:
     async def main() -> None:
-        gate = TaskGate()
-        sleeper = asyncio.create_task(gate.wait(math.inf))
+        parker = TaskParker()
+        sleeper = asyncio.create_task(parker.wait(math.inf))
         await asyncio.sleep(0)
         sleeper.cancel()
-        gate.wake()
+        parker.wake()
         with pytest.raises(asyncio.CancelledError):
             await sleeper
-        await asyncio.wait_for(gate.wait(math.inf), CEILING)
+        await asyncio.wait_for(parker.wait(math.inf), CEILING)
 
     runner.run(main())
 
 
 def test_a_gate_whose_loop_is_closed_lets_nobody_through() -> None:
     with asyncio.Runner() as runner:
-        gate = runner.run(make())
-    assert not gate.alive()
-    gate.wake()
+        parker = runner.run(make())
+    assert not parker.alive()
+    parker.wake()
 
 
-async def make() -> TaskGate:
-    return TaskGate()
+async def make() -> TaskParker:
+    return TaskParker()

@@ -53,7 +53,7 @@ def waiting(
 
     async def until_it_waits() -> None:
         engine = engine_of(locks)
-        while not any(one.waited for room in engine.rooms.by_key.values() for one in room.queue):
+        while not any(one.waited for room in engine.queues.by_key.values() for one in room.waiters):
             await asyncio.sleep(0.001)
 
     task = loop.create_task(locks.lock("a").aacquire(timeout=PATIENCE))
@@ -66,7 +66,7 @@ def behind(locks: distlock.Locks) -> Callable[[], distlock.Grant | None]:
     grants: list[distlock.Grant | None] = []
     thread = threading.Thread(target=lambda: grants.append(locks.lock("a").acquire(timeout=CEILING / 2)))
     thread.start()
-    wait_until(lambda: engine_of(locks).rooms.waiting == 2, "it waits behind the task")
+    wait_until(lambda: engine_of(locks).queues.waiting == 2, "it waits behind the task")
 
     def result() -> distlock.Grant | None:
         thread.join(CEILING)
@@ -106,8 +106,8 @@ def test_a_with_of_it_is_timed_out(
 
     task = loop.create_task(enter())
     loop.run_until_complete(asyncio.sleep(0))
-    wait_until(lambda: engine_of(locks).rooms.waiting == 1, "it asks")
-    wait_until(lambda: engine_of(locks).rooms.waiting == 0, "it is passed over")
+    wait_until(lambda: engine_of(locks).queues.waiting == 1, "it asks")
+    wait_until(lambda: engine_of(locks).queues.waiting == 0, "it is passed over")
     held.release()
     with pytest.raises(distlock.LockTimeout):
         loop.run_until_complete(task)

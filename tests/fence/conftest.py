@@ -13,7 +13,7 @@ from sqlalchemy import Engine, MetaData, create_engine, event, make_url, text
 
 from demo_shop import ledger
 from distlock.fence.row import Stamp
-from distlock.grant import Fence
+from distlock.grants.grant import Fence
 from flask_distlock.fence import fence_table
 from tests.databases import Databases
 from tests.redis_server import redis_server
@@ -92,14 +92,16 @@ def migrated(engine: Engine, using: str) -> str:
     return using
 
 
-def write_row(engine: Engine, number: int, seal: str = "other", *statements: str) -> None:
+def write_row(engine: Engine, number: int, holder_id: str = "other", *statements: str) -> None:
     """Somebody else has passed with *number* for ``product_1``, and done *statements* in that transaction."""
-    [key, domain, name] = Stamp("shop", "product_1", Fence(1, number), seal).values
-    values = {"id": key, "domain": domain, "name": name, "number": number, "seal": seal}
+    [key, namespace, name] = Stamp("shop", "product_1", Fence(1, number), holder_id).values
+    values = {"id": key, "namespace": namespace, "name": name, "number": number, "holder_id": holder_id}
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM distlock_fence WHERE id = :id"), values)
-        columns = "(id, domain, name, era, number, seal, passed_at)"
-        row = f"INSERT INTO distlock_fence {columns} VALUES (:id, :domain, :name, 1, :number, :seal, 1)"
+        columns = "(id, namespace, name, epoch, number, holder_id, passed_at)"
+        row = (
+            f"INSERT INTO distlock_fence {columns} VALUES (:id, :namespace, :name, 1, :number, :holder_id, 1)"
+        )
         connection.execute(text(row), values)
         for statement in statements:
             connection.execute(text(statement))

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from distlock.current_grants import current_grants
+from distlock.grants.current import current_grants
 from tests.transactions.till import Answer, ask_wsgi
 
 POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
@@ -45,7 +45,7 @@ class Order:
     fence: bool
     ttl: float
     timeout: float = 3.0
-    era: int = 1
+    epoch: int = 1
     #: Django: with ``ATOMIC_REQUESTS``; else the view opens its transaction by itself.
     atomic: bool = True
     #: Of the backend.
@@ -56,7 +56,12 @@ class Order:
 
     @property
     def distlock(self) -> dict[str, Any]:
-        service = {"LOCATION": self.redis, "TTL": self.ttl, "TIMEOUT": self.timeout, "ERA": self.era}
+        service = {
+            "LOCATION": self.redis,
+            "TTL": self.ttl,
+            "TIMEOUT": self.timeout,
+            "FENCE_EPOCH": self.epoch,
+        }
         return {"default": service | {"FENCE": self.fence, "PREFIX": "stalled", "OPTIONS": self.options}}
 
 
@@ -98,10 +103,10 @@ def sell(name: str, execute: Execute) -> int:
 
 def write_down(name: str, execute: Execute, stock: int) -> None:
     execute("UPDATE product SET stock = :left WHERE id = 1", left=stock - 1)
-    era, number = current_grants()[-1].grant.fence
-    written = {"seller": name, "era": era, "number": number}
+    epoch, number = current_grants()[-1].grant.fence
+    written = {"seller": name, "epoch": epoch, "number": number}
     halt.reach("between two statements")
-    execute("INSERT INTO sale (seller, era, number) VALUES (:seller, :era, :number)", **written)
+    execute("INSERT INTO sale (seller, epoch, number) VALUES (:seller, :epoch, :number)", **written)
 
 
 def django_site(order: Order) -> Any:
@@ -163,14 +168,14 @@ def django_site(order: Order) -> Any:
             transaction.on_commit(once_more if kind == "nested" else hook, robust=kind == "robust")
             return HttpResponse()
 
-    commit = BaseDatabaseWrapper._commit
+    commit = BaseDatabaseWrapper.commit
 
     def halting(self: Any) -> None:
         halt.reach("before COMMIT")
         commit(self)
         halt.reach("before release")
 
-    BaseDatabaseWrapper._commit = halting
+    BaseDatabaseWrapper.commit = halting
     lock_acquired.connect(before_the_fence)
     Urls.urlpatterns = [path("product/<int:id>/buy", buy)]
     return get_wsgi_application()

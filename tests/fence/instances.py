@@ -73,7 +73,7 @@ class Stock:
             metadata,
             Column("id", Integer, primary_key=True),
             Column("seller", String(20)),
-            Column("era", Integer),
+            Column("epoch", Integer),
             Column("number", String(20)),
         )
         metadata.drop_all(self._engine)
@@ -87,10 +87,10 @@ class Stock:
             connection.execute(insert(self._product).values(id=1, stock=stock))
 
     def sales(self) -> list[tuple[str, int, int]]:
-        """Seller, era and number of each, in their order."""
+        """Seller, epoch and number of each, in their order."""
         with self._engine.connect() as connection:
-            rows = connection.execute(text("SELECT seller, era, number FROM sale ORDER BY id")).all()
-        return [(seller, era, int(number)) for seller, era, number in rows]
+            rows = connection.execute(text("SELECT seller, epoch, number FROM sale ORDER BY id")).all()
+        return [(seller, epoch, int(number)) for seller, epoch, number in rows]
 
     def sellers(self) -> str:
         return "".join(seller for seller, _, _ in self.sales())

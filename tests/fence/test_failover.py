@@ -1,4 +1,4 @@
-"""A replica is promoted that has not heard of the last hand-overs: the fence holds."""
+"""A replica is promoted that has not heard of the last hand-offs: the fence holds."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_in_the_middle_of_a_rush_where_one_instance_follows_late(
             instance.tell("rush")
         hear(instances, ENOUGH)
         replica.client.replicaof("NO", "ONE")
-        # So many hand-overs, or more, are lost with the old primary.
+        # So many hand-offs, or more, are lost with the old primary.
         hear(instances, ENOUGH)
         way.fail_over(replica.port)
         # Both primaries give the lock out.

@@ -82,7 +82,7 @@ def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_se
     # Another database of Redis is another lock service: both instances hold the lock at once.
     another = own_server.url.replace("/0", "/1")
     old = Order("django", database, own_server.url, "o", True, ttl=10.0)
-    new = Order("flask", database, another, "n", True, ttl=10.0, era=2)
+    new = Order("flask", database, another, "n", True, ttl=10.0, epoch=2)
     with started(old, new) as (before, after):
         before.tell("rush")
         listen(before, ENOUGH)
@@ -92,7 +92,7 @@ def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_se
         assert "answered 503 lock_lost" in iter(before.says, "done")
     assert answers.count("answered 409") == SHOPPERS
     assert_in_order(stock)
-    # From the first one of the new era on nothing of the old one is committed.
+    # From the first one of the new epoch on nothing of the old one is committed.
     sellers = stock.sellers()
     assert sellers == "o" * sellers.count("o") + "n" * sellers.count("n")
     assert sellers.count("o") >= ENOUGH
@@ -101,8 +101,8 @@ def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_se
 
 def test_an_era_is_rolled_back_under_load(database: str, stock: Stock, own_server: RedisServer) -> None:
     another = own_server.url.replace("/0", "/1")
-    new = Order("django", database, own_server.url, "n", True, ttl=10.0, era=2)
-    back = Order("flask", database, another, "o", True, ttl=10.0, era=1)
+    new = Order("django", database, own_server.url, "n", True, ttl=10.0, epoch=2)
+    back = Order("flask", database, another, "o", True, ttl=10.0, epoch=1)
     with started(new, back) as (stays, returns):
         stays.tell("rush")
         listen(stays, ENOUGH)
@@ -119,7 +119,7 @@ def test_without_the_fence_two_lock_services_at_once_sell_pieces_twice(
 ) -> None:
     another = own_server.url.replace("/0", "/1")
     old = Order("django", database, own_server.url, "o", False, ttl=10.0)
-    new = Order("flask", database, another, "n", False, ttl=10.0, era=2)
+    new = Order("flask", database, another, "n", False, ttl=10.0, epoch=2)
     with started(old, new) as instances:
         for instance in instances:
             instance.tell("rush")

@@ -38,7 +38,7 @@ def test_a_limit_of_the_site_that_ends_the_wait_is_a_423_that_says_so(
     shop.serve(lambda: shop.write(7), fence=None)
     if sold_before:
         assert shop.post() == Answered(200)
-    lock = "UPDATE distlock_fence SET seal = 'other'" if sold_before else INSERT
+    lock = "UPDATE distlock_fence SET holder_id = 'other'" if sold_before else INSERT
     with engine.connect() as earlier:
         earlier.execute(text(lock), {} if sold_before else {"id": key_of("shop", "product_1")})
         assert shop.post() == Answered(423, "lock_contended")

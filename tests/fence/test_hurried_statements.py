@@ -22,7 +22,7 @@ LIMITS = {
 }
 
 INSERT = """
-    INSERT INTO distlock_fence (id, domain, name, era, number, seal, passed_at)
+    INSERT INTO distlock_fence (id, namespace, name, epoch, number, holder_id, passed_at)
     VALUES (:id, 'shop', 'product_1', 0, 0, '', 0)
 """
 
@@ -47,7 +47,7 @@ def test_a_limit_of_the_site_that_ends_the_wait_is_a_423_that_says_so(
     shop.serve(lambda: shop.write(shop.read() - 1))
     if sold_before:
         assert shop.post() == Answered(200)
-    lock = "UPDATE distlock_fence SET seal = 'other'" if sold_before else INSERT
+    lock = "UPDATE distlock_fence SET holder_id = 'other'" if sold_before else INSERT
     with engine.connect() as earlier:
         earlier.execute(text(lock), {} if sold_before else {"id": key_of("shop", "product_1")})
         assert shop.post() == Answered(423, "lock_contended")

@@ -39,16 +39,16 @@ def shop(shop_with: Open) -> Iterator[Any]:
 def row_locked(engine: Engine) -> Iterator[None]:
     """An earlier holder's transaction that does not end."""
     with engine.connect() as connection:
-        connection.execute(text("UPDATE distlock_fence SET seal = seal"))
+        connection.execute(text("UPDATE distlock_fence SET holder_id = holder_id"))
         yield
         connection.rollback()
 
 
-def put_ahead(engine: Engine, era: int = 1) -> None:
+def put_ahead(engine: Engine, epoch: int = 1) -> None:
     """Somebody else has written a larger fence."""
     with engine.begin() as connection:
-        ahead = "UPDATE distlock_fence SET era = :era, number = number + 1000000000, seal = 'other'"
-        connection.execute(text(ahead), {"era": era})
+        ahead = "UPDATE distlock_fence SET epoch = :epoch, number = number + 1000000000, holder_id = 'other'"
+        connection.execute(text(ahead), {"epoch": epoch})
 
 
 def stock(engine: Engine) -> int:
@@ -61,7 +61,7 @@ def test_the_view_is_fenced(shop: Shop, engine: Engine) -> None:
     shop.serve(lambda: (shop.write(7), fences.append(current_grant().fence)))
     assert [shop.post(), shop.post()] == [SOLD, SOLD]
     with engine.connect() as connection:
-        [stored] = connection.execute(text("SELECT era, number FROM distlock_fence"))
+        [stored] = connection.execute(text("SELECT epoch, number FROM distlock_fence"))
     assert fences[0] < fences[1] == tuple(stored)
     assert stock(engine) == 7
 
@@ -147,12 +147,12 @@ def test_a_fence_that_fell_behind_is_lifted_and_told(
 def test_a_lowered_era_says_so_in_the_log(
     shop_with: Open, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with shop_with(ERA=2) as shop:
+    with shop_with(FENCE_EPOCH=2) as shop:
         shop.serve(partial(shop.write, 7))
         assert shop.post() == SOLD
-    with shop_with(ERA=1) as shop:
+    with shop_with(FENCE_EPOCH=1) as shop:
         shop.serve(partial(shop.write, 3))
         assert shop.post() == LOST
     [record] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert "DISTLOCK's ERA" in record.getMessage()
+    assert "DISTLOCK's FENCE_EPOCH" in record.getMessage()
     assert stock(engine) == 7

@@ -11,7 +11,7 @@ from django.db.models import F
 from sqlalchemy import CursorResult, Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from distlock.grant import Fence
+from distlock.grants.grant import Fence
 from distlock.web.dummy import DummyGrant
 from django_distlock.inline import FencedModel
 from flask_distlock.inline import FencedMixin, fenced_update
@@ -36,8 +36,8 @@ class Row(FencedMixin, Base):
     stock: Mapped[int]
 
 
-def grant(number: int, era: int = 1) -> DummyGrant:
-    return DummyGrant("shop", {"product_1": Fence(era, number)})
+def grant(number: int, epoch: int = 1) -> DummyGrant:
+    return DummyGrant("shop", {"product_1": Fence(epoch, number)})
 
 
 class Django:
@@ -99,7 +99,7 @@ def test_a_holder_may_write_again(shop: Django | SQLAlchemy) -> None:
 
 def test_a_later_era_outweighs_every_number(shop: Django | SQLAlchemy) -> None:
     assert shop.buy(grant(2**62)) == 1
-    assert shop.buy(grant(1, era=2)) == 1
+    assert shop.buy(grant(1, epoch=2)) == 1
     assert shop.buy(grant(2**62 + 1)) == 0
     assert shop.stock() == 8
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 import distlock
 from distlock import LockLost, Locks, multi_lock
-from distlock.engine.name_grant import NameGrant
+from distlock.engine.hold import NameGrant
 from distlock.testing.fixtures import engine_of
 from flask_distlock import transaction
 from tests.databases import on
@@ -34,9 +34,9 @@ def shops() -> Iterator[list[Locks]]:
 def rows(engine: Engine) -> list[tuple[str, str]]:
     with engine.begin() as connection:
         found = connection.execute(
-            text("SELECT domain, name FROM distlock_fence WHERE name <> '' ORDER BY domain, name")
+            text("SELECT namespace, name FROM distlock_fence WHERE name <> '' ORDER BY namespace, name")
         )
-        return [(domain, name) for domain, name in found]
+        return [(namespace, name) for namespace, name in found]
 
 
 def test_each_lock_has_its_row_under_its_own_prefix(engine: Engine, shops: list[Locks]) -> None:
@@ -93,5 +93,5 @@ def test_what_is_lost_after_commit_is_no_harm(engine: Engine, shops: list[Locks]
             session.execute(text("UPDATE stock SET qty = 3"))
         lost = grant.grants[0]
         assert isinstance(lost, NameGrant)
-        engine_of(north).lose(lost._hold, "the test takes it away", retire=True)
+        engine_of(north).grantor.lose(lost._hold, "the test takes it away", cancel=True)
         assert grant.lost

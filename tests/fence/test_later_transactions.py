@@ -25,7 +25,7 @@ def shop(engine: Engine, using: str) -> Iterator[Any]:
 def overtake(engine: Engine) -> Overtake:
     def overtake() -> None:
         with engine.begin() as connection:
-            connection.execute(text("UPDATE distlock_fence SET number = number * 2, seal = 'other'"))
+            connection.execute(text("UPDATE distlock_fence SET number = number * 2, holder_id = 'other'"))
 
     return overtake
 
@@ -76,7 +76,7 @@ def test_a_row_that_stays_locked_meanwhile_is_the_same(shop: FlaskShop, engine: 
 
     def view() -> None:
         with engine.connect() as later:
-            later.execute(text("UPDATE distlock_fence SET seal = 'other'"))
+            later.execute(text("UPDATE distlock_fence SET holder_id = 'other'"))
             read.append(shop.read())
             shop.db.session.rollback()
             later.rollback()

@@ -16,7 +16,7 @@ import distlock
 from distlock import Fence, Grant, Locks
 from distlock.backends.memory import MemoryBackend
 from distlock.errors import BackendUnavailable, LockLost
-from distlock.fence.row import OldEra, Overtaken
+from distlock.fence.row import OldEpoch, Overtaken
 from distlock.testing.fixtures import engine_of
 from distlock.web.answers import log_level
 from flask_distlock.fence import fence_table
@@ -65,12 +65,12 @@ def remembers(engine: Engine, locks: Locks) -> None:
         passes(engine, earlier)
 
 
-def put_ahead(engine: Engine, fence: Fence, seal: str = "before the loss") -> None:
+def put_ahead(engine: Engine, fence: Fence, holder_id: str = "before the loss") -> None:
     """The row remembers *fence*."""
     with engine.begin() as connection:
         connection.execute(
-            text("UPDATE distlock_fence SET era = :era, number = :number, seal = :seal"),
-            {"era": fence.era, "number": fence.number, "seal": seal},
+            text("UPDATE distlock_fence SET epoch = :epoch, number = :number, holder_id = :holder_id"),
+            {"epoch": fence.epoch, "number": fence.number, "holder_id": holder_id},
         )
 
 
@@ -102,8 +102,8 @@ def test_a_reader_that_a_later_writer_has_overtaken_is_not_lifted(engine: Engine
 
 def seen(engine: Engine) -> Fence:
     with engine.connect() as connection:
-        [(era, number)] = connection.execute(text("SELECT era, number FROM distlock_fence"))
-        return Fence(era, number)
+        [(epoch, number)] = connection.execute(text("SELECT epoch, number FROM distlock_fence"))
+        return Fence(epoch, number)
 
 
 def test_a_grant_that_is_ours_still_goes_on_above_the_row_with_an_alarm(
@@ -191,10 +191,10 @@ class Forgetful(MemoryBackend):
 
     away = False
 
-    def raise_floor(self, *arguments: object) -> object:  # type: ignore[override]
+    def raise_fence(self, *arguments: object) -> object:  # type: ignore[override]
         if self.away:
             raise BackendUnavailable("away")
-        return super().raise_floor(*arguments)  # type: ignore[arg-type]
+        return super().raise_fence(*arguments)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -247,20 +247,20 @@ def test_a_grant_that_was_released_is_not_lifted(engine: Engine, locks: Locks) -
         passes(engine, grant)
 
 
-def era(number: int) -> Locks:
-    return distlock.connect(f"memory://{secrets.token_hex(4)}", prefix="shop", era=number)
+def epoch(number: int) -> Locks:
+    return distlock.connect(f"memory://{secrets.token_hex(4)}", prefix="shop", epoch=number)
 
 
 def test_a_new_era_goes_on_with_any_number_and_refuses_the_old_one(engine: Engine) -> None:
-    old, new = era(1), era(2)
+    old, new = epoch(1), epoch(2)
     with old.lock("product_1") as before, new.lock("product_1") as after:
         passes(engine, before)
         put_ahead(engine, Fence(1, 2**62))
         passes(engine, after)
         assert seen(engine) == after.fence == Fence(2, 1)
-        with pytest.raises(OldEra) as refusal:
+        with pytest.raises(OldEpoch) as refusal:
             passes(engine, before)
-    for said in ["DISTLOCK's ERA", "is 1 here", "seen the era 2", '"ERA": 2']:
+    for said in ["DISTLOCK's FENCE_EPOCH", "is 1 here", "seen the epoch 2", '"FENCE_EPOCH": 2']:
         assert said in str(refusal.value)
     # Clients try again at another server, and the operator of this one is called.
     assert isinstance(refusal.value, LockLost)

@@ -21,8 +21,8 @@ from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence import line, sharing, statements
 from distlock.fence.reading import OvertakenReader
 from distlock.fence.row import Overtaken, floor_of
-from distlock.grant import Grant
-from distlock.locks import Locks
+from distlock.grants.grant import Grant
+from distlock.locks.client import Locks
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import make_rows
 from flask_distlock.sql.fence_row import fence_again, fenced, look_again_in
@@ -186,8 +186,8 @@ def test_line_and_row_are_waited_for_no_longer_than_one_of_them_might_be(
 def test_a_reader_makes_no_row_and_has_the_number_of_what_was_pruned(engine: Engine) -> None:
     with holding(engine, "read_lock") as (_, held):
         assert held.fence == (1, 0)
-    key, domain, _ = floor_of("shop")
-    row = f"INSERT INTO distlock_fence VALUES ('{key}', '{domain}', '', 1, 7, '', 1)"
+    key, namespace, _ = floor_of("shop")
+    row = f"INSERT INTO distlock_fence VALUES ('{key}', '{namespace}', '', 1, 7, '', 1)"
     with engine.begin() as connection:
         connection.execute(text(row))
     with holding(engine, "read_lock") as (_, held):

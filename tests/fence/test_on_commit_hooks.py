@@ -87,7 +87,7 @@ def shop(request: pytest.FixtureRequest, engine: Engine, using: str) -> Iterator
 def overtake(engine: Engine) -> Overtake:
     def overtake() -> None:
         with engine.begin() as connection:
-            connection.execute(text("UPDATE distlock_fence SET number = number * 2, seal = 'other'"))
+            connection.execute(text("UPDATE distlock_fence SET number = number * 2, holder_id = 'other'"))
 
     return overtake
 
@@ -224,7 +224,7 @@ def test_a_row_that_somebody_keeps_after_the_commit_is_a_lost_lock_and_ends_in_t
 
     def hook() -> None:
         with engine.connect() as later:
-            later.execute(text("UPDATE distlock_fence SET seal = 'other'"))
+            later.execute(text("UPDATE distlock_fence SET holder_id = 'other'"))
             with pytest.raises(LockLost) as caught:
                 atomically(shop)
             told.append(str(caught.value))

@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError
 from distlock.fence.prune import BATCH
-from distlock.fence.row import OldEra, Overtaken, floor_of, key_of
+from distlock.fence.row import OldEpoch, Overtaken, floor_of, key_of
 from distlock.fence.trouble import trouble
-from distlock.grant import Fence
+from distlock.grants.grant import Fence
 from distlock.web.dummy import DummyLocks
 from flask_distlock.sql import fence_row
 from tests.databases import Databases, on
@@ -91,7 +91,7 @@ def test_each_prefix_has_its_own_floor(engine: Engine) -> None:
     age(engine)
     prune(engine)
     elsewhere = FakeGrant({"product_1": Fence(1, 1)}, "mine")
-    elsewhere._domain = "other"
+    elsewhere._namespace = "other"
     passes(engine, elsewhere)
 
 
@@ -112,13 +112,13 @@ def test_the_era_counts_first_and_rows_of_a_later_one_wait_for_those_who_live_in
     passes(engine, grant(90, "mine", "stayed"))
     age(engine)
     passes(engine, grant(99, "mine", "living"))
-    # A floor of the era 2 would shut out a new name in the era 1.
+    # A floor of the epoch 2 would shut out a new name in the epoch 1.
     assert prune(engine) == 1
     assert names(engine) == ["living", "moved"]
     passes(engine, grant(100, "mine", "new"))
     age(engine)
     assert prune(engine) == 3
-    with pytest.raises(OldEra):
+    with pytest.raises(OldEpoch):
         passes(engine, grant(2**62, "mine", "stayed"))
 
 
@@ -127,7 +127,7 @@ def test_a_row_that_somebody_has_locked_stays_and_is_not_waited_for(engine: Engi
     passes(engine, grant(1, "mine", "free", "locked"))
     age(engine)
     with engine.connect() as connection:
-        lock = "UPDATE distlock_fence SET seal = seal WHERE id = :id"
+        lock = "UPDATE distlock_fence SET holder_id = holder_id WHERE id = :id"
         connection.execute(text(lock), {"id": key_of("shop", "locked")})
         assert prune(engine) == 1
     assert names(engine) == ["locked"]
@@ -136,16 +136,17 @@ def test_a_row_that_somebody_has_locked_stays_and_is_not_waited_for(engine: Engi
 def test_a_transaction_takes_away_a_few_at_a_time(engine: Engine) -> None:
     count = 2 * BATCH + 3
     rows = [
-        {"id": key_of("shop", f"n{n}"), "domain": "shop", "name": f"n{n}", "number": n} for n in range(count)
+        {"id": key_of("shop", f"n{n}"), "namespace": "shop", "name": f"n{n}", "number": n}
+        for n in range(count)
     ]
-    columns = "(id, domain, name, era, number, seal, passed_at)"
-    insert = f"INSERT INTO distlock_fence {columns} VALUES (:id, :domain, :name, 1, :number, '', 1)"
+    columns = "(id, namespace, name, epoch, number, holder_id, passed_at)"
+    insert = f"INSERT INTO distlock_fence {columns} VALUES (:id, :namespace, :name, 1, :number, '', 1)"
     with engine.begin() as connection:
         connection.execute(text(insert), rows)
     assert fence_row.prune(engine, "default", 30, dry_run=True) == count == len(names(engine))
     assert prune(engine) == count
     with engine.connect() as connection:
-        [left] = connection.execute(text("SELECT id, era, number FROM distlock_fence"))
+        [left] = connection.execute(text("SELECT id, epoch, number FROM distlock_fence"))
     assert tuple(left) == (floor_of("shop")[0], 1, count - 1)
 
 
@@ -194,7 +195,7 @@ def test_a_deadlock_with_the_site_while_it_looks_is_not_the_end(engine: Engine, 
     passes(engine, grant(1, "mine", "a", "b"))
     age(engine)
     first, last = sorted(key_of("shop", name) for name in "ab")
-    change = text("UPDATE distlock_fence SET seal = 'site' WHERE id = :id")
+    change = text("UPDATE distlock_fence SET holder_id = 'site' WHERE id = :id")
     with ThreadPoolExecutor(1) as pool:
         with engine.begin() as site:
             # The transaction that has changed more is not the one that is ended.

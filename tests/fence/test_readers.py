@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from distlock import multi_lock
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.fence.reading import OvertakenReader
-from distlock.fence.row import OldEra, Overtaken
-from distlock.grant import Fence, Grant
+from distlock.fence.row import OldEpoch, Overtaken
+from distlock.grants.grant import Fence, Grant
 from distlock.modes import PERMIT, READ, Mode
 from distlock.web.dummy import DummyGrant, DummyLocks
 from flask_distlock import transaction
@@ -30,8 +30,8 @@ __all__ = ["strict"]
 LEVELS_OF_SNAPSHOTS = [one for one in LEVELS if one != ("mariadb", "SERIALIZABLE")]
 
 
-def reader(number: int, *names: str, timeout: float = 10.0, era: int = 1, mode: Mode = READ) -> Grant:
-    fences = dict.fromkeys(names or ("product_1",), Fence(era, number))
+def reader(number: int, *names: str, timeout: float = 10.0, epoch: int = 1, mode: Mode = READ) -> Grant:
+    fences = dict.fromkeys(names or ("product_1",), Fence(epoch, number))
     one = DummyGrant("shop", fences, mode)
     one.timeout = timeout
     return one
@@ -49,8 +49,8 @@ def qty(session: Session) -> int:
 
 def passages(engine: Engine) -> list[tuple[int, str, int]]:
     with engine.connect() as connection:
-        found = connection.execute(text("SELECT number, seal, passed_at FROM distlock_fence"))
-        return [(int(number), str(seal), int(at)) for number, seal, at in found]
+        found = connection.execute(text("SELECT number, holder_id, passed_at FROM distlock_fence"))
+        return [(int(number), str(holder_id), int(at)) for number, holder_id, at in found]
 
 
 def test_readers_share_the_row_and_write_nothing_into_it(engine: Engine) -> None:
@@ -68,7 +68,7 @@ def test_a_reader_is_overtaken_by_a_later_writer(engine: Engine) -> None:
     overtaken = pytest.raises(Overtaken, match=r"its fence is 1:33, and the database has seen 1:34")
     with overtaken, reading(engine, reader(33)):
         raise AssertionError("it has begun")
-    with pytest.raises(OldEra), reading(engine, reader(99, era=0)):
+    with pytest.raises(OldEpoch), reading(engine, reader(99, epoch=0)):
         raise AssertionError("it has begun")
 
 

@@ -54,7 +54,7 @@ def test_a_row_that_stays_locked_ends_the_wait(shop: Shop, engine: Engine) -> No
     shop.serve(lambda: shop.write(7), timeout=0.3)
     assert shop.post() == Answered(200)
     with engine.connect() as connection:
-        connection.execute(text("UPDATE distlock_fence SET seal = seal"))
+        connection.execute(text("UPDATE distlock_fence SET holder_id = holder_id"))
         assert shop.post() == Answered(423, "lock_contended")
         connection.rollback()
 

@@ -68,11 +68,11 @@ def test_the_table_is_the_same(make: Make, engine: Engine, using: str) -> None:
     expected = columns(engine)
     assert [name for name, _, _ in expected] == [
         "id",
-        "domain",
+        "namespace",
         "name",
-        "era",
+        "epoch",
         "number",
-        "seal",
+        "holder_id",
         "passed_at",
     ]
     with engine.begin() as connection:
@@ -109,3 +109,19 @@ def test_where_it_is_missing_django_says_what_to_run(
         atomic(grant, using).__enter__()
     assert "Run: python manage.py migrate distlock --database fenced" in str(missing.value)
     assert ('INSTALLED_APPS += ["django_distlock"]' in str(missing.value)) is not installed
+
+
+def test_a_table_of_an_earlier_version_is_told_with_the_statements_to_run(engine: Engine, using: str) -> None:
+    with engine.begin() as connection:
+        for old, new in (("domain", "namespace"), ("era", "epoch"), ("seal", "holder_id")):
+            connection.execute(text(f"ALTER TABLE distlock_fence RENAME COLUMN {new} TO {old}"))
+    with DummyLocks().lock("product_1") as grant:
+        with pytest.raises(ConfigurationError, match="has the columns of an earlier version") as old_table:
+            atomic(grant, using).__enter__()
+        statements = str(old_table.value).partition("Run: ")[2].split(";")[:-1]
+        assert len(statements) == 3
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+        with atomic(grant, using):
+            pass

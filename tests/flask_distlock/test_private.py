@@ -11,7 +11,8 @@ from typing import Any
 import flask_smorest
 import pytest
 import redis
-from flask import Blueprint, Flask
+from flask import Blueprint, Flask, Response
+from flask import request as flask_request
 from flask.views import MethodView, View
 from flask_caching import Cache
 from sqlalchemy import create_engine, event, text
@@ -49,6 +50,26 @@ def app() -> Flask:
 class Buy(MethodView):
     def post(self) -> str:
         return "sold"
+
+
+@leans("Request.stream is no cached property any more: a body may be read twice, or not before its lock.")
+def test_that_a_body_has_been_begun_to_read_is_known(app: Flask) -> None:
+    with app.test_request_context("/", method="POST", data=b"ordered"):
+        request = flask_request._get_current_object()  # type: ignore[attr-defined]
+        _ = request.content_length, request.content_type, request.is_json
+        assert not private.has_stream(request)
+        assert request.get_data() == b"ordered"
+        assert private.has_stream(request)
+
+
+@leans("Werkzeug keeps elsewhere what call_on_close() is given: nobody is told that it runs after the lock.")
+def test_what_runs_when_a_response_is_closed_is_seen() -> None:
+    response = Response(iter(["sold"]))
+    # It keeps the end of the iterator, which is no callback of the site.
+    response.make_sequence()
+    assert not private.runs_on_close(response)
+    response.call_on_close(lambda: None)
+    assert private.runs_on_close(response)
 
 
 @leans("Flask no longer serves what stands in view_functions, where rules put their guards.")
@@ -227,12 +248,27 @@ def test_what_hears_that_a_transaction_begins_is_known(what: str) -> None:
     engine.dispose()
 
 
-@leans("CPython: a function's code says no more whether it takes any arguments; see inspect.CO_VARARGS")
-def test_a_function_that_passes_on_any_arguments_is_told_from_others() -> None:
-    assert private.passes_on(lambda *args: args)
-    assert private.passes_on(lambda **kwargs: kwargs)
-    assert not private.passes_on(lambda id: id)
-    assert not private.passes_on(object())
+@leans("SQLAlchemy keeps its listeners elsewhere: COMMIT would be sent in front of what they execute.")
+def test_the_last_that_hears_of_a_commit_is_known() -> None:
+    heard: list[str] = []
+
+    def first(connection: Any) -> None:
+        heard.append("first")
+
+    def last(connection: Any) -> None:
+        heard.append("last")
+
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        assert not private.is_last_at_commit(connection, last)
+        event.listen(engine, "commit", first)
+        event.listen(engine, "commit", last)
+        event.listen(connection, "commit", lambda connection: heard.append("of the connection"))
+        assert private.is_last_at_commit(connection, last)
+        assert not private.is_last_at_commit(connection, first)
+        connection.begin().commit()
+        assert heard == ["of the connection", "first", "last"]
+    engine.dispose()
 
 
 @leans("RedisCache of cachelib/redis.py: LOCATION can't be 'cache:default' any more")

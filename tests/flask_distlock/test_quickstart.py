@@ -36,7 +36,7 @@ def sell(folder: Path, lines: str) -> tuple[list[int], int]:
 def test_a_small_app_becomes_safe_with_the_lines_of_the_page(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    app, on_servers = snippets("start/flask.md")
+    app, _, on_servers = snippets("start/flask.md")
     lines = re.sub(r"app\.config\[\"DISTLOCK\"\] = .*\n", lambda _: on_servers, app)
     lines = lines.replace("redis://localhost:6379/0", redis_server.url)
     statuses, left = sell(tmp_path / "locked", lines)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import count
 
-from distlock.backends.base import Ask, Busy, Held, Queued
+from distlock.backends.base import Acquired, Busy, LockRequest, Queued
 from distlock.backends.file import FileBackend
 from distlock.errors import BackendUnavailable
 
@@ -16,13 +16,13 @@ class DoesNothing(FileBackend):
 
     fences = count(1)
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        return Held(next(self.fences) * ask.span)
+    def request(self, ask: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        return Acquired(next(self.fences) * ask.span)
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+    def renew(self, asks: Sequence[LockRequest]) -> list[bool]:
         return [True for _ in asks]
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def release(self, ask: LockRequest, deadline: float = math.inf) -> bool:
         return True
 
 
@@ -31,7 +31,7 @@ class RefusesNearlyEverybody(FileBackend):
 
     asked = count(1)
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+    def request(self, ask: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         if next(self.asked) % 20:
             raise BackendUnavailable("Not today.")
         return super().request(ask, deadline)

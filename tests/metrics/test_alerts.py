@@ -126,7 +126,7 @@ def test_each_alert_fires_by_its_cause_and_each_panel_shows_it(
     own_server.client.flushall()
     eventually(lambda: fires("DistlockLockLost"), "the alert for losses", pause=0.1)
     # The database has seen what a lock service gave out whose clock was ahead.
-    site.execute("UPDATE distlock_fence SET number = number + 1000000000000, seal = 'of before'")
+    site.execute("UPDATE distlock_fence SET number = number + 1000000000000, holder_id = 'of before'")
     site.sell()
     eventually(lambda: fires("DistlockFenceLifted"), "the alert for lifted fences", pause=0.1)
     assert prometheus.fired(ALIAS) == {"DistlockLockLost", "DistlockFenceLifted"}

@@ -67,7 +67,7 @@ def test_each_result_is_counted(alias: str) -> None:
         waiter = threading.Thread(target=wait)
         waiter.start()
         eventually(lambda: value("distlock_waiting", alias=alias) == 1, "one waits")
-        eventually(lambda: engine_of(capped).rooms.waiting == 1, "it is in the room")
+        eventually(lambda: engine_of(capped).queues.waiting == 1, "it is in the room")
         with pytest.raises(distlock.TooManyWaiters):
             capped.lock("product_1").acquire()
     waiter.join(PATIENCE)
@@ -178,7 +178,7 @@ def test_what_interrupts_a_wait_is_no_time_out(alias: str) -> None:
 
     async def cancelled() -> None:
         waiter = asyncio.create_task(locks.lock("product_1").aacquire())
-        while not engine_of(locks).rooms.waiting:
+        while not engine_of(locks).queues.waiting:
             await asyncio.sleep(0)
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -227,7 +227,7 @@ def test_a_broken_process_passes_nothing_on_inside(clients: Callable[[], distloc
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    until(lambda: mine.namespace.engine.rooms.waiting == 1)  # type: ignore[attr-defined]
+    until(lambda: mine.namespace.engine.queues.waiting == 1)  # type: ignore[attr-defined]
     assert break_lock(operator.namespace, operator.inspect("product_1"), by="ann")
     until(lambda: first.lost)
     taken = operator.lock("product_1").acquire(timeout=0)

@@ -16,7 +16,8 @@ INSTALL = re.compile(
 )
 #: As a requirement, not as a part of a path, a module or a word.
 OURS = re.compile(r"(?<![\w./-])(?:(?:django|flask)[-_])?distlock(?:-web)?(?=[\[=<>~!@;\s'\"`)]|$)")
-REQUIREMENT = re.compile(r"(?<![\w./-])distlock\s*(?:\[\s*[a-z]|[=<>~!]=\s*\d)")
+#: A link of Markdown behind our name is none.
+REQUIREMENT = re.compile(r"(?<![\w./-])distlock\s*(?:\[\s*[a-z](?![^\]]*\]\()|[=<>~!]=\s*\d)")
 
 
 def wrong_lines(text: str) -> list[str]:
@@ -63,6 +64,7 @@ def test_such_a_line_is_found(line: str) -> None:
         "pip install '/path/to/the/clone[django,redis]'",
         "pip install ./distlock_web-0.1.0-py3-none-any.whl",
         "distlock.connect(...)",
+        "distlock [reads it again](again.md) under the lock.",
         'app.config["DISTLOCK"]["default"]',
         'all = ["distlock-web[redis]"]',
         "pip install Flask-SQLAlchemy  # the shop's own",

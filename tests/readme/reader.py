@@ -18,27 +18,18 @@ from tests.web.quickstart import code_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-SETTING, DJANGO_VIEW, DJANGO_URLS, FLASK_APP = code_blocks(README, "python")
-#: What the README takes as given: a shop with products, and a way to serve it.
+#: The pages that the README links to for the rest.
+DJANGO_PAGE, FLASK_PAGE = (ROOT / "docs" / "start" / f"{name}.md" for name in ("django", "flask"))
+DJANGO_LINES, FLASK_LINES = code_blocks(README, "python")
+SETTING, DJANGO_VIEW, DJANGO_URLS = re.split(r"\n+(?=# \S+\.py\n)", DJANGO_LINES)
+FLASK_APP, CREATE_ALL, *_ = code_blocks(FLASK_PAGE.read_text("utf-8"), "python")
+#: What the README takes as given: a project with products.
 DJANGO_MODELS = """
 from django.db import models
 
 
 class Product(models.Model):
     stock = models.IntegerField()
-"""
-FLASK_SHOP = """
-from flask import Flask
-from flask_sqlalchemy import SQLAlchemy
-
-app = Flask(__name__)
-app.config["SQLALCHEMY_DATABASE_URI"] = "sqlite:///shop.db"
-db = SQLAlchemy(app)
-
-
-class Product(db.Model):
-    id = db.Column(db.Integer, primary_key=True)
-    stock = db.Column(db.Integer, nullable=False)
 """
 #: What is typed when the lines stand there, in one process: each would load Django again.
 READY = """
@@ -49,22 +40,20 @@ call_command("migrate", verbosity=0)
 call_command("check", fail_level="WARNING")
 Product.objects.create(stock={stock})
 """
-#: A page that has the README's form.
-DJANGO_PAGE = """
+#: A page that has the form.
+FORM_PAGE = """
 from django.views.generic import TemplateView
 
 urlpatterns += [path("", TemplateView.as_view(template_name="buy.html"))]
 """
-(FORM,) = re.findall("`(<form.*?</form>)`", README)
-#: What it has installed for Flask's lines, and the line that makes their table.
-(FLASK_NEEDS,) = re.findall("`pip install (flask-[^`]*)`", README)
-(CREATE_ALL,) = re.findall(r"`(with app\.app_context\(\): db\.create_all\(\)[^`]*)`", README)
+(FORM,) = re.findall("`(<form.*?</form>)`", DJANGO_PAGE.read_text("utf-8"))
+(FLASK_NEEDS,) = re.findall("`pip install (flask-[^`]*)`", FLASK_PAGE.read_text("utf-8"))
 OWN = ["gunicorn", FLASK_NEEDS]
 
 
-#: The commands that the README buys with, in a shell.
+#: The commands that buy, in a shell.
 (DJANGO_CURL,) = (block for block in code_blocks(README, "sh") if "curl" in block)
-(FLASK_CURL,) = re.findall(r"`(curl [^`]*)`", README)
+(FLASK_CURL,) = (block for block in code_blocks(FLASK_PAGE.read_text("utf-8"), "sh") if "curl" in block)
 
 
 def typed(lines: str) -> dict[str, str]:
@@ -166,16 +155,16 @@ class Reader:
             settings.write(setting)
         (folder / "shop" / "views.py").write_text(view)
         with (folder / "mysite" / "urls.py").open("a") as urls:
-            urls.write(f"\n{DJANGO_URLS}{DJANGO_PAGE}")
+            urls.write(f"\n{DJANGO_URLS}{FORM_PAGE}")
         (folder / "shop" / "templates").mkdir()
         (folder / "shop" / "templates" / "buy.html").write_text(FORM)
         self.run("manage.py", "shell", "-c", READY.format(stock=stock), cwd=folder)
         return Shop(folder, "mysite.wsgi", folder / "db.sqlite3", "shop_product", typed(DJANGO_CURL))
 
     def flask(self, folder: Path, lines: str, stock: int, prepare: str = "pass") -> Shop:
-        """A new app with a table of products, and the README's lines below it."""
+        """Make the app of the page that the README links to, with its table and a product."""
         folder.mkdir()
-        (folder / "app.py").write_text(f"{FLASK_SHOP}\n{lines}")
+        (folder / "app.py").write_text(lines)
         fill = f"from app import *\n{CREATE_ALL.replace('stock=5', f'stock={stock}')}\n"
         fill += f"with app.app_context():\n    {prepare}\n"
         self.run("-c", fill, cwd=folder)

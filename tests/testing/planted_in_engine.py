@@ -10,21 +10,20 @@ from typing import Any
 
 import pytest
 
-from distlock import rlock
-from distlock.engine import hold, loss, readers, revocation
-from distlock.engine.acquiring import Acquiring
+from distlock.engine import engine, hold
 from distlock.engine.admission import Admission
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.engine import Engine
 from distlock.engine.hold import Hold
-from distlock.engine.keeper import Keeper
-from distlock.engine.leading import Leading
-from distlock.engine.readers import Readers
-from distlock.engine.revocation import Revocation
-from distlock.engine.room import Room, Rooms
-from distlock.engine.turns import Turns
-from distlock.lock import Lock
-from distlock.locks import Locks
-from distlock.multi_grant import MultiGrant
+from distlock.engine.notifications import Callbacks
+from distlock.engine.pending import Cancellations
+from distlock.engine.renewal import Renewer
+from distlock.engine.wait_queue import WaitQueue
+from distlock.grants.joint import MultiGrant
+from distlock.locks import rlock
+from distlock.locks.client import Locks
+from distlock.locks.lock import Lock
+from distlock.modes import PERMIT
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -33,85 +32,85 @@ def _nothing(*arguments: Any, **more: Any) -> None:
     return None
 
 
-def nothing_is_retired(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Keeper, "retire", _nothing)
+def nothing_is_cancelled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cancellations, "add", _nothing)
 
 
 def nothing_is_renewed(patch: pytest.MonkeyPatch) -> None:
-    def renew(self: Keeper) -> Any:
+    def tick(self: Renewer, until: Any) -> Any:
         return
         yield
 
-    patch.setattr(Keeper, "_renew", renew)
+    patch.setattr(Renewer, "tick", tick)
 
 
 def hung_holders_are_renewed_for_ever(patch: pytest.MonkeyPatch) -> None:
-    honest = Turns._grant
+    honest = WaitQueue._grant
 
-    def grant(self: Turns, hold: Any, waiter: Any) -> None:
-        waiter.terms = replace(waiter.terms, max_hold=1e9)
-        honest(self, hold, waiter)
+    def grant(self: WaitQueue, hold: Any, waiter: Any, *rest: Any) -> None:
+        waiter.options = replace(waiter.options, max_hold=1e9)
+        honest(self, hold, waiter, *rest)
 
-    patch.setattr(Turns, "_grant", grant)
+    patch.setattr(WaitQueue, "_grant", grant)
 
 
 def who_gives_up_does_not_cancel(patch: pytest.MonkeyPatch) -> None:
-    def leave(self: Leading, waiter: Any, until: float) -> Any:
-        with self._section.mutex:
-            waiter.room.ask = None
-            self._rooms.leave(waiter)
-            self._rooms.settle(waiter.room)
+    def withdraw(self: Engine, queue: WaitQueue, waiter: Any, until: float) -> Any:
+        with self.section.mutex:
+            queue.request = None
+            queue.leave(waiter)
+            queue.elect()
         return
         yield
 
-    patch.setattr(Leading, "leave", leave)
+    patch.setattr(Engine, "_withdraw", withdraw)
 
 
 def the_interrupted_leave_everything(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CriticalSection, "undo", _nothing)
 
 
-def rooms_stay(patch: pytest.MonkeyPatch) -> None:
-    honest = Rooms.settle
+def queues_stay(patch: pytest.MonkeyPatch) -> None:
+    honest = WaitQueue.elect
 
-    def settle(self: Rooms, room: Any) -> None:
-        honest(self, room)
-        self.by_key.setdefault(room.key, room)
+    def elect(self: WaitQueue) -> None:
+        honest(self)
+        self._all.by_key.setdefault(self.key, self)
 
-    patch.setattr(Rooms, "settle", settle)
+    patch.setattr(WaitQueue, "elect", elect)
 
 
 def the_last_waiter_is_next(patch: pytest.MonkeyPatch) -> None:
-    honest = Turns.pass_on
+    honest = WaitQueue.hand_off
 
-    def pass_on(self: Turns, hold: Hold) -> bool:
-        hold.room.queue.reverse()
+    def hand_off(self: WaitQueue, hold: Hold) -> bool:
+        self.waiters.reverse()
         return honest(self, hold)
 
-    patch.setattr(Turns, "pass_on", pass_on)
+    patch.setattr(WaitQueue, "hand_off", hand_off)
 
 
 def turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Hold, "may_pass", lambda self, now: True)
+    patch.setattr(Hold, "may_hand_off", lambda self, now: True)
 
 
-def passes_share_a_fence(patch: pytest.MonkeyPatch) -> None:
-    honest = Turns._grant
+def hand_offs_share_a_fence(patch: pytest.MonkeyPatch) -> None:
+    honest = WaitQueue._grant
 
-    def grant(self: Turns, hold: Hold, waiter: Any) -> None:
-        honest(self, hold, waiter)
+    def grant(self: WaitQueue, hold: Hold, *rest: Any) -> None:
+        honest(self, hold, *rest)
         hold.used = 0
 
-    patch.setattr(Turns, "_grant", grant)
+    patch.setattr(WaitQueue, "_grant", grant)
 
 
 def waits_have_no_end(patch: pytest.MonkeyPatch) -> None:
-    honest = Acquiring.acquire
+    honest = Engine.acquire
 
-    def acquire(self: Acquiring, key: str, name: str, gate: Any, timeout: float, ttl: float) -> Any:
-        return honest(self, key, name, gate, timeout + 3.0 if timeout else 0.0, ttl)
+    def acquire(self: Engine, key: str, name: str, parker: Any, timeout: float, options: Any) -> Any:
+        return honest(self, key, name, parker, timeout + 3.0 if timeout else 0.0, options)
 
-    patch.setattr(Acquiring, "acquire", acquire)
+    patch.setattr(Engine, "acquire", acquire)
 
 
 def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:
@@ -119,43 +118,47 @@ def nobody_is_turned_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loss.Losses, "tell_aside", _nothing)
+    patch.setattr(Callbacks, "lost_off_thread", _nothing)
 
 
 def joins_have_no_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Readers, "_open", lambda self, room, terms, now: room.shared[-1] if room.shared else None)
+    patch.setattr(
+        WaitQueue, "_open_to_readers", lambda self, options, now: self.shared[-1] if self.shared else None
+    )
 
 
 def a_read_waits_behind_its_own(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(readers, "_own", _nothing)
+    patch.setattr(WaitQueue, "_hold_of_owner", _nothing)
 
 
 def an_upgrade_waits_for_itself(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Room, "reads", lambda self, owner: False)
+    patch.setattr(WaitQueue, "is_read_by", lambda self, owner: False)
 
 
 def a_hung_reader_takes_the_others_along(patch: pytest.MonkeyPatch) -> None:
-    honest = Readers.end_hung
+    honest = Hold.remove_hung_readers
 
-    def end_hung(self: Readers, hold: Hold, now: float) -> Any:
-        for grant in hold.readers:
+    def remove_hung_readers(self: Hold, now: float) -> Any:
+        for grant in self.readers:
             grant._ends = now
-        return honest(self, hold, now)
+        return honest(self, now)
 
-    patch.setattr(Readers, "end_hung", end_hung)
+    patch.setattr(Hold, "remove_hung_readers", remove_hung_readers)
 
 
 def a_writer_gives_up_what_it_reads(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Turns, "ends_share", lambda self, grant: not self.pass_on(grant._hold))
+    patch.setattr(WaitQueue, "_ends_share", lambda self, hold, grant: not self.hand_off(hold))
 
 
 def every_permit_is_one(patch: pytest.MonkeyPatch) -> None:
-    honest = Leading._ask_for_share
-    patch.setattr(
-        Leading,
-        "_ask_for_share",
-        lambda self, room, terms, patient: honest(self, room, replace(terms, permits=1), patient),
-    )
+    honest = engine._new_request
+
+    def new_request(key: str, token: str, waiter: Any) -> Any:
+        if waiter.options.mode == PERMIT:
+            waiter.options = replace(waiter.options, permits=1)
+        return honest(key, token, waiter)
+
+    patch.setattr(engine, "_new_request", new_request)
 
 
 def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
@@ -199,20 +202,24 @@ def some_of_the_names_are_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_wanted_back_is_passed_on(patch: pytest.MonkeyPatch) -> None:
-    honest = Hold.may_pass
+    honest = Hold.may_hand_off
 
-    def may_pass(self: Hold, now: float) -> bool:
+    def may_hand_off(self: Hold, now: float) -> bool:
         wanted, self.release_requested = self.release_requested, False
         passes = honest(self, now)
         self.release_requested = wanted
         return passes
 
     patch.setattr(hold, "TURN", 60.0)
-    patch.setattr(Hold, "may_pass", may_pass)
+    patch.setattr(Hold, "may_hand_off", may_hand_off)
 
 
 def callbacks_run_where_a_request_is_heard(patch: pytest.MonkeyPatch) -> None:
-    def begin(self: Revocation, told: list[Callable[[Any], object]], grant: Any) -> None:
-        revocation._call_all(told, grant)
+    honest = Callbacks.release_requested
 
-    patch.setattr(Revocation, "_begin", begin)
+    def release_requested(self: Callbacks, grant: Any) -> None:
+        threads, self._threads = self._threads, False
+        honest(self, grant)
+        self._threads = threads
+
+    patch.setattr(Callbacks, "release_requested", release_requested)

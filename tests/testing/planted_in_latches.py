@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 from dataclasses import replace
@@ -9,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from distlock import latch_waits
 from distlock.backends.latches import LatchState
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.latches import KeptLatches, MemoryLatches
 from distlock.backends.memory.service import MemoryService
-from distlock.engine.call import Call
+from distlock.engine.commands import Call
 from distlock.errors import BackendUnavailable
-from distlock.latch import Latch
-from distlock.latch_waits import LatchWaits
+from distlock.locks import latch_waits
+from distlock.locks.latch import Latch
+from distlock.locks.latch_waits import LatchWaits
 
 _services: dict[tuple[type, str], MemoryService] = {}
 
@@ -61,10 +62,10 @@ class TheMissingAreOpen(KeptLatches):
 class CountingMakes(KeptLatches):
     """DECR makes what is not there."""
 
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         if self._record(key) is None:
             self.make(key, 1, 60.0, "nobody")
-        return super().count_down(key, by, part)
+        return super().count_down(key, by, part, life)
 
 
 @planted
@@ -76,25 +77,25 @@ class MakingMakesAnew(KeptLatches):
 
 @planted
 class CountsGoBelowNothing(KeptLatches):
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         record = self._record(key)
         if record is not None and by > record.left:
             record.left -= by
             return self._state(key)
-        return super().count_down(key, by, part)
+        return super().count_down(key, by, part, life)
 
 
 @planted
 class RepetitionsCount(KeptLatches):
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
-        return super().count_down(key, by, secrets.token_hex(16))
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
+        return super().count_down(key, by, secrets.token_hex(16), life)
 
 
 @planted
 class ReadsThenWrites(KeptLatches):
     """GET, and then SET."""
 
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         with self._mutex:
             record = self._record(key)
             left = record.left if record is not None else 0
@@ -102,7 +103,7 @@ class ReadsThenWrites(KeptLatches):
         with self._mutex:
             if record is not None:
                 record.left = left
-            return super().count_down(key, by, part)
+            return super().count_down(key, by, part, life)
 
 
 @planted
@@ -115,8 +116,8 @@ class NothingEnds(KeptLatches):
 
 @planted
 class OpenForEver(KeptLatches):
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
-        state = super().count_down(key, by, part)
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
+        state = super().count_down(key, by, part, life)
         if state is not None and not state.left:
             self._records[key] = self._records[key][0], 1e9
         return state
@@ -124,9 +125,9 @@ class OpenForEver(KeptLatches):
 
 @planted
 class CountsDontProlong(KeptLatches):
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         _, ends = self._records.get(key, (None, 0.0))
-        state = super().count_down(key, by, part)
+        state = super().count_down(key, by, part, life)
         if key in self._records:
             self._records[key] = self._records[key][0], ends
         return state
@@ -134,20 +135,46 @@ class CountsDontProlong(KeptLatches):
 
 @planted
 class RepetitionsProlong(KeptLatches):
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         if (record := self._record(key)) is not None:
             self._records[key] = record, self._now() + record.ttl
-        return super().count_down(key, by, part)
+        return super().count_down(key, by, part, life)
 
 
 @planted
 class OldPartsAreRemembered(KeptLatches):
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         seen = self.__dict__.setdefault("seen", {}).setdefault(key, set())
         if part in seen:
             return self.look(key, None, None)
         seen.add(part)
+        return super().count_down(key, by, part, life)
+
+
+@planted
+class CountsAreOfAnyLife(KeptLatches):
+    """DECR by a name, whatever bears it by now."""
+
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         return super().count_down(key, by, part)
+
+
+@planted
+class TheNextIsDeletedToo(KeptLatches):
+    """DEL by a name, whatever bears it by now."""
+
+    def delete(self, key: str, life: str = "") -> bool:
+        return super().delete(key)
+
+
+@planted
+class AllHaveDeletedIt(KeptLatches):
+    def delete(self, key: str, life: str = "") -> bool:
+        with self._mutex:
+            there = self._record(key) is not None
+        threading.Event().wait(0.05)
+        super().delete(key, life)
+        return there
 
 
 @planted
@@ -167,7 +194,7 @@ class OneIsTold(KeptLatches):
 class TheDeletedLive(KeptLatches):
     """It is only counted down to its end."""
 
-    def delete(self, key: str) -> bool:
+    def delete(self, key: str, life: str = "") -> bool:
         record = self._record(key)
         if record is not None:
             record.left = 0
@@ -176,7 +203,7 @@ class TheDeletedLive(KeptLatches):
 
 @planted
 class NobodyIsToldOfItsEnd(KeptLatches):
-    def delete(self, key: str) -> bool:
+    def delete(self, key: str, life: str = "") -> bool:
         return self._records.pop(key, None) is not None
 
 
@@ -198,11 +225,11 @@ def _nothing(*arguments: Any, **more: Any) -> None:
 
 
 def nobody_is_woken_after_a_reconnect(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LatchWaits, "doubt", _nothing)
+    patch.setattr(LatchWaits, "missed_notifications", _nothing)
 
 
 def hints_are_not_heard(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LatchWaits, "hint", _nothing)
+    patch.setattr(LatchWaits, "notified", _nothing)
 
 
 def each_attempt_is_another_part(patch: pytest.MonkeyPatch) -> None:
@@ -212,6 +239,29 @@ def each_attempt_is_another_part(patch: pytest.MonkeyPatch) -> None:
         return honest(self, key, by, secrets.token_hex(16), *more)
 
     patch.setattr(MemoryLatches, "count_latch_down", count)
+
+
+def a_repetition_counts_any_life(patch: pytest.MonkeyPatch) -> None:
+    honest = MemoryLatches.count_latch_down
+
+    def count(self: Any, key: str, by: int, part: str, life: str, *more: Any) -> Any:
+        return honest(self, key, by, part, "", *more)
+
+    patch.setattr(MemoryLatches, "count_latch_down", count)
+
+
+def a_repetition_deletes_any_life(patch: pytest.MonkeyPatch) -> None:
+    honest = MemoryLatches.delete_latch
+    patch.setattr(MemoryLatches, "delete_latch", lambda self, key, life, *more: honest(self, key, "", *more))
+
+
+def all_lives_are_one(patch: pytest.MonkeyPatch) -> None:
+    honest = MemoryLatches.make_latch
+
+    def make(self: Any, key: str, total: int, ttl: float, maker: str, *more: Any) -> Any:
+        return honest(self, key, total, ttl, maker.partition("-")[0], *more)
+
+    patch.setattr(MemoryLatches, "make_latch", make)
 
 
 def each_attempt_is_another_maker(patch: pytest.MonkeyPatch) -> None:
@@ -227,7 +277,7 @@ def the_gone_are_open(patch: pytest.MonkeyPatch) -> None:
     honest = latch_waits._tell
 
     def tell(watched: Any, waiters: Any, state: LatchState | None) -> None:
-        gone = next(iter(waiters)).maker if state is None else None
+        gone = next(iter(waiters)).life if state is None else None
         honest(watched, waiters, state or replace(_open(), maker=gone or "nobody"))
 
     patch.setattr(latch_waits, "_tell", tell)
@@ -238,15 +288,15 @@ def the_next_one_is_the_same(patch: pytest.MonkeyPatch) -> None:
 
     def tell(watched: Any, waiters: Any, state: LatchState | None) -> None:
         for waiter in waiters:
-            waiter.maker = None
+            waiter.life = None
         honest(watched, waiters, state)
 
     patch.setattr(latch_waits, "_tell", tell)
 
 
 def to_delete_is_tried_once(patch: pytest.MonkeyPatch) -> None:
-    def delete(self: Latch, gate: Any) -> Any:
-        return (yield Call(self._latches.delete_latch, self._key))
+    def delete(self: Latch, parker: Any) -> Any:
+        return (yield Call(self._latches.delete_latch, self._key, "", until=math.inf))
 
     patch.setattr(Latch, "_delete", delete)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from distlock.backends.base import PERMIT, READ, Ask, Held
+from distlock.backends.base import PERMIT, READ, Acquired, LockRequest
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.record import Entry, Owner, Record
 from distlock.backends.memory.service import WINDOW, MemoryService
@@ -16,52 +16,56 @@ from tests.testing.planted import misjudging, owned, planted
 class ReadersTakeTurns(Record):
     """A reader is a writer, by another name."""
 
-    def has_room(self, ask: Ask) -> bool:
-        return super().has_room(ask) and not (ask.mode == READ and self.owners)
+    def has_room(self, request: LockRequest) -> bool:
+        return super().has_room(request) and not (request.mode == READ and self.owners)
 
 
 @misjudging
 class ReadersDisregardWriters(Record):
-    def has_room(self, ask: Ask) -> bool:
-        return ask.mode == READ or super().has_room(ask)
+    def has_room(self, request: LockRequest) -> bool:
+        return request.mode == READ or super().has_room(request)
 
 
 @misjudging
 class WritersDisregardReaders(Record):
-    def has_room(self, ask: Ask) -> bool:
-        return len(owned(self, READ)) == len(self.owners) if ask.mode != PERMIT else super().has_room(ask)
+    def has_room(self, request: LockRequest) -> bool:
+        return (
+            len(owned(self, READ)) == len(self.owners)
+            if request.mode != PERMIT
+            else super().has_room(request)
+        )
 
 
 @planted
 class ReadersPassWaitingWriters(MemoryService):
     """As Redisson's do: nothing stops new readers, so writers starve."""
 
-    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
-        record = self._current(ask.key)
-        if ask.mode == READ and record.owner(ask.token) is None and owned(record, READ):
-            record.queue = [entry for entry in record.queue if entry.ask.token != ask.token]
-            self._own(record, Entry(ask, backend, self.now()), self.now(), ask.ttl, acknowledged=True)
-        return super().request(ask, backend)
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
+        record = self._current(request.key)
+        if request.mode == READ and record.owner(request.token) is None and owned(record, READ):
+            record.queue = [entry for entry in record.queue if entry.request.token != request.token]
+            self._own(record, Entry(request, backend, self.now()), self.now(), request.ttl, acknowledged=True)
+        return super().request(request, backend)
 
 
 @planted
 class AllWaitingReadersEnter(MemoryService):
     """Those behind the next writer, too."""
 
-    def _hand_over(self, record: Record) -> None:
-        super()._hand_over(record)
+    def _hand_off(self, record: Record) -> None:
+        super()._hand_off(record)
         if owned(record, READ):
-            for entry in [entry for entry in record.queue if entry.ask.mode == READ]:
+            for entry in [entry for entry in record.queue if entry.request.mode == READ]:
                 record.queue.remove(entry)
                 self._own(record, entry, self.now(), WINDOW, acknowledged=False)
 
 
 @planted
 class OnlyTheFirstOfARunEnters(MemoryService):
-    def _hand_over(self, record: Record) -> None:
+    def _hand_off(self, record: Record) -> None:
         if not record.owners:
             behind, record.queue = record.queue[1:], record.queue[:1]
-            super()._hand_over(record)
+            super()._hand_off(record)
             record.queue += behind
 
 
@@ -69,10 +73,10 @@ class OnlyTheFirstOfARunEnters(MemoryService):
 class ALongRunIsCutOff(MemoryService):
     """So many a script, and nobody lets in the others."""
 
-    def _hand_over(self, record: Record) -> None:
+    def _hand_off(self, record: Record) -> None:
         if len(owned(record, READ)) < 16:
             behind, record.queue = record.queue[16:], record.queue[:16]
-            super()._hand_over(record)
+            super()._hand_off(record)
             record.queue += behind
 
 
@@ -80,21 +84,21 @@ class ALongRunIsCutOff(MemoryService):
 class TheFirstReaderOutFreesTheKey(MemoryService):
     """One key for all of them, and each deletes it."""
 
-    def release(self, ask: Ask) -> bool:
-        record = self._current(ask.key)
-        if record.owner(ask.token) is not None:
-            record.owners = [owner for owner in record.owners if owner.entry.ask.token == ask.token]
-        return super().release(ask)
+    def release(self, request: LockRequest) -> bool:
+        record = self._current(request.key)
+        if record.owner(request.token) is not None:
+            record.owners = [owner for owner in record.owners if owner.entry.request.token == request.token]
+        return super().release(request)
 
 
 @planted
 class TheLastReaderOutTellsNobody(MemoryService):
-    def release(self, ask: Ask) -> bool:
-        record = self._current(ask.key)
+    def release(self, request: LockRequest) -> bool:
+        record = self._current(request.key)
         if owned(record, READ) == record.owners and len(record.owners) == 1:
             for entry in record.queue:
                 entry.backend = MemoryBackend("memory://nobody")
-        return super().release(ask)
+        return super().release(request)
 
 
 @planted
@@ -107,30 +111,30 @@ class OneOfARunIsHinted(MemoryService):
 
 @planted
 class NobodyIsEverFollowed(MemoryService):
-    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
-        answer = super().request(ask, backend)
-        return replace(answer, followed=False) if isinstance(answer, Held) else answer
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
+        answer = super().request(request, backend)
+        return replace(answer, followed=False) if isinstance(answer, Acquired) else answer
 
 
 @planted
 class OnceFollowedAlwaysFollowed(MemoryService):
-    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
-        answer = super().request(ask, backend)
-        if isinstance(answer, Held) and ask.mode == READ:
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
+        answer = super().request(request, backend)
+        if isinstance(answer, Acquired) and request.mode == READ:
             self.__dict__.setdefault("followed", set())
-            self.__dict__["followed"] |= {ask.token} if answer.followed else set()
-            return replace(answer, followed=ask.token in self.__dict__["followed"])
+            self.__dict__["followed"] |= {request.token} if answer.followed else set()
+            return replace(answer, followed=request.token in self.__dict__["followed"])
         return answer
 
 
 @planted
 class ACancelWakesNobody(MemoryService):
-    def cancel(self, ask: Ask) -> bool:
-        record = self._current(ask.key)
-        behind = [entry for entry in record.queue if entry.ask.token != ask.token]
+    def cancel(self, request: LockRequest) -> bool:
+        record = self._current(request.key)
+        behind = [entry for entry in record.queue if entry.request.token != request.token]
         record.queue = []
-        held = super().cancel(ask)
-        self.records[ask.key] = record
+        held = super().cancel(request)
+        self.records[request.key] = record
         record.queue = behind
         return held
 
@@ -145,10 +149,10 @@ class AHungReaderTakesTheOthersAlong(MemoryService):
             other.ends = min(other.ends, owner.ends, record.owners[0].ends)
         return owner
 
-    def renew(self, ask: Ask) -> bool:
-        record = self._current(ask.key)
+    def renew(self, request: LockRequest) -> bool:
+        record = self._current(request.key)
         ends = [owner.ends for owner in record.owners]
-        held = super().renew(ask)
+        held = super().renew(request)
         for owner, before in zip(record.owners, ends, strict=True):
             owner.ends = before if owner.mode == READ else owner.ends
         return held
@@ -158,23 +162,23 @@ class AHungReaderTakesTheOthersAlong(MemoryService):
 class ARenewalIsForAllReaders(MemoryService):
     """As for a hash with one expiry: dead readers stay while others renew it."""
 
-    def renew(self, ask: Ask) -> bool:
-        held = super().renew(ask)
-        for owner in owned(self._current(ask.key), READ) if held else []:
-            owner.ends = self.now() + ask.ttl
+    def renew(self, request: LockRequest) -> bool:
+        held = super().renew(request)
+        for owner in owned(self._current(request.key), READ) if held else []:
+            owner.ends = self.now() + request.ttl
         return held
 
 
 @planted
 class ReadersHaveNoLease(MemoryService):
     def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        return super()._own(record, entry, now, 1e9 if entry.ask.mode == READ else ttl, acknowledged)
+        return super()._own(record, entry, now, 1e9 if entry.request.mode == READ else ttl, acknowledged)
 
 
 @planted
 class AHandedReaderHasALease(MemoryService):
     def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        mine = entry.ask.ttl if entry.ask.mode == READ else ttl
+        mine = entry.request.ttl if entry.request.mode == READ else ttl
         return super()._own(record, entry, now, mine, acknowledged)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.memory.service import MemoryService
 from tests.testing.planted import planted
 
@@ -32,11 +32,11 @@ class RequestsAreForTheName(MemoryService):
         self.wanted.add(key)
         return super().request_release(key)
 
-    def renew(self, ask: Ask) -> bool:
-        owner = self._current(ask.key).owner(ask.token)
-        if owner is not None and ask.key in self.wanted:
+    def renew(self, request: LockRequest) -> bool:
+        owner = self._current(request.key).owner(request.token)
+        if owner is not None and request.key in self.wanted:
             owner.release_requested = True
-        return super().renew(ask)
+        return super().renew(request)
 
 
 @planted
@@ -44,7 +44,7 @@ class RequestsTakeTheLock(MemoryService):
     def request_release(self, key: str) -> bool:
         asked = super().request_release(key)
         for owner in list(self._current(key).owners):
-            self.release(owner.entry.ask)
+            self.release(owner.entry.request)
         return asked
 
 
@@ -52,7 +52,7 @@ class RequestsTakeTheLock(MemoryService):
 class ThoseThatWaitAreAsked(MemoryService):
     def request_release(self, key: str) -> bool:
         for entry in self._current(key).queue:
-            entry.backend.release_requested(key, entry.ask.token)
+            entry.backend.release_requested(key, entry.request.token)
         return super().request_release(key)
 
 

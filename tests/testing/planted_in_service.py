@@ -7,7 +7,7 @@ import os
 import weakref
 from typing import Any
 
-from distlock.backends.base import Ask, Capabilities, Held, Queued
+from distlock.backends.base import Acquired, Capabilities, LockRequest, Queued
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.record import Entry, Owner, Record
 from distlock.backends.memory.service import WINDOW, MemoryService
@@ -17,49 +17,49 @@ from tests.testing.planted import planted
 
 @planted
 class EverybodyHolds(MemoryService):
-    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
-        super().request(ask, backend)
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
+        super().request(request, backend)
         self.last_number += 1
-        return Held(self.last_number, ask.ttl)
+        return Acquired(self.last_number, request.ttl)
 
 
 @planted
 class AnybodyReleases(MemoryService):
     """DEL without comparing the owner."""
 
-    def release(self, ask: Ask) -> bool:
-        owners = self._current(ask.key).owners
-        return super().release(owners[0].entry.ask if owners else ask)
+    def release(self, request: LockRequest) -> bool:
+        owners = self._current(request.key).owners
+        return super().release(owners[0].entry.request if owners else request)
 
 
 @planted
 class AnybodyRenews(MemoryService):
-    def renew(self, ask: Ask) -> bool:
-        return bool(self._current(ask.key).owners)
+    def renew(self, request: LockRequest) -> bool:
+        return bool(self._current(request.key).owners)
 
 
 @planted
 class NewcomersBarge(MemoryService):
     """The lock is set free, and the next one to ask has it."""
 
-    def _hand_over(self, record: Record) -> None:
+    def _hand_off(self, record: Record) -> None:
         for entry in record.queue if not record.owners else []:
-            entry.backend.hint(entry.ask.key)
+            entry.backend.notified(entry.request.key)
 
-    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
-        record = self._current(ask.key)
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
+        record = self._current(request.key)
         if not record.owners:
-            record.queue = [entry for entry in record.queue if entry.ask.token != ask.token]
-            self._own(record, Entry(ask, backend, self.now()), self.now(), ask.ttl, acknowledged=True)
-        return super().request(ask, backend)
+            record.queue = [entry for entry in record.queue if entry.request.token != request.token]
+            self._own(record, Entry(request, backend, self.now()), self.now(), request.ttl, acknowledged=True)
+        return super().request(request, backend)
 
 
 @planted
 class LastComeFirstServed(MemoryService):
-    def _hand_over(self, record: Record) -> None:
+    def _hand_off(self, record: Record) -> None:
         if not record.owners:
             record.queue.reverse()
-        super()._hand_over(record)
+        super()._hand_off(record)
 
 
 @planted
@@ -72,34 +72,34 @@ class NobodyIsHinted(MemoryService):
 
 @planted
 class EveryPollQueues(MemoryService):
-    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
-        answer = super().request(ask, backend)
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
+        answer = super().request(request, backend)
         if isinstance(answer, Queued):
-            self.records[ask.key].queue.append(Entry(ask, backend, self.now()))
+            self.records[request.key].queue.append(Entry(request, backend, self.now()))
         return answer
 
 
 @planted
 class TryingQueues(MemoryService):
-    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
-        record = self._current(ask.key)
-        if not ask.wait and record.owners:
-            record.queue.append(Entry(ask, backend, self.now()))
-        return super().request(ask, backend)
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
+        record = self._current(request.key)
+        if not request.wait and record.owners:
+            record.queue.append(Entry(request, backend, self.now()))
+        return super().request(request, backend)
 
 
 @planted
 class NoCancel(MemoryService):
-    def cancel(self, ask: Ask) -> bool:
+    def cancel(self, request: LockRequest) -> bool:
         return False
 
 
 @planted
 class CancelGivesUpTheHold(MemoryService):
-    def cancel(self, ask: Ask) -> bool:
-        held = super().cancel(ask)
+    def cancel(self, request: LockRequest) -> bool:
+        held = super().cancel(request)
         if held:
-            self.release(ask)
+            self.release(request)
         return False
 
 
@@ -123,11 +123,11 @@ class FencesForgetTheBlock(MemoryService):
 
 @planted
 class EveryPollHasANewFence(MemoryService):
-    def request(self, ask: Ask, backend: MemoryBackend) -> Any:
-        answer = super().request(ask, backend)
-        if isinstance(answer, Held):
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
+        answer = super().request(request, backend)
+        if isinstance(answer, Acquired):
             self.last_number += 1
-            return Held(self.last_number, answer.ttl)
+            return Acquired(self.last_number, answer.ttl)
         return answer
 
 
@@ -135,24 +135,24 @@ class EveryPollHasANewFence(MemoryService):
 class FloorsAreForgotten(MemoryService):
     """The hold is lifted, and the counter is not."""
 
-    def raise_floor(self, ask: Ask, number: int) -> Any:
+    def raise_fence(self, request: LockRequest, number: int) -> Any:
         counter = self.last_number
-        answer = super().raise_floor(ask, number)
+        answer = super().raise_fence(request, number)
         self.last_number = counter
         return answer
 
 
 @planted
 class AnybodyRaisesFloors(MemoryService):
-    def raise_floor(self, ask: Ask, number: int) -> Any:
-        owners = self._current(ask.key).owners
-        return super().raise_floor(owners[0].entry.ask if owners else ask, number)
+    def raise_fence(self, request: LockRequest, number: int) -> Any:
+        owners = self._current(request.key).owners
+        return super().raise_fence(owners[0].entry.request if owners else request, number)
 
 
 @planted
 class EveryRaiseIsANewFence(MemoryService):
-    def raise_floor(self, ask: Ask, number: int) -> Any:
-        return super().raise_floor(ask, max(number, self.last_number))
+    def raise_fence(self, request: LockRequest, number: int) -> Any:
+        return super().raise_fence(request, max(number, self.last_number))
 
 
 @planted
@@ -165,58 +165,60 @@ class NoExpiry(MemoryService):
 
 @planted
 class RenewalDoesNothing(MemoryService):
-    def renew(self, ask: Ask) -> bool:
-        return self._current(ask.key).owner(ask.token) is not None
+    def renew(self, request: LockRequest) -> bool:
+        return self._current(request.key).owner(request.token) is not None
 
 
 @planted
 class HandOverIsWorthALease(MemoryService):
     def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        return super()._own(record, entry, now, entry.ask.ttl if ttl == WINDOW else ttl, acknowledged)
+        return super()._own(record, entry, now, entry.request.ttl if ttl == WINDOW else ttl, acknowledged)
 
 
 @planted
 class AnybodyAcknowledges(MemoryService):
-    def acknowledge(self, ask: Ask, number: int) -> bool:
-        return any(owner.number == number for owner in self._current(ask.key).owners)
+    def acknowledge(self, request: LockRequest, number: int) -> bool:
+        return any(owner.number == number for owner in self._current(request.key).owners)
 
 
 @planted
 class AcknowledgementsGrant(MemoryService):
     """A request, by another name."""
 
-    def acknowledge(self, ask: Ask, number: int) -> bool:
-        return isinstance(self.request(ask, MemoryBackend("memory://nobody")), Held)
+    def acknowledge(self, request: LockRequest, number: int) -> bool:
+        return isinstance(self.request(request, MemoryBackend("memory://nobody")), Acquired)
 
 
 @planted
 class AcknowledgementsForgetTheNumber(MemoryService):
-    def acknowledge(self, ask: Ask, number: int) -> bool:
-        return self.renew(ask)
+    def acknowledge(self, request: LockRequest, number: int) -> bool:
+        return self.renew(request)
 
 
 @planted
 class AcknowledgementDoesNothing(MemoryService):
-    def acknowledge(self, ask: Ask, number: int) -> bool:
-        owner = self._current(ask.key).owner(ask.token)
+    def acknowledge(self, request: LockRequest, number: int) -> bool:
+        owner = self._current(request.key).owner(request.token)
         return owner is not None and owner.number == number
 
 
 class PushesNameAnotherHold(MemoryBackend):
-    def handed(self, key: str, token: str, number: int, sent: float) -> None:
-        super().handed(key, token, number + 1, sent)
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
+        super().handed_off(key, token, number + 1, sent)
 
 
 class NamesFold(MemoryBackend):
     """As a database's collation does: letter case and spaces at the end don't count."""
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Any:
-        return super().request(Ask(ask.key.rstrip().lower(), ask.token, ask.ttl, ask.span, ask.wait))
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Any:
+        return super().request(
+            LockRequest(request.key.rstrip().lower(), request.token, request.ttl, request.span, request.wait)
+        )
 
 
 class ReleaseTwicePopsTwice(MemoryBackend):
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        super().release(ask)
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        super().release(request)
         return True
 
 
@@ -225,9 +227,9 @@ class DeclaresTooLittle(MemoryBackend):
 
 
 class CloseKeepsADescriptor(MemoryBackend):
-    def request(self, ask: Ask, deadline: float = math.inf) -> Any:
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Any:
         weakref.finalize(self, os.close, os.open(os.devnull, os.O_RDONLY))
-        return super().request(ask)
+        return super().request(request)
 
 
 @planted
@@ -246,10 +248,10 @@ class CloseKeepsTheQueue(MemoryBackend):
 class ClosedForEver(MemoryBackend):
     closed = False
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Any:
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Any:
         if self.closed:
             raise BackendUnavailable("It was closed.")
-        return super().request(ask)
+        return super().request(request)
 
     def close(self) -> None:
         super().close()

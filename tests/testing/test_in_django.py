@@ -102,7 +102,7 @@ def test_a_database_in_memory_is_refused() -> None:
 @override_settings(ROOT_URLCONF=Urls, DISTLOCK={"default": {"LOCATION": "memory://fakes", "TIMEOUT": 3600}})
 class TestTheFakes(TestCase):
     def setUp(self) -> None:
-        self.row = FenceRow.objects.create(id="stock", name="stock", era=1, number=5, passed_at=0)
+        self.row = FenceRow.objects.create(id="stock", name="stock", epoch=1, number=5, passed_at=0)
 
     def stock(self) -> int:
         self.row.refresh_from_db()

@@ -74,7 +74,7 @@ def test_the_django_lines_pass_and_without_the_lock_the_race_is_lost(project: Pa
     ds = "--ds=mysite.settings_for_tests"
     code, said = run_pytest(project, ds, "shop")
     assert code == 0, said
-    assert "12 passed" in said
+    assert "13 passed" in said
 
     views = project / "shop/views.py"
     views.write_text(without_decorator(views.read_text()))
@@ -84,6 +84,37 @@ def test_the_django_lines_pass_and_without_the_lock_the_race_is_lost(project: Pa
     for line in shown.splitlines():
         # How many it oversells by differs.
         assert re.search(re.escape(line).replace("200:\\ 20", "200: .*"), said), said
+
+
+#: It loads its product before its lock.
+LOADS_BEFORE = """
+from django.http import HttpResponse
+from django_distlock import locks
+from shop.models import Product
+
+
+def reduce_stock(request, id):
+    product = Product.objects.get(id=id)
+    with locks.lock(f"product_{id}"):
+        product.stock -= 1
+        product.save()
+    return HttpResponse("sold")
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_race_ends_in_a_stale_write(project: Path, processes: int) -> None:
+    (project / "shop/views.py").write_text(LOADS_BEFORE)
+    race = project / "shop/tests/test_stale_writes.py"
+    if processes > 1:
+        race.write_text(race.read_text().replace("times=2", f"times=2, processes={processes}"))
+        with (project / "mysite/settings_for_tests.py").open("a") as settings:
+            settings.write(f'DISTLOCK = {{"default": {{"LOCATION": "file://{project}/locks"}}}}\n')
+    code, said = run_pytest(project, "--ds=mysite.settings_for_tests", str(race))
+    assert code == 1, said
+    assert "StaleWrite: Product 1 was loaded before the lock 'product_1'" in said, said
+    assert "in reduce_stock: product = Product.objects.get(id=id)" in said, said
+    assert "in reduce_stock: product.save()" in said, said
 
 
 def test_they_pass_on_a_server_of_databases(project: Path, databases: Databases) -> None:

@@ -93,7 +93,7 @@ IN_DOWNGRADES = {
 IN_PERMITS = {
     "HoldsAreCounted": "several_permits_are_had_at_once",
     "NobodyHearsOfOtherLimits": "who_is_granted_some_hears_of_another_limit",
-    "TheFirstLimitIsForAll": "limits_that_differ_halt_nobody",
+    "TheFirstLimitIsForAll": "each_goes_by_its_own_limit",
     "SmallAsksPassLargeOnes": "a_small_ask_does_not_pass_a_large_one",
     "AFreedPermitWakesEverybody": "a_freed_permit_goes_to_who_asked_first_and_tells_nobody_else",
     "OneEntersForSeveralPermits": "several_freed_permits_let_in_as_many_as_fit",
@@ -103,7 +103,7 @@ IN_PERMITS = {
     "PermitsNeverComeBack": "a_permit_comes_back_after_its_lease_and_only_once",
     "OnePermitOfSeveralComesBack": "all_permits_of_a_lapsed_hold_come_back",
     "PermitsHaveOneLease": "each_permits_lease_ends_alone",
-    "AHandedPermitHasALease": "a_permit_that_was_handed_over_and_not_taken_is_worth_a_window_not_a_lease",
+    "AHandedPermitHasALease": "a_permit_that_was_handed_off_and_not_taken_is_worth_a_window_not_a_lease",
 }
 
 #: A bug in how a holder is asked for its lock, and the test of the kit that kills it.
@@ -118,15 +118,15 @@ IN_REVOCATION = {
 
 #: A bug above the backend, and the test of the kit that kills it.
 IN_THE_ENGINE = {
-    "nothing_is_retired": "a_lock_whose_reply_was_lost_is_not_held_by_a_ghost",
+    "nothing_is_cancelled": "a_lock_whose_reply_was_lost_is_not_held_by_a_ghost",
     "nothing_is_renewed": "a_busy_holder_keeps_the_lock_longer_than_its_ttl",
     "hung_holders_are_renewed_for_ever": "a_hung_holder_does_not_keep_the_lock",
     "who_gives_up_does_not_cancel": "who_timed_out_leaves_nothing_behind",
     "the_interrupted_leave_everything": "a_cancelled_waiter_leaves_nothing_behind",
-    "rooms_stay": "many_names_leave_nothing_behind",
+    "queues_stay": "many_names_leave_nothing_behind",
     "the_last_waiter_is_next": "waiters_of_one_process_are_served_in_order",
     "turns_have_no_end": "clients_are_served_in_turns",
-    "passes_share_a_fence": "one_caller_is_inside_at_a_time",
+    "hand_offs_share_a_fence": "one_caller_is_inside_at_a_time",
     "waits_have_no_end": "a_wait_ends_on_time",
     "nobody_is_turned_away": "too_many_waiters_are_turned_away_at_once",
     "a_loss_is_not_told": "a_holder_is_told_that_its_lock_was_lost",

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 import distlock
 from distlock.cli.main import distlock as command
-from distlock.engine.announcing import Announcing
-from distlock.namespace import EngineNamespace
+from distlock.engine.status import StatusPublisher
+from distlock.locks.engine_namespace import EngineNamespace
 from distlock.operate import Party, break_lock
 from distlock.testing.fixtures import PATIENCE
 from distlock.web.operate.pages import Addresses, lock_page
@@ -186,5 +186,5 @@ class LookingTests:
         namespace = connect(server).namespace
         assert isinstance(namespace, EngineNamespace)
         engine = namespace.engine
-        announcing = Announcing(engine.section, engine.backend, engine.now, engine.rooms)
-        assert announcing.soon(engine.now()) == math.inf
+        publisher = StatusPublisher(engine.section, engine.backend, engine.now, engine.queues)
+        assert publisher.soon(engine.now()) == math.inf

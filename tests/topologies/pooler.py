@@ -28,10 +28,15 @@ def after_version(data: bytes) -> int | None:
 
 
 class Pooler:
-    """Before the server at *url*. *find*: where in an answer four bytes say which session it is."""
+    """Before the server at *url*. *find*: where in an answer four bytes say which session it is.
 
-    def __init__(self, url: str, find: Callable[[bytes], int | None]) -> None:
+    *late*: a client whose session the server has ended is cut off only when it speaks next.
+    """
+
+    def __init__(self, url: str, find: Callable[[bytes], int | None], late: bool = False) -> None:
         self._find = find
+        self._late = late
+        self._ended: set[socket.socket] = set()
         parts = urlsplit(url)
         assert parts.port is not None
         self._target = parts.port
@@ -70,12 +75,18 @@ class Pooler:
                 self._start(self._forward, server, client, True)
 
     def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+        is_server = answers
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if target in self._ended:
+                    break
                 if answers and (at := self._find(data)) is not None:
                     answers = False
                     data = data[:at] + struct.pack(">i", 7) + data[at + 4 :]
                 target.sendall(data)
+        if is_server and self._late:
+            self._ended.add(source)
+            return
         for one in (source, target):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

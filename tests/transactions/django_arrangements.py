@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from distlock.current_grants import current_grants
+from distlock.grants.current import current_grants
 from tests.transactions.arrangement import OVERSELLS, SELLS, Table
 from tests.transactions.till import DECIDING_TAKES, Book, on_sale, told_fence
 

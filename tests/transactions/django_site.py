@@ -119,7 +119,7 @@ def read_first(get_response: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_long_to_commit() -> None:
-    commit = BaseDatabaseWrapper._commit
+    commit = BaseDatabaseWrapper.commit
     from tests.transactions.django_arrangements import BOOK
 
     def slowly(self: BaseDatabaseWrapper) -> None:
@@ -127,7 +127,7 @@ def take_long_to_commit() -> None:
         commit(self)
         BOOK.committed()
 
-    BaseDatabaseWrapper._commit = slowly
+    BaseDatabaseWrapper.commit = slowly
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

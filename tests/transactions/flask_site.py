@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from demo_shop.ledger import database_url
 from distlock.errors import ConfigurationError
-from distlock.lock import Lock
+from distlock.locks.lock import Lock
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
 from flask_distlock.guarding.state import current_state

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
-from distlock.current_grants import current_grants
+from distlock.grants.current import current_grants
 from distlock.testing.history import Record, check_history
 
 THREADS = 8

@@ -17,7 +17,7 @@ from django.urls import path
 from flask import Flask, request
 from werkzeug.test import run_wsgi_app
 
-from distlock.current_grants import current_grants
+from distlock.grants.current import current_grants
 from django_distlock import distributed_lock as django_lock
 from flask_distlock import DistLock
 from flask_distlock import distributed_lock as flask_lock

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import functools
+import linecache
+import traceback
 
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, explaining, guards_of, unused
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.decorator import Guarded, Told, explaining, guards_of, passes_on, unused
+from distlock.web.methods import ALL_BUT_GET
 
 
 def view(id: int) -> None: ...
@@ -37,6 +39,7 @@ def test_what_can_never_work_is_an_error_at_import(words: dict[str, object], mes
     ("word", "message"),
     [
         ("wait", r"distributed_lock\(\) has no 'wait'\. Here that is timeout="),
+        ("blocking", r"distributed_lock\(\) has no 'blocking'\. Here that is timeout=0 for blocking=False"),
         ("metods", "no argument 'metods'"),
     ],
 )
@@ -53,10 +56,10 @@ def test_methods_may_be_written_small() -> None:
 
 def test_every_method_is_locked_unless_what_is_guarded_or_its_guard_says_otherwise() -> None:
     assert Guarded(view, Told(["stock"])).locks_method("GET")
-    rule = Guarded(view, Told(["stock"]), methods=UNSAFE_METHODS)
+    rule = Guarded(view, Told(["stock"]), methods=ALL_BUT_GET)
     assert rule.locks_method("PATCH")
     assert not rule.locks_method("GET")
-    assert Guarded(view, Told(["stock"], methods=["GET"]), methods=UNSAFE_METHODS).locks_method("GET")
+    assert Guarded(view, Told(["stock"], methods=["GET"]), methods=ALL_BUT_GET).locks_method("GET")
 
 
 def test_head_runs_what_get_runs() -> None:
@@ -132,3 +135,35 @@ def test_a_decorator_that_is_called_as_a_view_says_what_was_forgotten(
         decorate(*args, **kwargs)
     assert unused(decorate)
     assert not unused(view)
+
+
+def test_a_function_that_takes_any_arguments_is_told_from_others() -> None:
+    assert passes_on(lambda *args: args)
+    assert passes_on(lambda **kwargs: kwargs)
+    assert not passes_on(lambda id: id)
+    assert not passes_on(object())
+
+
+@pytest.mark.parametrize("package", ["django_distlock", "flask_distlock"])
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("'product_<int:id>', time_out=3", "has no argument 'time_out'. Did you mean 'timeout'?"),
+        ("'product_<ix>'", "is no argument of this function"),
+        ("'product_<ix:id>'", "write 'product_<int:id>'"),
+    ],
+)
+def test_the_traceback_of_a_mistake_ends_with_its_line(package: str, words: str, error: str) -> None:
+    line = f"@distributed_lock({words})"
+    source = f"from {package} import distributed_lock\n\n\n{line}\ndef buy(id): ...\n"
+    linecache.cache["shop.py"] = (len(source), None, source.splitlines(keepends=True), "shop.py")
+    with pytest.raises((ConfigurationError, TypeError)) as caught:
+        exec(compile(source, "shop.py", "exec"), {"__name__": "shop"})
+    told = traceback.format_exception(caught.value)
+    assert error in told[-1]
+    assert told[-2].splitlines()[:2] == ['  File "shop.py", line 4, in <module>', f"    {line}"]
+
+
+def test_a_function_without_a_signature_says_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match=r"max does not tell its arguments.*decorate a 'def'"):
+        Guarded(max, Told(["stock"]))

@@ -32,13 +32,13 @@ def test_nobody_waits_in_asyncio_either() -> None:
 
 
 def test_fences_grow() -> None:
-    locks = DummyLocks(era=3)
+    locks = DummyLocks(epoch=3)
     with locks.lock("product_1") as first:
         pass
     with locks.lock("product_1") as second:
         pass
     assert second.fence > first.fence
-    assert second.fence.era == 3
+    assert second.fence.epoch == 3
 
 
 def test_several_names_have_several_fences() -> None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 import distlock
-from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
+from distlock.grants.current import current_grants
 from distlock.web import guard
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import Clients

@@ -19,8 +19,8 @@ from flask.views import MethodView
 
 import django_distlock
 import flask_distlock
-from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError
+from distlock.grants.current import current_grants
 from distlock.web.methods import METHODS
 from django_distlock.conf import MIDDLEWARE
 

@@ -12,7 +12,7 @@ import pytest
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout, NotHeld, TooManyWaiters
 from distlock.fence.issuing import RowGrant
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.testing.fixtures import engine_of
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import make_rows
@@ -25,7 +25,7 @@ def client(**given: object) -> Locks:
 
 def wait_for(locks: Locks, waiting: int) -> None:
     deadline = time.monotonic() + 10
-    while engine_of(locks).rooms.waiting != waiting:
+    while engine_of(locks).queues.waiting != waiting:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -91,7 +91,7 @@ def test_who_would_wait_in_vain_is_turned_away_at_once() -> None:
         with locks.lock("product_1"):
             waiting = pool.submit(locks.lock("product_1").__enter__)
             wait_for(locks, 1)
-            (room,) = engine_of(locks).rooms.by_key.values()
+            (room,) = engine_of(locks).queues.by_key.values()
             eventually(lambda: now() - room.since > 0.3, "it takes long")
             with pytest.raises(TooManyWaiters) as refusal:
                 pool.submit(locks.lock("product_1", timeout=0.3).__enter__).result()
@@ -122,11 +122,11 @@ def test_a_grant_knows_no_fence_before_its_row_and_says_who_it_is() -> None:
     locks = client()
     with locks.lock("b", "a") as grant:
         assert isinstance(grant, RowGrant)
-        assert (repr(grant), grant.names, grant.domain) == ("<RowGrant of 'a', 'b'>", ("a", "b"), "shop")
+        assert (repr(grant), grant.names, grant.namespace) == ("<RowGrant of 'a', 'b'>", ("a", "b"), "shop")
         assert not grant.lost
         assert not grant.released
         assert grant.remaining() == float("inf")
-        assert len(set(grant.seals.values())) == 1
+        assert len(set(grant.holder_ids.values())) == 1
         with pytest.raises(NotHeld, match="'a', 'b' is not known before the transaction"):
             _ = grant.fences
     assert grant.released

@@ -50,6 +50,12 @@ def test_no_rules_are_no_rules() -> None:
         ([rule(methods=["PSOT"])], r"DISTLOCK_RULES\[0\]: 'PSOT' in methods= is no HTTP method"),
         ([rule(timeout=-1)], r"DISTLOCK_RULES\[0\]: timeout=-1 has to be"),
         ([rule(lock="product_{id}")], "write 'product_<int:id>'"),
+        (
+            [rule(lock="shop.locks.name_of")],
+            "the function itself. If it is a name, write 'shop_locks_name_of'",
+        ),
+        ([rule(lock=["product_<id>", "shop.export"])], "'lock' is 'shop.export', which would be one name"),
+        ([rule(blocking=False)], "unknown key 'blocking'. Here that is timeout=0 for blocking=False"),
         ([rule(lock=7)], "'lock' is a int"),
         ([rule(when=7)], "'when' is a int: write a dotted path or a callable"),
         ([rule(when="no.such.thing")], "'when' is 'no.such.thing', which can't be imported"),

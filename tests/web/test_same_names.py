@@ -37,8 +37,13 @@ NUMBERS = [
 WORDS = ["ecs", "ECS", "e%63s", "\u00e9", "e\u0301", "a b", "a+b", "a,b", "\ufffd", "1", "01", ""]
 IDS = [str(UUID(int=10)), str(UUID(int=10)).upper(), UUID(int=10).hex, f"{{{UUID(int=10)}}}"]
 
-#: How a view makes a product of what it read.
-PRODUCTS: dict[str, Callable[[str], object]] = {"int": int, "slug": str, "str": str, "uuid": UUID}
+#: How a view makes a product of what it read. Form fields strip the blanks around text.
+PRODUCTS: dict[str, Callable[[str], object]] = {
+    "int": int,
+    "slug": str,
+    "str": lambda seen: str(seen).strip(),
+    "uuid": UUID,
+}
 
 texts = st.sampled_from(NUMBERS + WORDS + IDS) | st.text(max_size=3)
 

@@ -17,7 +17,7 @@ from distlock.backends.advisory.failures import Gone, Refused, Vanished
 from distlock.backends.advisory.inspection import Inspection
 from distlock.backends.advisory.session import POLL, Session
 from distlock.backends.advisory.sessions import Sessions
-from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
 from distlock.backends.findings import Finding
 from distlock.backends.weak_sink import WeakSink
 from distlock.clock import now
@@ -33,7 +33,7 @@ _SOON = 0.001
 class AdvisoryBackend(Inspection):
     """One process's locks in the server at *url*.
 
-    *io_timeout* bounds each request; *ack_window* is what a lock that was handed over is worth until it is
+    *io_timeout* bounds each request; *ack_window* is what a lock that was handed off is worth until it is
     taken: seconds. *max_connections*: how many sessions may wait, beside the one that asks. *pools_sessions*:
     a proxy in between gives each connection a session of its own, as long as it lasts.
     """
@@ -71,54 +71,54 @@ class AdvisoryBackend(Inspection):
         self._sink = sink
         self._sessions.ears = WeakSink(sink)
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         until = self._until(deadline)
         with self._told():
-            if (session := self._sessions.of(ask)) is not None:
+            if (session := self._sessions.of(request)) is not None:
                 # Where it has ended its lock is free, and its place is lost.
                 with suppress(Gone), self._speaking(session, until):
                     if session.waits is not None and not self._has_come(session, until):
                         return Queued(POLL)
-                    if session.has(ask) and (held := session.again(ask, until)) is not None:
+                    if session.has(request) and (held := session.again(request, until)) is not None:
                         return held
-            lock = self._lock_of(ask.key, until, make=True)
+            lock = self._lock_of(request.key, until, make=True)
             assert lock is not None
-            session = self._sessions.for_hold(ask, until)
+            session = self._sessions.for_hold(request, until)
             with self._speaking(session, until):
-                if session.has_room(ask) and (held := session.take(ask, lock, until)) is not None:
+                if session.has_room(request) and (held := session.take(request, lock, until)) is not None:
                     return held
-            return self._wait(ask, lock, until) if ask.wait else Busy()
+            return self._wait(request, lock, until) if request.wait else Busy()
 
-    def _wait(self, ask: Ask, lock: ServerLock, until: float) -> Held | Queued:
-        session = self._sessions.for_wait(ask, lock, until)
+    def _wait(self, request: LockRequest, lock: ServerLock, until: float) -> Acquired | Queued:
+        session = self._sessions.for_wait(request, lock, until)
         if session is None:
             return Queued(_ASIDE * random.uniform(0.5, 1.5))  # noqa: S311
         with self._speaking(session, until):
-            held = session.again(ask, until) if self._has_come(session, until) else None
+            held = session.again(request, until) if self._has_come(session, until) else None
         if held is not None:
             return held
         self._sessions.listen()
         return Queued(POLL)
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         until = self._until(deadline)
         with self._told():
-            session = self._sessions.of(ask)
+            session = self._sessions.of(request)
             if session is None:
                 return False
             with suppress(Gone), self._speaking(session, until):
                 if session.waits is not None and not self._is_granted(session, until):
                     return False
-                hold = session.holds.get(ask.key)
+                hold = session.holds.get(request.key)
                 if hold is None or hold.granted:
                     return hold is not None
                 session.give_back(hold, until)
             return False
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
+    def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
         answers: dict[Session, bool | None] = {}
         trouble: LockError | None = None
-        where = [self._sessions.of(ask) for ask in asks]
+        where = [self._sessions.of(request) for request in requests]
         for session in where:
             if session is not None and session not in answers:
                 # One that hangs must not cost the holds of another, which have to be renewed meanwhile.
@@ -129,32 +129,39 @@ class AdvisoryBackend(Inspection):
                     answers[session] = True
                 except LockError as error:
                     answers[session], trouble = (False if session.gone else None), error
-        found = [self._still(session, ask, answers) for session, ask in zip(where, asks, strict=True)]
+        found = [
+            self._still(session, request, answers) for session, request in zip(where, requests, strict=True)
+        ]
         if trouble is not None and all(one is None for one in found):
             raise trouble
         return found
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
         until = self._until(deadline)
         with self._told():
-            session = self._sessions.of(ask)
+            session = self._sessions.of(request)
             if session is None:
                 return False
             with suppress(Gone), self._speaking(session, until):
                 if session.waits is not None and not self._is_granted(session, until):
                     return False
-                hold = session.holds.get(ask.key)
+                hold = session.holds.get(request.key)
                 return hold is not None and session.give_back(hold, until)
             return False
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+    def has_ended(self, request: LockRequest) -> bool:
+        """See `distlock.backends.optional.SeesEnd`."""
+        session = self._sessions.of(request)
+        return session is None or session.has_ended()
+
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
         until = self._until(math.inf)
         with self._told():
-            session = self._sessions.of(ask)
+            session = self._sessions.of(request)
             if session is None:
                 return None
             with suppress(Gone), self._speaking(session, until):
-                hold = session.holds.get(ask.key)
+                hold = session.holds.get(request.key)
                 if hold is None or not hold.granted or not hold.number:
                     return None
                 return session.lift(hold, number, until)
@@ -231,10 +238,12 @@ class AdvisoryBackend(Inspection):
         session.granted(until)
         return True
 
-    def _still(self, session: Session | None, ask: Ask, answers: dict[Session, bool | None]) -> bool | None:
+    def _still(
+        self, session: Session | None, request: LockRequest, answers: dict[Session, bool | None]
+    ) -> bool | None:
         if session is None:
             return False
-        return session.has(ask) if answers[session] else answers[session]
+        return session.has(request) if answers[session] else answers[session]
 
     def _lock_of(self, key: str, until: float, make: bool) -> ServerLock | None:
         return self._dialect.lock_of(key, partial(self._say, until=until), make)

@@ -36,6 +36,10 @@ class Wire(Protocol):
     #: Its socket, also when that is closed.
     fileno: int
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this side has closed it, as it may where an interrupt leaves half an answer."""
+
     def call(self, statements: str, deadline: float) -> list[Rows]:
         """The rows of each of the *statements*. What is left of an earlier answer is awaited before."""
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from distlock.backends.advisory.failures import Gone
-from distlock.backends.advisory.session import Session
+from distlock.backends.advisory.session import ENDED, Session
 
 if TYPE_CHECKING:
     from distlock.backends.advisory.sessions import Sessions
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 KEPT = 10.0
 #: Seconds for which it waits for a session in which somebody speaks: who speaks hears what is told, too.
 _BUSY = 0.05
-#: The other end has said that it is over, which comes before it is read. Not everywhere: there it is found
-#: with the next renewal.
-_ENDED = getattr(select, "POLLRDHUP", 0)
 
 
 class Listener:
@@ -84,7 +81,7 @@ class Listener:
         poller.register(self._ear, select.POLLIN)
         for fileno, one in sessions.items():
             awaited = one.waits is not None and not one.told
-            poller.register(fileno, _ENDED | (select.POLLIN if awaited else 0))
+            poller.register(fileno, ENDED | (select.POLLIN if awaited else 0))
         for fileno, _ in poller.poll(KEPT * 1000 / 2):
             if fileno == self._ear:
                 with suppress(BlockingIOError):
@@ -111,4 +108,4 @@ class Listener:
         if session.gone:
             self._sessions.lose(session)
         elif waits is not None and self._sessions.ears is not None:
-            self._sessions.ears.hint(waits.key)
+            self._sessions.ears.notified(waits.key)

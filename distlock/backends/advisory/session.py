@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import select
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,12 @@ from functools import partial
 
 from distlock.backends.advisory.dialect import Dialect, Rows, Say, ServerLock, Wire
 from distlock.backends.advisory.failures import Gone, Refused, Vanished
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 from distlock.clock import now
 
+#: The event of a socket whose other end has said that it is over. Where the system has none, only a reset
+#: is seen at once, and the rest with the next renewal.
+ENDED = getattr(select, "POLLRDHUP", 0)
 #: Seconds until a waiter looks again. It is told: this is the net.
 POLL = 1.0
 
@@ -22,7 +26,7 @@ POLL = 1.0
 class Taken:
     """A lock that the session has, or may have."""
 
-    ask: Ask
+    request: LockRequest
     lock: ServerLock
     #: The server has said that it is ours. Until then it is not known.
     granted: bool = False
@@ -49,7 +53,7 @@ class Session:
         self.holds: dict[str, Taken] = {}
         #: How long it may be idle while it holds something, seconds.
         self.ttl = 0.0
-        self.waits: tuple[Ask, ServerLock] | None = None
+        self.waits: tuple[LockRequest, ServerLock] | None = None
         #: Its waiter was told to look.
         self.told = False
         #: It broke or was closed: nothing is asked in it any more.
@@ -76,6 +80,9 @@ class Session:
             patience = self.ttl if self.holds else self._patience
             self.gone = self.wire.since is not None and now() - self.wire.since > patience
             raise
+        except BaseException:
+            self.gone = self.gone or self.wire.is_closed
+            raise
         finally:
             self.idle_since = now()
             self.mutex.release()
@@ -91,40 +98,45 @@ class Session:
     def ping(self, deadline: float) -> None:
         self.call(self._dialect.ping, deadline)
 
-    def has_room(self, ask: Ask) -> bool:
-        """Whether *ask* may try here. The server lets one session have its own lock twice."""
-        return self.waits is None and ask.key not in self.holds
+    def has_room(self, request: LockRequest) -> bool:
+        """Whether *request* may try here. The server lets one session have its own lock twice."""
+        return self.waits is None and request.key not in self.holds
 
-    def take(self, ask: Ask, lock: ServerLock, deadline: float) -> Held | None:
+    def take(self, request: LockRequest, lock: ServerLock, deadline: float) -> Acquired | None:
         """Taken it if it is free."""
-        ttl = max(ask.ttl, self.ttl) if self.holds else ask.ttl
-        hold = self.holds[ask.key] = Taken(ask, lock)
+        ttl = max(request.ttl, self.ttl) if self.holds else request.ttl
+        hold = self.holds[request.key] = Taken(request, lock)
         with self._given_back(hold, Refused, deadline):
-            number = self._dialect.take(self.saying(deadline), lock, ttl, ask.span)
+            number = self._dialect.take(self.saying(deadline), lock, ttl, request.span)
         if number is None:
-            del self.holds[ask.key]
+            del self.holds[request.key]
             return None
         self.ttl, hold.granted, hold.number = ttl, True, number
-        return Held(number, ask.ttl)
+        return Acquired(number, request.ttl)
 
     def begin_to_wait(self) -> None:
         assert self.waits is not None
         self.told = False
         self.wire.send(self._dialect.wait(self.waits[1], self._window))
 
-    def again(self, ask: Ask, deadline: float) -> Held | None:
-        """What has become of *ask*, which waits here no more. None: nothing, and it stands here no more."""
-        hold = self.holds.get(ask.key) or self.granted(deadline)
+    def again(self, request: LockRequest, deadline: float) -> Acquired | None:
+        """What has become of *request*, which waits here no more.
+
+        None: nothing, and it stands here no more.
+        """
+        hold = self.holds.get(request.key) or self.granted(deadline)
         if not hold.granted:
             self.give_back(hold, deadline)
             return None
         if hold.number:
             self.ping(deadline)
         else:
-            self.ttl = ask.ttl
+            self.ttl = request.ttl
             with self._given_back(hold, Refused, deadline):
-                hold.number = self._dialect.accept(self.saying(deadline), hold.lock, ask.ttl, hold.ask.span)
-        return Held(hold.number, ask.ttl)
+                hold.number = self._dialect.accept(
+                    self.saying(deadline), hold.lock, request.ttl, hold.request.span
+                )
+        return Acquired(hold.number, request.ttl)
 
     def granted(self, deadline: float) -> Taken:
         """The wait is over: what it gave."""
@@ -151,28 +163,28 @@ class Session:
 
     def _keep(self) -> Taken:
         assert self.waits is not None
-        ask, lock = self.waits
-        self.holds[ask.key] = Taken(ask, lock, granted=True)
+        request, lock = self.waits
+        self.holds[request.key] = Taken(request, lock, granted=True)
         self.waits = None
-        return self.holds[ask.key]
+        return self.holds[request.key]
 
     def give_back(self, hold: Taken, deadline: float) -> bool:
         """Whether it was ours."""
         hold.granted = False
         ours = self._dialect.give_back(self.saying(deadline), hold.lock, len(self.holds) == 1)
-        del self.holds[hold.ask.key]
+        del self.holds[hold.request.key]
         return ours
 
-    def lift(self, hold: Taken, number: int, deadline: float) -> Held:
+    def lift(self, hold: Taken, number: int, deadline: float) -> Acquired:
         """Give *hold* a number above *number*, and all later ones of its name larger ones."""
         if hold.number > number:
             self.ping(deadline)
         else:
             with self._given_back(hold, Vanished, deadline):
                 hold.number = self._dialect.lift(
-                    self.saying(deadline), hold.lock, hold.number, number, hold.ask.span
+                    self.saying(deadline), hold.lock, hold.number, number, hold.request.span
                 )
-        return Held(hold.number, hold.ask.ttl)
+        return Acquired(hold.number, hold.request.ttl)
 
     @contextmanager
     def _given_back(self, hold: Taken, after: type[Refused], deadline: float) -> Iterator[None]:
@@ -185,11 +197,21 @@ class Session:
 
     # -- from anywhere -------------------------------------------------------------------------------
 
-    def has(self, ask: Ask) -> bool:
-        """Whether *ask* stands here, held or waiting."""
-        hold, waits = self.holds.get(ask.key), self.waits
-        return (hold is not None and hold.ask.token == ask.token) or (
-            waits is not None and waits[0].token == ask.token
+    def has_ended(self) -> bool:
+        """Whether it is over, as far as its socket tells. Sends nothing, and waits for nothing."""
+        if self.gone:
+            return True
+        poller = select.poll()
+        # Without a call under way all that arrives is why the session ends, which comes before the end of the
+        # connection. With one, an answer may have arrived that its caller has not read yet.
+        poller.register(self.wire.fileno, ENDED | (select.POLLIN if self.wire.since is None else 0))
+        return bool(poller.poll(0))
+
+    def has(self, request: LockRequest) -> bool:
+        """Whether *request* stands here, held or waiting."""
+        hold, waits = self.holds.get(request.key), self.waits
+        return (hold is not None and hold.request.token == request.token) or (
+            waits is not None and waits[0].token == request.token
         )
 
     def is_free(self) -> bool:

@@ -10,7 +10,7 @@ from distlock.backends.advisory.dialect import Dialect, ServerLock
 from distlock.backends.advisory.failures import Gone, Refused
 from distlock.backends.advisory.listener import Listener
 from distlock.backends.advisory.session import Session
-from distlock.backends.base import Ask, Sink
+from distlock.backends.base import LockRequest, Sink
 from distlock.clock import now
 
 
@@ -34,9 +34,9 @@ class Sessions:
         #: One broke, and nothing was opened since.
         self._broken = False
 
-    def of(self, ask: Ask) -> Session | None:
-        """Where *ask* stands."""
-        return next((one for one in self._all if one.has(ask)), None)
+    def of(self, request: LockRequest) -> Session | None:
+        """Where *request* stands."""
+        return next((one for one in self._all if one.has(request)), None)
 
     def has(self, number: int) -> bool:
         """Whether the session with the server's *number* is one of them."""
@@ -52,15 +52,15 @@ class Sessions:
         with self._alone(deadline):
             return self._desk() or self._open(deadline, desk=True)
 
-    def for_hold(self, ask: Ask, deadline: float) -> Session:
-        """One that may hold *ask*, whose lease is that of what it holds already, where there is one."""
+    def for_hold(self, request: LockRequest, deadline: float) -> Session:
+        """One that may hold *request*, whose lease is that of what it holds already, where there is one."""
         desk = self.desk(deadline)
-        if not desk.holds or desk.ttl == ask.ttl:
+        if not desk.holds or desk.ttl == request.ttl:
             return desk
         with self._mutex:
             others = [one for one in self._all if one.waits is None and not one.gone]
         for one in others:
-            if one.holds and one.ttl == ask.ttl:
+            if one.holds and one.ttl == request.ttl:
                 return one
         for one in others:
             if one.is_free():
@@ -68,19 +68,19 @@ class Sessions:
         # Beside a shorter lease there, both have the longer one.
         return self._more(deadline) or desk
 
-    def for_wait(self, ask: Ask, lock: ServerLock, deadline: float) -> Session | None:
-        """One that is to wait for *ask* and is marked so; None if there may be no more."""
+    def for_wait(self, request: LockRequest, lock: ServerLock, deadline: float) -> Session | None:
+        """One that is to wait for *request* and is marked so; None if there may be no more."""
         with self._mutex:
             for one in self._all:
                 if one.is_free() and not one.desk:
-                    one.waits = ask, lock
+                    one.waits = request, lock
                     return one
         opened = self._more(deadline)
         if opened is not None:
             with self._mutex:
                 if not opened.is_free():
                     return None
-                opened.waits = ask, lock
+                opened.waits = request, lock
         return opened
 
     def drop(self, session: Session) -> None:
@@ -105,9 +105,9 @@ class Sessions:
             session.waits = None
         if self.ears is not None:
             for hold in lost:
-                self.ears.lost(hold.ask.key, hold.ask.token)
+                self.ears.lost(hold.request.key, hold.request.token)
             if waits is not None:
-                self.ears.hint(waits[0].key)
+                self.ears.notified(waits[0].key)
 
     def listen(self) -> None:
         """Another session waits: its answer is listened for."""

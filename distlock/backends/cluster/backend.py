@@ -17,7 +17,7 @@ from types import MethodType
 from typing import Any, TypeVar
 
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Held, Queued, Sink
+from distlock.backends.base import Acquired, Busy, LockRequest, Queued, Sink
 from distlock.backends.cluster.address import ClusterAddress
 from distlock.backends.cluster.examining import examine
 from distlock.backends.cluster.node import Node, NodeSink
@@ -89,36 +89,43 @@ class ClusterBackend(Announcements):
         self._nodes.after_fork()
         self._begin()
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        return self._of(ask.key, lambda node, by: node.request(ask, by), deadline)
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        return self._of(request.key, lambda node, by: node.request(request, by), deadline)
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return self._of(ask.key, lambda node, by: node.cancel(ask, by), deadline)
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return self._of(request.key, lambda node, by: node.cancel(request, by), deadline)
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return self._of(ask.key, lambda node, by: node.release(ask, by), deadline)
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return self._of(request.key, lambda node, by: node.release(request, by), deadline)
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
-        self._of(ask.key, lambda node, by: node.post(ask, told, by), deadline)
+    def post(
+        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float = math.inf
+    ) -> None:
+        self._of(request.key, lambda node, by: node.post(request, told, by), deadline)
 
     def settle(self, deadline: float = math.inf) -> bool:
         return self._nodes.settle(self._by(deadline))
 
-    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return self._of(ask.key, lambda node, by: node.downgrade(ask, by), deadline)
+    def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return self._of(request.key, lambda node, by: node.downgrade(request, by), deadline)
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        return self._of(ask.key, lambda node, _: node.raise_floor(ask, number))
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
+        return self._of(request.key, lambda node, _: node.raise_fence(request, number))
 
     def locked(self, key: str) -> bool:
         return self._of(key, lambda node, _: node.locked(key))
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
+    def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
         return self._nodes.of_each(
-            asks, lambda ask: slot_of(ask.key), lambda node, some, _: node.renew(some), self._by(math.inf)
+            requests,
+            lambda request: slot_of(request.key),
+            lambda node, some, _: node.renew(some),
+            self._by(math.inf),
         )
 
-    def acknowledge(self, handed: Sequence[tuple[Ask, int]], deadline: float = math.inf) -> list[bool | None]:
+    def acknowledge(
+        self, handed: Sequence[tuple[LockRequest, int]], deadline: float = math.inf
+    ) -> list[bool | None]:
         return self._nodes.of_each(
             handed,
             lambda one: slot_of(one[0].key),
@@ -131,11 +138,13 @@ class ClusterBackend(Announcements):
     ) -> LatchState:
         return self._of(key, lambda node, by: node.make_latch(key, total, ttl, maker, by), deadline)
 
-    def count_latch_down(self, key: str, by: int, part: str, deadline: float = math.inf) -> LatchState | None:
-        return self._of(key, lambda node, until: node.count_latch_down(key, by, part, until), deadline)
+    def count_latch_down(
+        self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
+    ) -> LatchState | None:
+        return self._of(key, lambda node, until: node.count_latch_down(key, by, part, life, until), deadline)
 
-    def delete_latch(self, key: str, deadline: float = math.inf) -> bool:
-        return self._of(key, lambda node, by: node.delete_latch(key, by), deadline)
+    def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
+        return self._of(key, lambda node, by: node.delete_latch(key, life, by), deadline)
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf

@@ -30,9 +30,9 @@ class NodeSink(WeakSink):
         super().__init__(sink)
         self._doubted = doubted
 
-    def doubt(self) -> None:
+    def missed_notifications(self) -> None:
         self._doubted.set()
-        super().doubt()
+        super().missed_notifications()
 
 
 class Node(RedisBackend):
@@ -71,11 +71,11 @@ class Node(RedisBackend):
             raise unavailable(self._address, reply)
         return reply
 
-    def forsake(self, key: str) -> Posted | None:
+    def abandon(self, key: str) -> Posted | None:
         """*key* is another node's now. Returns a release of it that wants to be repeated."""
-        for ask in self._pushes.waiting():
-            if ask.key == key:
-                self._pushes.forget(ask)
+        for request in self._pushes.waiting():
+            if request.key == key:
+                self._pushes.forget(request)
         posted = self._unanswered.of(key)
         if posted is None or not posted.lost:
             return None

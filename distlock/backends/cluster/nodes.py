@@ -200,10 +200,10 @@ class Nodes:
 
     def _carry(self, node: Node, key: str, deadline: float) -> None:
         """*key* is not *node*'s any more. A release that was sent there is repeated where it is now."""
-        posted = node.forsake(key)
+        posted = node.abandon(key)
         if posted is None:
             return
-        released = self.of(key, lambda other, by: other.release(posted.ask, by), deadline)
+        released = self.of(key, lambda other, by: other.release(posted.request, by), deadline)
         if posted.undone and not released:
             posted.told(False)
 

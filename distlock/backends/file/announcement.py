@@ -32,6 +32,8 @@ class Said(NamedTuple):
     pid: int
     #: A line for each key.
     lines: Sequence[str]
+    #: See `distlock.backends.inspectable.Seen`.
+    silent: float = 0.0
 
     def rows(self, before: str) -> list[Row]:
         """What it says of the keys that begin with *before*."""
@@ -92,14 +94,18 @@ class Announcement:
 
 
 def read(tree: Tree, contender: int) -> Said | None:
-    """What *contender* says; None if it says nothing, or has not said it again for its whole life."""
+    """Return what *contender* says, and for how long it has said nothing more. None: it says nothing.
+
+    The caller sees to it that it lives: a process that stands still keeps its locks until it ends.
+    """
     found = whole.read(tree, PROCESSES, name_of(contender))
     if found is None:
         return None
     text, status = found
     head, *lines = text.decode("ascii", "replace").split("\n")
     host, pid, life = json.loads(head)
-    return Said(host, pid, lines) if time.time() < status.st_mtime + life else None
+    since = time.time() - status.st_mtime
+    return Said(host, pid, lines, since if since >= life else 0.0)
 
 
 def _written(parts: Sequence[object]) -> str:

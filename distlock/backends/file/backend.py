@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from distlock import clock
-from distlock.backends.base import READ, Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink
 from distlock.backends.file import dropped, usable
 from distlock.backends.file.calls import Call, CallForOurs
 from distlock.backends.file.directory import Directory
@@ -66,51 +66,53 @@ class FileBackend(Inspection, LatchesInFiles):
         # Held here: nobody else may hold it.
         self._sink = sink
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         with self._call() as presence:
-            answer = self._request(presence, ask, deadline)
-            presence.insist(ask.token)
+            answer = self._request(presence, request, deadline)
+            presence.insist(request.token)
             return answer
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         with self._call_for_ours() as presence:
             if presence is None:
                 return False
-            spot = presence.line.spot(ask.key)
+            spot = presence.line.spot(request.key)
             line = presence.line.entries(spot)
-            mine = presence.ours.find(ask, line)
+            mine = presence.ours.find(request, line)
             if mine is None:
-                presence.drop(ask.token)
+                presence.drop(request.token)
                 return False
             if mine.held or (
                 not presence.line.before(mine, line)
-                and presence.take(ask, spot, mine, self._left(deadline)) is not None
+                and presence.take(request, spot, mine, self._left(deadline)) is not None
             ):
-                presence.insist(ask.token)
+                presence.insist(request.token)
                 return True
-            presence.withdraw(ask.token, mine)
+            presence.withdraw(request.token, mine)
             # Those before us may have left meanwhile, and have hinted us.
             presence.wake_front(spot)
             return False
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+    def renew(self, requests: Sequence[LockRequest]) -> list[bool]:
         with self._call_for_ours() as presence:
             if presence is None:
-                return [False] * len(asks)
-            held = [presence.ours.holds(ask, self._patience) for ask in asks]
-            for ask in presence.wanted.of([ask for ask, ours in zip(asks, held, strict=True) if ours]):
+                return [False] * len(requests)
+            held = [presence.ours.holds(request, self._patience) for request in requests]
+            for request in presence.wanted.of(
+                [request for request, ours in zip(requests, held, strict=True) if ours]
+            ):
                 if self._sink is not None:
-                    self._sink.release_requested(ask.key, ask.token)
+                    self._sink.release_requested(request.key, request.token)
             presence.insist()
             return held
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
         with self._call_for_ours() as presence:
             if presence is None:
                 return False
-            spot = presence.line.spot(ask.key)
-            while (mine := presence.ours.own(ask, spot)) is not None:
-                if presence.withdraw(ask.token, mine):
+            spot = presence.line.spot(request.key)
+            while (mine := presence.ours.own(request, spot)) is not None:
+                if presence.withdraw(request.token, mine):
                     # The lock is free, whatever goes wrong with the hint.
                     with suppress(OSError):
                         presence.wake_next(spot, mine)
@@ -118,32 +120,35 @@ class FileBackend(Inspection, LatchesInFiles):
                 # It is gone, or another thread gives its file another name: that is in the line now.
             return False
 
-    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
         """See `distlock.backends.shared.Reads`."""
         with self._call_for_ours() as presence:
             if presence is None:
                 return False
-            spot = presence.line.spot(ask.key)
-            mine = presence.ours.own(ask, spot)
-            if mine is None or not presence.ours.downgrade(ask, spot, mine, self._left(deadline)):
+            spot = presence.line.spot(request.key)
+            mine = presence.ours.own(request, spot)
+            if mine is None or not presence.ours.downgrade(request, spot, mine, self._left(deadline)):
                 return False
-            presence.insist(ask.token)
+            presence.insist(request.token)
             with suppress(OSError):
                 presence.wake_front(spot)
             return True
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
         with self._call() as presence:
-            if not presence.ours.holds(ask, self._patience):
+            if not presence.ours.holds(request, self._patience):
                 return None
             if number > HIGHEST_FLOOR:
                 raise ConfigurationError(
                     f"A database has seen the fence {number}, and files count to 2**61: another lock "
-                    "service gave it out. Raise ERA (era= of connect), on all servers: numbers begin anew."
+                    "service gave it out. Raise FENCE_EPOCH (epoch= of connect), on all servers: numbers "
+                    "begin anew."
                 )
-            lifted = presence.ours.raise_floor(ask, presence.line.spot(ask.key), number, self._patience)
-            presence.insist(ask.token)
-            return Held(lifted) if lifted is not None else None
+            lifted = presence.ours.raise_fence(
+                request, presence.line.spot(request.key), number, self._patience
+            )
+            presence.insist(request.token)
+            return Acquired(lifted) if lifted is not None else None
 
     def locked(self, key: str) -> bool:
         if self.unmade():
@@ -214,34 +219,34 @@ class FileBackend(Inspection, LatchesInFiles):
             presence.begin()
             return presence
 
-    def _request(self, presence: Presence, ask: Ask, deadline: float) -> Held | Queued | Busy:
-        spot = presence.line.spot(ask.key)
+    def _request(self, presence: Presence, request: LockRequest, deadline: float) -> Acquired | Queued | Busy:
+        spot = presence.line.spot(request.key)
         listening = False
         while True:
-            line = presence.line.entries(spot) if ask.token in presence.ours.entries else []
-            mine = presence.ours.find(ask, line)
+            line = presence.line.entries(spot) if request.token in presence.ours.entries else []
+            mine = presence.ours.find(request, line)
             if mine is None:
                 # New, or sent away while we stood still.
-                mine, line = presence.join(ask, spot, self._left(deadline))
+                mine, line = presence.join(request, spot, self._left(deadline))
             if mine is None:
                 return Busy()
             before = [] if mine.held else presence.line.before(mine, line)
             if not before:
-                taken = mine if mine.held else presence.take(ask, spot, mine, self._left(deadline))
+                taken = mine if mine.held else presence.take(request, spot, mine, self._left(deadline))
                 if taken is None:
                     continue
-                number = presence.hold(ask, spot, taken, self._left(deadline))
-                followed = ask.mode == READ and presence.line.followed(line)
-                return Held(number, followed=followed, other_limit=other_limit(taken, line))
-            if not ask.wait:
-                return self._leave(presence, ask, spot, mine)
-            pause = presence.send_away(ask, spot, before, self._ack_window, self._left(deadline))
+                number = presence.hold(request, spot, taken, self._left(deadline))
+                followed = request.mode == READ and presence.line.followed(line)
+                return Acquired(number, followed=followed, other_limit=other_limit(taken, line))
+            if not request.wait:
+                return self._leave(presence, request, spot, mine)
+            pause = presence.send_away(request, spot, before, self._ack_window, self._left(deadline))
             if not pause:
                 continue
             try:
-                watched = presence.await_turn(ask.key, mine, before)
+                watched = presence.await_turn(request.key, mine, before)
             except BackendUnavailable:
-                self._leave(presence, ask, spot, mine)
+                self._leave(presence, request, spot, mine)
                 raise
             if listening:
                 return Queued(min(pause, POLL if watched else POLL_BLIND))
@@ -252,7 +257,7 @@ class FileBackend(Inspection, LatchesInFiles):
         """How long to wait for a process that writes, seconds."""
         return min(self._patience, max(0.0, deadline - clock.now()))
 
-    def _leave(self, presence: Presence, ask: Ask, spot: Spot, mine: Entry) -> Busy:
-        presence.withdraw(ask.token, mine)
+    def _leave(self, presence: Presence, request: LockRequest, spot: Spot, mine: Entry) -> Busy:
+        presence.withdraw(request.token, mine)
         presence.wake_front(spot)
         return Busy()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
-from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Mode
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.backends.file.record_locks import SHARDS, contender_of, name_of
 from distlock.names import encode
 
@@ -105,11 +105,11 @@ WHOLE = Wants("", EXCLUSIVE)
 READING = Wants("-read", READ)
 
 
-def wants_of(ask: Ask) -> Wants:
-    """What *ask* wants."""
-    if ask.mode == PERMIT:
-        return wants(f"-{ask.permits}of{ask.limit}")
-    return READING if ask.mode == READ else WHOLE
+def wants_of(request: LockRequest) -> Wants:
+    """What *request* wants."""
+    if request.mode == PERMIT:
+        return wants(f"-{request.permits}of{request.limit}")
+    return READING if request.mode == READ else WHOLE
 
 
 def spot_of(key: str) -> Spot:

@@ -42,7 +42,7 @@ def send(tree: Tree, contender: int, proof: str) -> None:
 
 
 class Listener:
-    """The thread that turns hints and deaths into `Sink.hint`; it sleeps in the kernel meanwhile."""
+    """The thread that turns hints and deaths into `Sink.notified`; it sleeps in the kernel meanwhile."""
 
     def __init__(self, tree: Tree, contender: int, sink: Sink) -> None:
         self._sink = sink
@@ -191,9 +191,9 @@ class Listener:
             keys = {self._keys.get(line) for line in lines}
         for key in keys:
             if key is not None:
-                self._sink.hint(key)
+                self._sink.notified(key)
         if len(heard) >= _NEARLY_FULL or BROKEN in lines:
-            self._sink.doubt()
+            self._sink.missed_notifications()
 
     def _mourn(self, dead: list[int]) -> None:
         with self._mutex:
@@ -203,7 +203,7 @@ class Listener:
                     os.close(descriptor)
             keys = set(self._keys.values())
         for key in keys:
-            self._sink.hint(key)
+            self._sink.notified(key)
 
 
 def _open(tree: Tree, name: str, flags: int) -> int:

@@ -74,12 +74,13 @@ class Inspection(ABC):
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
+        lease: float = 0.0,
     ) -> bool:
         """See `distlock.backends.inspectable.Inspectable`. It ends with its process, too."""
         with self._call() as presence:
             if self._sink is not None and (presence.ours.is_broken() or presence.wanted.has_news()):
                 # There are no renewals that would find it out.
-                self._sink.doubt()
+                self._sink.missed_notifications()
             return presence.announcement.say((host, pid), rows, gone, life)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:

@@ -55,11 +55,11 @@ class LatchFiles:
                 self._write(spot, kept)
             return self._state(kept)
 
-    def count(self, key: str, by: int, part: str, patience: float) -> LatchState | None:
+    def count(self, key: str, by: int, part: str, life: str, patience: float) -> LatchState | None:
         spot, told = spot_of(key), list[int]()
         with self._locks.writing(spot.shard, patience):
             kept = self._read(_name(spot))
-            if kept is None:
+            if kept is None or life not in ("", kept.record.maker):
                 return None
             if kept.record.count(by, part):
                 kept.ends = self._now() + kept.record.ttl
@@ -70,11 +70,11 @@ class LatchFiles:
         self._tell(key, told)
         return state
 
-    def delete(self, key: str, patience: float) -> bool:
+    def delete(self, key: str, life: str, patience: float) -> bool:
         spot = spot_of(key)
         with self._locks.writing(spot.shard, patience):
             kept = self._read(_name(spot))
-            if kept is None:
+            if kept is None or life not in ("", kept.record.maker):
                 return False
             os.unlink(f"{LATCHES}/{_name(spot)}", dir_fd=self._tree.root)
         self._tell(key, kept.watched_by)

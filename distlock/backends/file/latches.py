@@ -30,17 +30,19 @@ class LatchesInFiles(ABC):
         with self._call() as presence:
             return presence.latches.make(key, total, ttl, maker, self._left(deadline))
 
-    def count_latch_down(self, key: str, by: int, part: str, deadline: float = math.inf) -> LatchState | None:
+    def count_latch_down(
+        self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
+    ) -> LatchState | None:
         if self.unmade():
             return None
         with self._call() as presence:
-            return presence.latches.count(key, by, part, self._left(deadline))
+            return presence.latches.count(key, by, part, life, self._left(deadline))
 
-    def delete_latch(self, key: str, deadline: float = math.inf) -> bool:
+    def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
         if self.unmade():
             return False
         with self._call() as presence:
-            return presence.latches.delete(key, self._left(deadline))
+            return presence.latches.delete(key, life, self._left(deadline))
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf

@@ -1,6 +1,6 @@
 """The line of contenders for a key: one empty file for each, the oldest living ones hold.
 
-A file appears and vanishes in one step, even if its process is killed. To hand over is to delete one's own
+A file appears and vanishes in one step, even if its process is killed. To hand off is to delete one's own
 file: the next in line may take the lock from that moment. Its ticket is its number, because tickets are given
 in growing order and a line is served in the order of its tickets.
 

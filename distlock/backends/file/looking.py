@@ -85,7 +85,8 @@ class Looking:
         said = announcement.read(self._tree, contender) if self._locks.alive(contender) else None
         if said is None:
             return []
-        return [Seen(name_of(contender), said.host, said.pid, row) for row in said.rows(before)]
+        who, silent = name_of(contender), said.silent
+        return [Seen(who, said.host, said.pid, row, silent) for row in said.rows(before)]
 
     def _anybody(self, line: list[Entry]) -> bool:
         return any(self._locks.alive(entry.contender) for entry in line)
@@ -93,7 +94,7 @@ class Looking:
     def _seen(self, contender: int, key: str) -> Seen:
         said = announcement.read(self._tree, contender)
         if said is not None:
-            return Seen(name_of(contender), said.host, said.pid, said.row(key))
+            return Seen(name_of(contender), said.host, said.pid, said.row(key), said.silent)
         # The kernel knows this much of a process of this host that has said nothing yet.
         pid = self._locks.pid(contender)
         return Seen(name_of(contender), socket.gethostname() if pid else "", pid or 0)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from distlock.backends.base import Ask, Sink
+from distlock.backends.base import LockRequest, Sink
 from distlock.backends.file import hints, record_locks
 from distlock.backends.file.announcement import Announcement
 from distlock.backends.file.debris import Sweeper
@@ -93,24 +93,26 @@ class Presence:
         """Whether the directory is still the one that our locks are in."""
         return self.locks.current() and self._tree.intact()
 
-    def join(self, ask: Ask, spot: Spot, patience: float) -> tuple[Entry | None, list[Entry]]:
+    def join(self, request: LockRequest, spot: Spot, patience: float) -> tuple[Entry | None, list[Entry]]:
         self._sweeper.go_on()
-        self.drop(ask.token)
-        newcomer = Newcomer(self.contender, proof_of(ask.token), ask.span, ask.wait, wants_of(ask))
+        self.drop(request.token)
+        newcomer = Newcomer(
+            self.contender, proof_of(request.token), request.span, request.wait, wants_of(request)
+        )
         mine, line = self.line.join(spot, newcomer, patience)
         if mine is not None:
-            self.ours.entries[ask.token] = mine
+            self.ours.entries[request.token] = mine
         return mine, line
 
-    def take(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> Entry | None:
+    def take(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> Entry | None:
         """Take the lock. None if it is not our turn after all, or somebody has sent us away."""
         taken = self.line.take(spot, mine, patience)
         if taken is not None:
-            self.ours.entries[ask.token] = taken
+            self.ours.entries[request.token] = taken
         return taken
 
     def send_away(
-        self, ask: Ask, spot: Spot, before: Sequence[Entry], window: float, patience: float
+        self, request: LockRequest, spot: Spot, before: Sequence[Entry], window: float, patience: float
     ) -> float:
         """Send away who among those *before* us could take the lock and has not for *window* seconds.
 
@@ -118,7 +120,7 @@ class Presence:
         anybody.
         """
         idle = (entry for entry in front(before) if not entry.held)
-        overdue, pause = self._suspects.overdue(ask.token, idle, window)
+        overdue, pause = self._suspects.overdue(request.token, idle, window)
         if not overdue:
             return pause
         self.line.send_away(spot, overdue, patience)
@@ -144,10 +146,10 @@ class Presence:
         if self._listener is not None:
             self._listener.forget(proof_of(key))
 
-    def hold(self, ask: Ask, spot: Spot, mine: Entry, patience: float) -> int:
+    def hold(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> int:
         """It is our turn. Returns the first number of the hold."""
-        number = self.ours.hold(ask, spot, mine, patience)
-        self._suspects.forget(ask.token)
+        number = self.ours.hold(request, spot, mine, patience)
+        self._suspects.forget(request.token)
         self._unlisten(mine)
         return number
 

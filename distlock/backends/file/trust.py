@@ -11,9 +11,10 @@ import pwd
 import stat
 
 from distlock.backends.file.address import make_it
-from distlock.errors import ConfigurationError
+from distlock.errors import ConfigurationError, shown_as
 
 
+@shown_as(ConfigurationError)
 class Distrusted(ConfigurationError):
     """Somebody who is not trusted could change what our locks depend on."""
 

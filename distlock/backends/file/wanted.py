@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.file.entry import Entry, proof_of
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import Tree
@@ -42,13 +42,13 @@ class Wanted:
         self._entries = entries
         self._told: set[str] = set()
 
-    def of(self, asks: Sequence[Ask]) -> Iterator[Ask]:
-        """Those of *asks* whose holds are wanted."""
+    def of(self, requests: Sequence[LockRequest]) -> Iterator[LockRequest]:
+        """Those of *requests* whose holds are wanted."""
         if found := self._found():
-            for ask in asks:
-                if (proof := proof_of(ask.token)) in found:
+            for request in requests:
+                if (proof := proof_of(request.token)) in found:
                     self._told.add(proof)
-                    yield ask
+                    yield request
 
     def has_news(self) -> bool:
         """Whether one is wanted that `of` has not told yet."""

@@ -33,9 +33,9 @@ class Writers:
         if self.inside:
             for writer in self.inside.copy().values():
                 if writer.gone():
-                    self.let_go(writer)
+                    self.abandon(writer)
 
-    def let_go(self, writer: Writing) -> None:
+    def abandon(self, writer: Writing) -> None:
         """Again: nothing happens."""
         with self._healing:
             if self.inside.get(writer.shard) is writer:
@@ -66,7 +66,7 @@ class Writing:
             raise
 
     def __exit__(self, *exc_info: object) -> None:
-        self._writers.let_go(self)
+        self._writers.abandon(self)
         self._frame = None
 
     def gone(self) -> bool:
@@ -91,7 +91,7 @@ class Writing:
                 if self._lock():
                     return
             elif first.gone():
-                self._writers.let_go(first)
+                self._writers.abandon(first)
                 continue
             if time.monotonic() >= deadline:
                 raise self._writers.stalled(self._patience, first is not self)

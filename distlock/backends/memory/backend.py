@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 
-from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.backends.memory.latches import KeptLatches, MemoryLatches
 from distlock.backends.memory.service import WINDOW, MemoryService
@@ -50,13 +50,13 @@ class MemoryBackend(MemoryLatches):
     def open(self, sink: Sink) -> None:
         self._sink = sink
 
-    def hint(self, key: str) -> None:
+    def notified(self, key: str) -> None:
         if self._sink is not None:
-            self._sink.hint(key)
+            self._sink.notified(key)
 
-    def handed(self, key: str, token: str, number: int, sent: float) -> None:
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
         if self._sink is not None:
-            self._sink.handed(key, token, number, sent)
+            self._sink.handed_off(key, token, number, sent)
 
     def lost(self, key: str, token: str) -> None:
         if self._sink is not None:
@@ -66,26 +66,28 @@ class MemoryBackend(MemoryLatches):
         if self._sink is not None:
             self._sink.release_requested(key, token)
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        return self.service.request(ask, self)
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        return self.service.request(request, self)
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return self.service.cancel(ask)
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return self.service.cancel(request)
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool]:
-        return [self.service.renew(ask) for ask in asks]
+    def renew(self, requests: Sequence[LockRequest]) -> list[bool]:
+        return [self.service.renew(request) for request in requests]
 
-    def acknowledge(self, handed: Sequence[tuple[Ask, int]], deadline: float = math.inf) -> list[bool]:
-        return [self.service.acknowledge(ask, number) for ask, number in handed]
+    def acknowledge(
+        self, handed: Sequence[tuple[LockRequest, int]], deadline: float = math.inf
+    ) -> list[bool]:
+        return [self.service.acknowledge(request, number) for request, number in handed]
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return self.service.release(ask)
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return self.service.release(request)
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        return self.service.raise_floor(ask, number)
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
+        return self.service.raise_fence(request, number)
 
-    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return self.service.downgrade(ask)
+    def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return self.service.downgrade(request)
 
     def locked(self, key: str) -> bool:
         return self.service.locked(key)
@@ -107,6 +109,7 @@ class MemoryBackend(MemoryLatches):
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
+        lease: float = 0.0,
     ) -> bool:
         return self.service.announce(self.process, host, pid, rows, gone, life)
 

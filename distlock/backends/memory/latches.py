@@ -33,10 +33,10 @@ class KeptLatches:
                 self._records[key] = LatchRecord(maker, total, total, ttl), self._now() + ttl
             return self._state(key)
 
-    def count_down(self, key: str, by: int, part: str) -> LatchState | None:
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         with self._mutex:
             record = self._record(key)
-            if record is None:
+            if record is None or life not in ("", record.maker):
                 return None
             if record.count(by, part):
                 self._records[key] = record, self._now() + record.ttl
@@ -44,9 +44,10 @@ class KeptLatches:
                     self._tell(key)
             return self._state(key)
 
-    def delete(self, key: str) -> bool:
+    def delete(self, key: str, life: str = "") -> bool:
         with self._mutex:
-            if self._record(key) is None:
+            record = self._record(key)
+            if record is None or life not in ("", record.maker):
                 return False
             del self._records[key]
             self._tell(key)
@@ -94,7 +95,7 @@ class MemoryLatches(ABC):
         """Those of all clients."""
 
     @abstractmethod
-    def hint(self, key: str) -> None:
+    def notified(self, key: str) -> None:
         """It is worth looking at *key* again."""
 
     def make_latch(
@@ -102,14 +103,16 @@ class MemoryLatches(ABC):
     ) -> LatchState:
         return self._kept.make(key, total, ttl, maker)
 
-    def count_latch_down(self, key: str, by: int, part: str, deadline: float = math.inf) -> LatchState | None:
-        return self._kept.count_down(key, by, part)
+    def count_latch_down(
+        self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
+    ) -> LatchState | None:
+        return self._kept.count_down(key, by, part, life)
 
-    def delete_latch(self, key: str, deadline: float = math.inf) -> bool:
-        return self._kept.delete(key)
+    def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
+        return self._kept.delete(key, life)
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
     ) -> list[LatchState | None]:
-        told = self.hint if watch else None
+        told = self.notified if watch else None
         return [self._kept.look(key, self.process, told) for key in keys]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Mode
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 
 if TYPE_CHECKING:
     from distlock.backends.memory.backend import MemoryBackend
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Entry:
     """An ask, as it was seen last."""
 
-    ask: Ask
+    request: LockRequest
     backend: MemoryBackend
     seen: float
 
@@ -36,8 +36,8 @@ class Owner:
     def tell(self) -> None:
         """Tell its client that it is wanted back, if it is: by a message, and with each renewal."""
         if self.release_requested:
-            ask = self.entry.ask
-            self.entry.backend.release_requested(ask.key, ask.token)
+            request = self.entry.request
+            self.entry.backend.release_requested(request.key, request.token)
 
 
 @dataclass
@@ -48,26 +48,26 @@ class Record:
     queue: list[Entry] = field(default_factory=list)
 
     def owner(self, token: str) -> Owner | None:
-        return next((owner for owner in self.owners if owner.entry.ask.token == token), None)
+        return next((owner for owner in self.owners if owner.entry.request.token == token), None)
 
     def waiting(self, token: str) -> Entry | None:
-        return next((entry for entry in self.queue if entry.ask.token == token), None)
+        return next((entry for entry in self.queue if entry.request.token == token), None)
 
-    def has_room(self, ask: Ask) -> bool:
-        """Whether *ask* may have the key beside those that have it."""
-        if ask.mode == EXCLUSIVE:
+    def has_room(self, request: LockRequest) -> bool:
+        """Whether *request* may have the key beside those that have it."""
+        if request.mode == EXCLUSIVE:
             return not self.owners
-        if ask.mode == READ:
+        if request.mode == READ:
             return all(owner.mode == READ for owner in self.owners)
-        return self.out() + ask.permits <= ask.limit
+        return self.out() + request.permits <= request.limit
 
     def out(self) -> int:
         """How many permits are out."""
-        return sum(owner.entry.ask.permits for owner in self.owners if owner.mode == PERMIT)
+        return sum(owner.entry.request.permits for owner in self.owners if owner.mode == PERMIT)
 
-    def other_limit(self, ask: Ask) -> int:
-        """Another limit than that of *ask* which somebody here names; 0: nobody does."""
-        if ask.mode != PERMIT:
+    def other_limit(self, request: LockRequest) -> int:
+        """Another limit than that of *request* which somebody here names; 0: nobody does."""
+        if request.mode != PERMIT:
             return 0
-        limits = [entry.ask.limit for entry in (*(owner.entry for owner in self.owners), *self.queue)]
-        return next((limit for limit in limits if limit != ask.limit), 0)
+        limits = [entry.request.limit for entry in (*(owner.entry for owner in self.owners), *self.queue)]
+        return next((limit for limit in limits if limit != request.limit), 0)

@@ -1,6 +1,6 @@
 """The state of a lock service that lives in memory, behind one mutex.
 
-It has leases, a queue and acknowledged hand-overs, as Redis has, so that the engine can be tested on it, in
+It has leases, a queue and acknowledged hand-offs, as Redis has, so that the engine can be tested on it, in
 time that a test makes up.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distlock import clock
 from distlock.backends.announcements import Announcements
-from distlock.backends.base import PERMIT, READ, Ask, Busy, Held, Mode, Queued
+from distlock.backends.base import PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.memory.latches import KeptLatches
 from distlock.backends.memory.record import Entry, Owner, Record
@@ -20,7 +20,7 @@ from distlock.backends.memory.record import Entry, Owner, Record
 if TYPE_CHECKING:
     from distlock.backends.memory.backend import MemoryBackend
 
-#: Seconds that a hand-over is worth until it is acknowledged: what a dead waiter costs.
+#: Seconds that a hand-off is worth until it is acknowledged: what a dead waiter costs.
 WINDOW = 0.5
 #: Seconds between polls. A waiter that has not polled for three times that is taken for dead.
 POLL = 1.0
@@ -37,96 +37,96 @@ class MemoryService:
         self.announcements = Announcements()
         self.latches = KeptLatches(now)
 
-    def request(self, ask: Ask, backend: MemoryBackend) -> Held | Queued | Busy:
+    def request(self, request: LockRequest, backend: MemoryBackend) -> Acquired | Queued | Busy:
         with self.mutex:
             now = self.now()
-            record = self._current(ask.key)
-            mine = record.waiting(ask.token)
+            record = self._current(request.key)
+            mine = record.waiting(request.token)
             if mine is not None:
                 mine.seen = now
-            owner = record.owner(ask.token)
-            if owner is None and not record.queue and record.has_room(ask):
-                owner = self._own(record, Entry(ask, backend, now), now, ask.ttl, acknowledged=True)
+            owner = record.owner(request.token)
+            if owner is None and not record.queue and record.has_room(request):
+                owner = self._own(record, Entry(request, backend, now), now, request.ttl, acknowledged=True)
             if owner is not None:
                 if not owner.acknowledged:
                     owner.acknowledged = True
-                    owner.ends = now + ask.ttl
+                    owner.ends = now + request.ttl
                 followed = owner.mode == READ and bool(record.queue)
-                return Held(owner.number, owner.ends - now, followed, record.other_limit(ask))
-            if not ask.wait:
-                self._tidy(ask.key, record)
+                return Acquired(owner.number, owner.ends - now, followed, record.other_limit(request))
+            if not request.wait:
+                self._tidy(request.key, record)
                 return Busy()
             if mine is None:
-                record.queue.append(Entry(ask, backend, now))
-            # Behind a hand-over that nobody acknowledges, it is worth being back when its window ends.
+                record.queue.append(Entry(request, backend, now))
+            # Behind a hand-off that nobody acknowledges, it is worth being back when its window ends.
             ends = min((owner.ends for owner in record.owners), default=now)
             return Queued(min(POLL, max(0.0, ends - now) + 0.01))
 
-    def cancel(self, ask: Ask) -> bool:
+    def cancel(self, request: LockRequest) -> bool:
         with self.mutex:
-            record = self._current(ask.key)
-            if record.owner(ask.token) is not None:
+            record = self._current(request.key)
+            if record.owner(request.token) is not None:
                 return True
-            record.queue = [entry for entry in record.queue if entry.ask.token != ask.token]
+            record.queue = [entry for entry in record.queue if entry.request.token != request.token]
             # Those behind it may fit in where it did not.
-            self._hand_over(record)
-            self._tidy(ask.key, record)
+            self._hand_off(record)
+            self._tidy(request.key, record)
             return False
 
-    def renew(self, ask: Ask) -> bool:
+    def renew(self, request: LockRequest) -> bool:
         with self.mutex:
-            record = self._current(ask.key)
-            owner = record.owner(ask.token)
+            record = self._current(request.key)
+            owner = record.owner(request.token)
             if owner is not None:
-                owner.ends = self.now() + ask.ttl
+                owner.ends = self.now() + request.ttl
                 owner.tell()
-            self._tidy(ask.key, record)
+            self._tidy(request.key, record)
             return owner is not None
 
-    def acknowledge(self, ask: Ask, number: int) -> bool:
+    def acknowledge(self, request: LockRequest, number: int) -> bool:
         with self.mutex:
-            record = self._current(ask.key)
-            owner = record.owner(ask.token)
+            record = self._current(request.key)
+            owner = record.owner(request.token)
             ours = owner is not None and owner.number == number
             if owner is not None and ours:
                 owner.acknowledged = True
-                owner.ends = self.now() + ask.ttl
-            self._tidy(ask.key, record)
+                owner.ends = self.now() + request.ttl
+            self._tidy(request.key, record)
             return ours
 
-    def release(self, ask: Ask) -> bool:
+    def release(self, request: LockRequest) -> bool:
         with self.mutex:
-            record = self._current(ask.key)
-            owner = record.owner(ask.token)
+            record = self._current(request.key)
+            owner = record.owner(request.token)
             if owner is not None:
                 record.owners.remove(owner)
-                self._hand_over(record)
-            self._tidy(ask.key, record)
+                self._hand_off(record)
+            self._tidy(request.key, record)
             return owner is not None
 
-    def downgrade(self, ask: Ask) -> bool:
+    def downgrade(self, request: LockRequest) -> bool:
         with self.mutex:
-            record = self._current(ask.key)
-            owner = record.owner(ask.token)
+            record = self._current(request.key)
+            owner = record.owner(request.token)
             if owner is not None and owner.mode != READ:
                 owner.mode = READ
                 owner.number = self.last_number
-                self._hand_over(record)
-            self._tidy(ask.key, record)
+                self._hand_off(record)
+            self._tidy(request.key, record)
             return owner is not None
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
         with self.mutex:
-            record = self._current(ask.key)
-            owner = record.owner(ask.token)
+            record = self._current(request.key)
+            owner = record.owner(request.token)
             if owner is None:
-                self._tidy(ask.key, record)
+                self._tidy(request.key, record)
                 return None
             if owner.number <= number:
-                owner.number = self._numbered(owner.mode, ask.span, above=number)
+                owner.number = self._numbered(owner.mode, request.span, above=number)
             owner.acknowledged = True
-            owner.ends = self.now() + ask.ttl
-            return Held(owner.number, ask.ttl)
+            owner.ends = self.now() + request.ttl
+            return Acquired(owner.number, request.ttl)
 
     def locked(self, key: str) -> bool:
         with self.mutex:
@@ -151,7 +151,7 @@ class MemoryService:
                     others=len(others),
                     beside=[self._seen(owner.entry, key) for owner in others[:MOST_SHOWN]],
                     out=record.out(),
-                    limit=first.entry.ask.limit if first.mode == PERMIT else 0,
+                    limit=first.entry.request.limit if first.mode == PERMIT else 0,
                 )
             self._tidy(key, record)
             return sight
@@ -163,10 +163,10 @@ class MemoryService:
             broken = [owner for owner in record.owners if owner.number == number]
             if broken:
                 record.owners = [owner for owner in record.owners if owner.number != number]
-                self._hand_over(record)
+                self._hand_off(record)
             self._tidy(key, record)
         for owner in broken:
-            owner.entry.backend.lost(key, owner.entry.ask.token)
+            owner.entry.backend.lost(key, owner.entry.request.token)
         return bool(broken)
 
     def request_release(self, key: str) -> bool:
@@ -203,7 +203,7 @@ class MemoryService:
                     for owner in record.owners
                     if owner.entry.backend is not backend or owner.acknowledged
                 ]
-                self._hand_over(record)
+                self._hand_off(record)
                 self._tidy(key, record)
 
     def _current(self, key: str) -> Record:
@@ -211,17 +211,17 @@ class MemoryService:
         record = self.records.setdefault(key, Record())
         now = self.now()
         record.owners = [owner for owner in record.owners if now < owner.ends]
-        self._hand_over(record)
+        self._hand_off(record)
         return record
 
-    def _hand_over(self, record: Record) -> None:
+    def _hand_off(self, record: Record) -> None:
         """Let in who is first in line, as long as there is room: one writer, or a run of readers."""
         now = self.now()
-        while (entry := self._first(record, now)) is not None and record.has_room(entry.ask):
+        while (entry := self._first(record, now)) is not None and record.has_room(entry.request):
             # Those before it are dead.
             del record.queue[: record.queue.index(entry) + 1]
             owner = self._own(record, entry, now, WINDOW, acknowledged=False)
-            entry.backend.handed(entry.ask.key, entry.ask.token, owner.number, entry.seen)
+            entry.backend.handed_off(entry.request.key, entry.request.token, owner.number, entry.seen)
 
     def _first(self, record: Record, now: float) -> Entry | None:
         """The first in line that is alive. If none is, and nobody owns it, nobody waits for it either."""
@@ -232,8 +232,8 @@ class MemoryService:
         return first
 
     def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        number = self._numbered(entry.ask.mode, entry.ask.span)
-        record.owners.append(Owner(entry, entry.ask.mode, number, now + ttl, acknowledged))
+        number = self._numbered(entry.request.mode, entry.request.span)
+        record.owners.append(Owner(entry, entry.request.mode, number, now + ttl, acknowledged))
         return record.owners[-1]
 
     def _numbered(self, mode: Mode, span: int, above: int = 0) -> int:

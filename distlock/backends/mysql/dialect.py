@@ -74,7 +74,7 @@ class MySQL:
         if number > _MOST:
             raise ConfigurationError(
                 f"A database has seen the fence {number}, and the table of the MySQL server can't count "
-                "beyond it: raise ERA (era= of connect), on all servers."
+                "beyond it: raise FENCE_EPOCH (epoch= of connect), on all servers."
             )
         return _number(say(statements.number(lock.id, lock.name, number, span)))
 

@@ -66,6 +66,10 @@ class Wire:
         """What the server, or who stands before it, has called the session."""
         return int(self._connection.thread_id())
 
+    @property
+    def is_closed(self) -> bool:
+        return not self._connection.open
+
     def call(self, statements: str, deadline: float) -> list[Rows]:
         self._settle(deadline)
         self.send(statements)
@@ -103,6 +107,10 @@ class Wire:
             if isinstance(failure, Refused):
                 self.since = None
             raise failure from error
+        except BaseException:
+            # An interrupt: the next call would take the rest of this answer for its own.
+            self._connection._force_close()
+            raise
         self.since = None
         return found
 
@@ -115,6 +123,9 @@ class Wire:
                 pass  # It is told nobody: who asked has been told that nothing is known.
 
     def _poll(self, seconds: float) -> int:
+        if self.is_closed:
+            # Its descriptor may be another's by now.
+            raise Gone("the session was interrupted")
         poller = select.poll()
         poller.register(self.fileno, select.POLLIN | _ENDED)
         found = poller.poll(max(0, math.ceil(min(seconds, 3600.0) * 1000)))

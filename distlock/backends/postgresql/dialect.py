@@ -95,7 +95,7 @@ class PostgreSQL:
                 raise
             raise ConfigurationError(
                 f"A database has seen the fence {number}, and PostgreSQL can't count beyond it: "
-                "raise ERA (era= of connect), on all servers."
+                "raise FENCE_EPOCH (epoch= of connect), on all servers."
             ) from error
         return _number(numbers)
 

@@ -50,6 +50,10 @@ class Wire:
     def version(self) -> int:
         return self._connection.server_version
 
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.status == ConnStatus.BAD
+
     def call(self, statements: str, deadline: float) -> list[Rows]:
         self._settle(deadline)
         self.send(statements)

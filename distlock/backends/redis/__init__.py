@@ -1,4 +1,4 @@
-"""Locks in one Redis server: first come, first served, handed over by push."""
+"""Locks in one Redis server: first come, first served, handed off by push."""
 
 from __future__ import annotations
 

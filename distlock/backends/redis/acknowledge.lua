@@ -10,5 +10,5 @@ local owner, number = holder()
 if owner ~= token or number ~= ARGV[9] then
   return {token, 0}
 end
-redis.call('PEXPIRE', KEYS[1], digits(ttl))
+extend()
 return {token, 1}

@@ -13,10 +13,6 @@ if owner ~= token then
   return {token, 0}
 end
 agreed = math.max(agreed, tonumber(number))
-local reserved = math.ceil((agreed + span) / RESERVED) * RESERVED
-redis.call('SET', KEYS[1], digits(agreed) .. ' ' .. digits(agreed + span) .. ' ' .. others .. ' ' .. token,
-  'PX', digits(ttl))
-if reserved > math.ceil(tonumber(following) / RESERVED) * RESERVED then
-  redis.call('SET', KEYS[2], digits(reserved), 'PX', digits(fence_ttl + math.ceil((reserved - clock()) / 1000)))
-end
+local counter = reservation(agreed + span, ttl, following)
+write(token, agreed, span, ttl, others, counter and clock(), counter)
 return {token, 1}

@@ -5,6 +5,9 @@
 | ``dl:2:process:<process>`` | hash: key -> what is said of it, as JSON; "" -> host and pid | some seconds |
 | ``dl:2:processes`` | hash: process -> until when it spoke for, roughly | a day after the last one spoke |
 
+The field "\\0" of an entry says for how long it is true and for how long it is kept, milliseconds: what is
+left of the entry tells how long ago its process spoke. It is kept for the longest of its leases, too.
+
 Nothing is searched for with ``KEYS`` or ``SCAN``: other users may have a million keys there. Each command has
 a small part of the whole to do, and names one key.
 """
@@ -35,6 +38,9 @@ _AT_ONCE = 20
 #: A process that has not spoken for so many seconds is dead, whatever the difference between two clocks is.
 _DEAD = 3600.0
 
+#: The field that says for how long an entry is true. No key is called so.
+_LIVES = b"\0"
+
 _SPECIAL = re.compile(rb"[*?\[\]\\]")
 
 
@@ -64,9 +70,11 @@ class Announcements(ABC):
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
+        lease: float = 0.0,
     ) -> bool:
-        mine, ms = _entry(self.process), math.ceil(life * 1000)
-        about, until = json.dumps([host, pid]), math.ceil(time.time() + life)
+        mine, ms = _entry(self.process), math.ceil((life + lease) * 1000)
+        about, until = json.dumps([host, pid]), math.ceil(time.time() + life + lease)
+        lives = json.dumps([math.ceil(life * 1000), ms])
         if not self._has_spoken:
             self._has_spoken = True
             with suppress(BackendUnavailable):
@@ -74,7 +82,7 @@ class Announcements(ABC):
         (known, *_) = self._ask(
             [
                 command("PEXPIRE", mine, ms),
-                command("HSET", mine, "", about),
+                command("HSET", mine, "", about, _LIVES, lives),
                 command("PEXPIRE", mine, ms),
                 command("HSET", PROCESSES, self.process, until),
                 command("PEXPIRE", PROCESSES, _DAY_MS),
@@ -92,15 +100,16 @@ class Announcements(ABC):
         pattern = _SPECIAL.sub(rb"\\\g<0>", before.encode("utf-8", "surrogatepass")) + b"*"
         for process, _ in self._scan(PROCESSES, b"*", deadline):
             mine = _entry(process.decode("utf-8", "replace"))
-            (about,) = self._ask([command("HGET", mine, "")], self._by(deadline))
+            (about, lives), left = self._ask(_asked_of(mine, ""), self._by(deadline))
             if about is None:
                 # It has ended, and its entry with it.
                 self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
                 continue
             host, pid = _read_about(about)
+            silent = _silent(lives, left)
             for field, value in self._scan(mine, pattern, deadline):
-                if field:
-                    yield Seen(process.decode(), host, pid, _read(field, value))
+                if field and field != _LIVES:
+                    yield Seen(process.decode(), host, pid, _read(field, value), silent)
 
     def fall_silent(self, deadline: float) -> None:
         """Nothing is said any more, as a close wants it."""
@@ -119,12 +128,13 @@ class Announcements(ABC):
     def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
         asked = []
         for process in processes:
-            asked += [command("HGET", _entry(process), ""), command("HGET", _entry(process), key)]
+            asked += _asked_of(_entry(process), "", key)
         replies = self._ask(asked, deadline) if asked else []
         seen = []
-        for process, (about, row) in zip(processes, batched(replies, 2), strict=True):
+        for process, ((about, lives, row), left) in zip(processes, batched(replies, 2), strict=True):
             host, pid = _read_about(about) if about else ("", 0)
-            seen.append(Seen(process, host, pid, _read(key.encode(), row) if row else None))
+            known = _read(key.encode(), row) if row else None
+            seen.append(Seen(process, host, pid, known, _silent(lives, left)))
         return seen
 
     def _scan(self, key: bytes, pattern: bytes, deadline: float) -> Iterator[tuple[bytes, bytes]]:
@@ -141,6 +151,23 @@ class Announcements(ABC):
 def batched(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(whole), size):
         yield whole[start : start + size]
+
+
+def _asked_of(entry: bytes, about: str, *keys: str) -> list[bytes]:
+    """Return the commands for some fields of *entry*, and for how long it lives yet."""
+    return [command("HMGET", entry, about, _LIVES, *keys), command("PTTL", entry)]
+
+
+def _silent(lives: bytes | None, left: int) -> float:
+    """Return `Seen.silent` of an entry that lives for *left* milliseconds yet, by the clock of its server."""
+    if lives is None or left < 0:
+        return 0.0  # Of an older process, or one that has just ended.
+    try:
+        life, kept = json.loads(lives)
+    except (ValueError, TypeError) as error:
+        raise _not_ours(error) from error
+    since = kept - left
+    return since / 1000 if since > life else 0.0
 
 
 def _entry(process: str) -> bytes:

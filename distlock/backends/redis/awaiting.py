@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import REPEAT, Begun
 from distlock.backends.redis import scripts
@@ -40,54 +40,56 @@ class Awaiting:
         self._told = told
         self.pipelines = Pipelines(pool)
 
-    def request(self, ask: Ask, deadline: float) -> Begun | None:
+    def request(self, request: LockRequest, deadline: float) -> Begun | None:
         listener = self._listener
-        queue = ask.wait and listener is not None and listener.tried.is_set()
+        queue = request.wait and listener is not None and listener.tried.is_set()
 
         def told(reply: list[Any]) -> object:
-            ask.unanswered -= 1
+            request.unanswered -= 1
             # To begin to listen takes a while, and so does the search for what is somebody else's.
-            if reply[1] == FOREIGN or (reply[1] == BUSY and ask.wait and not queue):
+            if reply[1] == FOREIGN or (reply[1] == BUSY and request.wait and not queue):
                 return REPEAT
-            return self._told.by(reply, ask)
+            return self._told.by(reply, request)
 
         def more() -> bytes:
-            ask.unanswered += 1
-            return polled(*self._pushes.poll(ask)) if queue else polled()
+            request.unanswered += 1
+            return polled(*self._pushes.poll(request)) if queue else polled()
 
-        return self._call(scripts.REQUEST[ask.mode], ask, told, deadline, queue, more)
+        return self._call(scripts.REQUEST[request.mode], request, told, deadline, queue, more)
 
-    def cancel(self, ask: Ask, deadline: float) -> Begun | None:
+    def cancel(self, request: LockRequest, deadline: float) -> Begun | None:
         def told(reply: list[Any]) -> object:
-            self._pushes.forget(ask)
+            self._pushes.forget(request)
             if not reply[1]:
-                self._unanswered.forget(ask)
+                self._unanswered.forget(request)
             return bool(reply[1])
 
-        return self._call(scripts.CANCEL, ask, told, deadline, more=lambda: bulk(self._pushes.entry(ask)))
+        return self._call(
+            scripts.CANCEL, request, told, deadline, more=lambda: bulk(self._pushes.entry(request))
+        )
 
-    def acknowledge(self, handed: Sequence[tuple[Ask, int]], deadline: float) -> Begun | None:
+    def acknowledge(self, handed: Sequence[tuple[LockRequest, int]], deadline: float) -> Begun | None:
         if len(handed) != 1:
             return None
-        ((ask, number),) = handed
+        ((request, number),) = handed
 
         def told(reply: list[Any]) -> object:
-            self._pushes.forget(ask)
+            self._pushes.forget(request)
             return [bool(reply[1])]
 
-        return self._call(scripts.ACKNOWLEDGE, ask, told, deadline, more=lambda: bulk(number))
+        return self._call(scripts.ACKNOWLEDGE, request, told, deadline, more=lambda: bulk(number))
 
-    def downgrade(self, ask: Ask, deadline: float) -> Begun | None:
-        return self._call(scripts.DOWNGRADE, ask, lambda reply: bool(reply[1]), deadline)
+    def downgrade(self, request: LockRequest, deadline: float) -> Begun | None:
+        return self._call(scripts.DOWNGRADE, request, lambda reply: bool(reply[1]), deadline)
 
     def make_latch(self, key: str, total: int, ttl: float, maker: str, deadline: float) -> Begun | None:
         return self._of_latch(to_make(key, total, ttl, maker), lambda state: state, deadline)
 
-    def count_latch_down(self, key: str, by: int, part: str, deadline: float) -> Begun | None:
-        return self._of_latch(("count", key, part, by), lambda state: state, deadline)
+    def count_latch_down(self, key: str, by: int, part: str, life: str, deadline: float) -> Begun | None:
+        return self._of_latch(("count", key, part, by, life), lambda state: state, deadline)
 
-    def delete_latch(self, key: str, deadline: float) -> Begun | None:
-        return self._of_latch(("delete", key), lambda state: state is not None, deadline)
+    def delete_latch(self, key: str, life: str, deadline: float) -> Begun | None:
+        return self._of_latch(("delete", key, life), lambda state: state is not None, deadline)
 
     def look_at_latches(self, keys: Sequence[str], watch: bool, deadline: float) -> Begun | None:
         # One that is to be watched needs a listener, which may take a while.
@@ -95,17 +97,19 @@ class Awaiting:
             return None
         return self._of_latch(("look", keys[0], ""), lambda state: [state], deadline)
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float) -> Begun | None:
-        self._pushes.forget(ask)
+    def post(
+        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float
+    ) -> Begun | None:
+        self._pushes.forget(request)
         pipeline = self.pipelines.here()
-        if not self._unanswered.post(ask, told, deadline, pipeline.post):
+        if not self._unanswered.post(request, told, deadline, pipeline.post):
             return None
         return pipeline.sent(deadline)
 
     def _call(
         self,
         script: Script,
-        ask: Ask,
+        request: LockRequest,
         told: Callable[[list[Any]], object],
         deadline: float,
         queue: bool = False,
@@ -113,12 +117,12 @@ class Awaiting:
     ) -> Begun | None:
         """*more*: gives the arguments after those that all scripts take, when they are sure to be sent."""
         # Behind a release of the key that is on its way.
-        posted = self._unanswered.of(ask.key)
+        posted = self._unanswered.of(request.key)
         pipeline = self.pipelines.here()
         connection = pipeline.connection(posted)
         if connection is None:
             return None
-        token = ask.token.encode()
+        token = request.token.encode()
 
         def understand(reply: Any) -> object:
             if isinstance(reply, ReplyError) or (posted is not None and posted.lost):
@@ -127,7 +131,9 @@ class Awaiting:
                 raise OSError("it answered something that was not asked")
             return told(reply)
 
-        return pipeline.ask(connection, self._calls.written(script, ask, queue, more()), understand, deadline)
+        return pipeline.ask(
+            connection, self._calls.written(script, request, queue, more()), understand, deadline
+        )
 
     def _of_latch(
         self, asked: Asked, told: Callable[[LatchState | None], object], deadline: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -11,7 +12,7 @@ from types import MethodType
 from typing import Any
 
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
 from distlock.backends.optional import Begun, Sleep
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
@@ -32,6 +33,7 @@ from distlock.backends.redis.resolver import Resolver
 from distlock.backends.redis.scripts import bulk, channel_of, command, hold_key, is_free, left_by, polled
 from distlock.backends.redis.told import BUSY, FOREIGN, Told
 from distlock.backends.redis.unanswered import Unanswered
+from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_count, check_seconds
 
@@ -46,7 +48,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
     """One process's locks in the Redis server at *url*: ``redis://``, ``rediss://`` or ``unix://``.
 
     *io_timeout* bounds each call as a whole, connecting included. *max_connections* bounds the connections
-    for requests; one more listens. *ack_window* is what a hand-over is worth until it is acknowledged.
+    for requests; one more listens. *ack_window* is what a hand-off is worth until it is acknowledged.
     *fence_ttl* is how far the server's clock may be set back without a fence being given out twice.
     *client_name* is what ``CLIENT LIST`` shows. *credential_provider* is asked for the login, before each
     connection: see `Credentials`. A grant counts when *replicas* have heard of it. Times are in seconds.
@@ -87,6 +89,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         self._client_name = client_name
         self._credential_provider = credential_provider
         self._sink: Sink | None = None
+        self._finalizer: weakref.finalize[[], RedisBackend] | None = None
         self._begin()
 
     def __repr__(self) -> str:
@@ -104,11 +107,11 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         deadline = self._by(math.inf)
         if self._listener is not None:
             self._listener.close(self._io_timeout)
-        for ask in self._pushes.waiting():
+        for request in self._pushes.waiting():
             try:
                 # A waiter that was handed the lock as it left is not there any more to give it back.
-                if self.cancel(ask, deadline):
-                    self.release(ask, deadline)
+                if self.cancel(request, deadline):
+                    self.release(request, deadline)
             except BackendUnavailable:
                 # Waiters that do not ask are forgotten by themselves.
                 break
@@ -123,19 +126,19 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         self._awaiting.pipelines.forget()
         self._begin()
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         deadline = self._by(deadline)
         listener = self._listener
-        queue = ask.wait and listener is not None and listener.tried.is_set()
-        reply = self._request(ask, deadline, queue)
-        if ask.wait and not queue and reply[1] == BUSY:
+        queue = request.wait and listener is not None and listener.tried.is_set()
+        reply = self._request(request, deadline, queue)
+        if request.wait and not queue and reply[1] == BUSY:
             # A process that cannot hear yet does not queue: it would be passed over.
             if listener is not None:
                 listener.start(deadline)
-            reply = self._request(ask, deadline, True)
+            reply = self._request(request, deadline, True)
         if reply[1] == FOREIGN:
-            raise self._calls.foreign(ask, deadline)
-        return self._told.by(reply, ask)
+            raise self._calls.foreign(request, deadline)
+        return self._told.by(reply, request)
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
         # To wait for replicas takes a thread.
@@ -145,105 +148,111 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         *said, deadline = arguments
         return way(self._awaiting, *said, self._by(deadline))
 
-    def _request(self, ask: Ask, deadline: float, queue: bool) -> list[Any]:
+    def _request(self, request: LockRequest, deadline: float, queue: bool) -> list[Any]:
         # Behind a release of the key that is on its way, or it would find the lock taken by ourselves.
-        behind = self._unanswered.connection(ask.key, deadline)
+        behind = self._unanswered.connection(request.key, deadline)
         try:
-            reply = self._attempt(ask, deadline, queue, behind)
-            if behind is None or not self._unanswered.again(ask.key, deadline):
+            reply = self._attempt(request, deadline, queue, behind)
+            if behind is None or not self._unanswered.again(request.key, deadline):
                 return reply
         except Stale:
-            self._unanswered.again(ask.key, deadline)
+            self._unanswered.again(request.key, deadline)
         # What the first attempt has done is not known.
-        return self._attempt(ask, deadline, queue)
+        return self._attempt(request, deadline, queue)
 
-    def _attempt(self, ask: Ask, deadline: float, queue: bool, behind: Connection | None = None) -> list[Any]:
-        poll = polled(*self._pushes.poll(ask)) if queue else polled()
-        ask.unanswered += 1
-        reply = self._calls.one(scripts.REQUEST[ask.mode], ask, deadline, queue, poll, behind)
-        ask.unanswered -= 1
+    def _attempt(
+        self, request: LockRequest, deadline: float, queue: bool, behind: Connection | None = None
+    ) -> list[Any]:
+        poll = polled(*self._pushes.poll(request)) if queue else polled()
+        request.unanswered += 1
+        reply = self._calls.one(scripts.REQUEST[request.mode], request, deadline, queue, poll, behind)
+        request.unanswered -= 1
         return reply
 
-    def wait(self, gate: Sleep, timeout: float) -> None:
+    def wait(self, parker: Sleep, timeout: float) -> None:
         if self._listener is None:
-            gate.wait(timeout)
+            parker.wait(timeout)
         else:
-            self._listener.wait(gate, timeout)
+            self._listener.wait(parker, timeout)
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         deadline = self._by(deadline)
-        self._unanswered.finish(ask.key, deadline)
-        entry = bulk(self._pushes.entry(ask))
-        (reply,) = self._calls.call(scripts.CANCEL, [ask], deadline, more=entry)
-        self._pushes.forget(ask)
+        self._unanswered.finish(request.key, deadline)
+        entry = bulk(self._pushes.entry(request))
+        (reply,) = self._calls.call(scripts.CANCEL, [request], deadline, more=entry)
+        self._pushes.forget(request)
         if not reply[1]:
-            self._unanswered.forget(ask)
+            self._unanswered.forget(request)
         return bool(reply[1])
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool]:
+    def renew(self, requests: Sequence[LockRequest]) -> list[bool]:
         answers: list[bool] = []
         # A script that runs keeps everybody else waiting, and so does a batch of them.
-        for start in range(0, len(asks), _BATCH):
-            replies = self._calls.call(scripts.RENEW, asks[start : start + _BATCH], self._by(math.inf))
+        for start in range(0, len(requests), _BATCH):
+            replies = self._calls.call(scripts.RENEW, requests[start : start + _BATCH], self._by(math.inf))
             answers += [bool(reply[1]) for reply in replies]
-            self.tell_wanted(asks[start : start + _BATCH], replies)
+            self.tell_wanted(requests[start : start + _BATCH], replies)
         return answers
 
-    def acknowledge(self, handed: Sequence[tuple[Ask, int]], deadline: float = math.inf) -> list[bool]:
+    def acknowledge(
+        self, handed: Sequence[tuple[LockRequest, int]], deadline: float = math.inf
+    ) -> list[bool]:
         answers: list[bool] = []
         for start in range(0, len(handed), _BATCH):
             some = handed[start : start + _BATCH]
             numbers = [bulk(number) for _, number in some]
             replies = self._calls.call(
-                scripts.ACKNOWLEDGE, [ask for ask, _ in some], self._by(deadline), more=numbers
+                scripts.ACKNOWLEDGE, [request for request, _ in some], self._by(deadline), more=numbers
             )
             answers += [bool(reply[1]) for reply in replies]
-            for ask, _ in some:
+            for request, _ in some:
                 # Ours or lost: either way it does not wait any more.
-                self._pushes.forget(ask)
+                self._pushes.forget(request)
         return answers
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
         deadline = self._by(deadline)
-        self._pushes.forget(ask)
+        self._pushes.forget(request)
         try:
-            reply = self._calls.one(scripts.RELEASE[ask.mode], ask, deadline, more=left_by(ask))
+            reply = self._calls.one(scripts.RELEASE[request.mode], request, deadline, more=left_by(request))
         except Stale:
-            reply = self._calls.one(scripts.RELEASE[ask.mode], ask, deadline, more=left_by(ask))
+            reply = self._calls.one(scripts.RELEASE[request.mode], request, deadline, more=left_by(request))
             if not reply[1]:
                 # Whether the first attempt did it, or the hold had been lost before, nobody knows.
                 raise
-        self._unanswered.known.add(scripts.RELEASE[ask.mode])
-        self._unanswered.forget(ask)
+        self._unanswered.known.add(scripts.RELEASE[request.mode])
+        self._unanswered.forget(request)
         return bool(reply[1])
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
+    def post(
+        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float = math.inf
+    ) -> None:
         deadline = self._by(deadline)
-        self._pushes.forget(ask)
+        self._pushes.forget(request)
         unknown = None
         try:
-            if self._unanswered.post(ask, told, deadline):
+            if self._unanswered.post(request, told, deadline):
                 return
         except Stale as error:
             unknown = error
-        if not self.release(ask, deadline):
+        if not self.release(request, deadline):
             told(False if unknown is None else None)
 
     def settle(self, deadline: float = math.inf) -> bool:
         return self._unanswered.settle(self._by(deadline))
 
-    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
-        (reply,) = self._calls.call(scripts.DOWNGRADE, [ask], self._by(deadline))
+    def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        (reply,) = self._calls.call(scripts.DOWNGRADE, [request], self._by(deadline))
         return bool(reply[1])
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        (reply,) = self._calls.call(scripts.RAISE_FLOOR, [ask], self._by(math.inf), more=bulk(number))
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
+        (reply,) = self._calls.call(scripts.RAISE_FLOOR, [request], self._by(math.inf), more=bulk(number))
         if reply[1] == _TOO_HIGH:
             raise too_high(number)
         if not reply[1]:
             return None
-        ask.number = int(reply[2])
-        return Held(ask.number, ask.ttl)
+        request.number = int(reply[2])
+        return Acquired(request.number, request.ttl)
 
     def locked(self, key: str) -> bool:
         deadline = self._by(math.inf)
@@ -273,10 +282,17 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         self._calls = ConfirmedCalls(*of_each, self._replicas) if self._replicas else Calls(*of_each)
         self._unanswered = self._releases(self._calls, self._pool)
         self._listener = None
+        # The listener's thread may not keep a client alive that was dropped without a close.
         self._pushes = Pushes(self._sink, self.window)
+        if self._finalizer is not None:
+            self._finalizer.detach()
         if self._sink is not None:
+            sink = WeakSink(self._sink)
             channels, heard = [channel_of(name) for name in self.own_names()], self._pushes.heard
-            self._listener = Listener(self._address, make, self._io_timeout, channels, heard, self._sink)
+            self._listener = Listener(self._address, make, self._io_timeout, channels, heard, sink)
+            self._finalizer = weakref.finalize(self, self._listener.dismiss)
+            # At the end of the process the thread ends anyway.
+            self._finalizer.atexit = False
         self._told = Told(self._address, self._pushes, self._listener)
         known = self._calls, self._pool, self._unanswered, self._pushes
         self._awaiting = Awaiting(*known, self._listener, self._told)

@@ -42,7 +42,7 @@ pcall(function()
   if left then
     admit(now, permits)
   else
-    pass_on(now, not permits and tonumber(following))
+    pass_on_or_leave(now, number, not permits and following or nil)
   end
 end)
 return {token, 1}

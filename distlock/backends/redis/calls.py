@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
@@ -31,63 +31,63 @@ class Calls:
     def call(
         self,
         script: Script,
-        asks: Sequence[Ask],
+        requests: Sequence[LockRequest],
         deadline: float,
         queue: bool = False,
         more: bytes | Sequence[bytes] = b"",
     ) -> list[list[Any]]:
         """As `attempt`, and a second attempt if a connection was dead: no answer changes by repetition."""
         try:
-            return self.attempt(script, asks, deadline, queue, more)
+            return self.attempt(script, requests, deadline, queue, more)
         except Stale:
-            return self.attempt(script, asks, deadline, queue, more)
+            return self.attempt(script, requests, deadline, queue, more)
 
     def attempt(
         self,
         script: Script,
-        asks: Sequence[Ask],
+        requests: Sequence[LockRequest],
         deadline: float,
         queue: bool = False,
         more: bytes | Sequence[bytes] = b"",
         connection: Connection | None = None,
     ) -> list[list[Any]]:
-        """Call *script* for each of *asks*, in one round trip. Each reply begins with its ask's token.
+        """Call *script* for each of *requests*, in one round trip. Each reply begins with its ask's token.
 
         *more*: arguments after those that all scripts take, the same for all asks, or each its own.
         *connection*: see `Pool.exchange`.
         """
         own = repeat(more) if isinstance(more, bytes) else more
-        calls = list(map(self.written, repeat(script), asks, repeat(queue), own))
+        calls = list(map(self.written, repeat(script), requests, repeat(queue), own))
         replies = self._pool.exchange(calls, deadline, connection)
-        return self._answers(script, asks, calls, replies, deadline)
+        return self._answers(script, requests, calls, replies, deadline)
 
     def one(
         self,
         script: Script,
-        ask: Ask,
+        request: LockRequest,
         deadline: float,
         queue: bool = False,
         more: bytes = b"",
         connection: Connection | None = None,
     ) -> list[Any]:
-        """As `attempt`, for one *ask*. Its reply."""
-        call = self.written(script, ask, queue, more)
+        """As `attempt`, for one *request*. Its reply."""
+        call = self.written(script, request, queue, more)
         replies = self._pool.exchange((call,), deadline, connection)
         reply: list[Any] = replies[0]
-        if is_answer(script, reply, ask.token.encode()):
+        if is_answer(script, reply, request.token.encode()):
             return reply
-        return self._answers(script, [ask], [call], replies, deadline)[0]
+        return self._answers(script, [request], [call], replies, deadline)[0]
 
-    def written(self, script: Script, ask: Ask, queue: bool = False, more: bytes = b"") -> bytes:
-        """The call of *script* for *ask*."""
-        token = ask.token.encode()
-        begin = head(script, ask.key, ask.ttl, wish_of(ask), queue, self._ours, len(token))
+    def written(self, script: Script, request: LockRequest, queue: bool = False, more: bytes = b"") -> bytes:
+        """The call of *script* for *request*."""
+        token = request.token.encode()
+        begin = head(script, request.key, request.ttl, wish_of(request), queue, self._ours, len(token))
         return b"%b%b\r\n%b" % (begin, token, more)
 
     def _answers(
         self,
         script: Script,
-        asks: Sequence[Ask],
+        requests: Sequence[LockRequest],
         calls: Sequence[bytes],
         replies: list[Any],
         deadline: float,
@@ -100,16 +100,16 @@ class Calls:
                 calls = [script.by_source + call.removeprefix(script.by_digest) for call in calls]
                 replies = self._pool.exchange(calls, deadline)
                 break
-        for ask, reply in zip(asks, replies, strict=True):
+        for request, reply in zip(requests, replies, strict=True):
             if isinstance(reply, ReplyError):
-                raise self._refused(script, asks, replies, deadline)
-            if not is_answer(script, reply, ask.token.encode()):
+                raise self._refused(script, requests, replies, deadline)
+            if not is_answer(script, reply, request.token.encode()):
                 raise self.not_asked()
         return replies
 
-    def foreign(self, ask: Ask, deadline: float) -> BackendUnavailable:
+    def foreign(self, request: LockRequest, deadline: float) -> BackendUnavailable:
         """Which of the lock's keys are somebody else's."""
-        (reply,) = self.call(scripts.FOREIGN, [ask], deadline)
+        (reply,) = self.call(scripts.FOREIGN, [request], deadline)
         return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
 
     def not_asked(self) -> BackendUnavailable:
@@ -120,13 +120,17 @@ class Calls:
         )
 
     def _refused(
-        self, script: Script, asks: Sequence[Ask], replies: Sequence[object], deadline: float
+        self, script: Script, requests: Sequence[LockRequest], replies: Sequence[object], deadline: float
     ) -> BackendUnavailable:
         """What those of *replies* say that are errors: above all whether a key is somebody else's."""
-        errors = [(ask, one) for ask, one in zip(asks, replies, strict=True) if isinstance(one, ReplyError)]
-        for ask, error in errors:
+        errors = [
+            (request, one)
+            for request, one in zip(requests, replies, strict=True)
+            if isinstance(one, ReplyError)
+        ]
+        for request, error in errors:
             if script is not scripts.FOREIGN and is_foreign(error):
-                return self.foreign(ask, deadline)
+                return self.foreign(request, deadline)
         _, error = errors[0]
         return unavailable(self._address, error, script.command_at(str(error)))
 

@@ -1,4 +1,4 @@
--- Leave the queue, unless the hold has come already. Being one script, it cannot race with a hand-over.
+-- Leave the queue, unless the hold has come already. Being one script, it cannot race with a hand-off.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
@@ -8,7 +8,7 @@
 
 local owner, number, following = holder()
 if owner == token then
-  redis.call('PEXPIRE', KEYS[1], digits(ttl))
+  extend()
   return {token, 1}
 end
 local now, permits = clock(), owner == PERMITS and number

@@ -19,19 +19,19 @@ class Credentials:
 
     def __init__(self, provider: object) -> None:
         """Raises `ConfigurationError` for what can't give any."""
-        ask: Any = getattr(provider, "get_credentials", provider)
-        if isinstance(provider, type) or not callable(ask):
+        request: Any = getattr(provider, "get_credentials", provider)
+        if isinstance(provider, type) or not callable(request):
             raise ConfigurationError(
                 f"credential_provider is {_a(provider)}. It has to be a function without arguments, or an "
                 "object with the method get_credentials(), as redis.CredentialProvider. Either returns the "
                 "password, or a tuple of user and password."
             )
-        if inspect.iscoroutinefunction(ask):
+        if inspect.iscoroutinefunction(request):
             raise ConfigurationError(
                 "credential_provider is async, and nobody could await it: it is called in a thread of its "
                 "own. Write 'def'."
             )
-        self._ask = ask
+        self._ask = request
         self._aside = Aside(self._asked, "distlock-redis-credentials")
 
     def login(self, deadline: float) -> tuple[str, ...]:

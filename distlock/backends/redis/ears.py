@@ -43,36 +43,36 @@ class Ears:
         #: What one that waits has met in it; "": nothing. Its words alone: it would keep what its thread had.
         self.failure = ""
 
-    def wait(self, gate: Sleep, timeout: float) -> None:
-        """Sleep at *gate* until it is woken, for *timeout* seconds at most, and read if nobody else does."""
+    def wait(self, parker: Sleep, timeout: float) -> None:
+        """Sleep at *parker* until it is woken, for *timeout* seconds at most. Read if nobody else does."""
         ends, turn = clock.now() + timeout, self._turn
         try:
             # Noted before the look, so that one who reads, and leaves, sees us.
-            self._sleepers.add(gate)
+            self._sleepers.add(parker)
             if not turn.locked():
                 # Before it is taken, and by nobody who can't have it: see leave_it_to_others.
                 self._led_until = max(self._led_until, ends)
                 if turn.acquire(blocking=False):
                     try:
-                        gate.begin()
-                        self._read_for(gate, ends)
+                        parker.begin()
+                        self._read_for(parker, ends)
                     finally:
                         turn.release()
                         if len(self._sleepers) > 1 or clock.now() < self._tasks_until:
                             self.call()
-                    if gate.pass_through():
+                    if parker.pass_through():
                         return
-            gate.wait(max(0.0, ends - clock.now()))
+            parker.wait(max(0.0, ends - clock.now()))
         finally:
-            self._sleepers.discard(gate)
+            self._sleepers.discard(parker)
 
-    def _read_for(self, gate: Sleep, ends: float) -> None:
+    def _read_for(self, parker: Sleep, ends: float) -> None:
         self._was_led = True
         connection = self.connection
         if connection is None:
             return
         try:
-            while not gate.is_open() and (now := clock.now()) < ends:
+            while not parker.is_open() and (now := clock.now()) < ends:
                 if connection.heard(min(ends, now + QUIET)):
                     self._take_in(connection)
                 elif now + QUIET <= ends:
@@ -105,7 +105,7 @@ class Ears:
         """For the listener's thread, while it has the turn: returns when it has to read again."""
         woken = tuple(self._sleepers)
         # Where no thread was waiting the message was for a task, and no task will read the next one.
-        if not woken or not all(gate.is_open() for gate in woken) or clock.now() < self._tasks_until:
+        if not woken or not all(parker.is_open() for parker in woken) or clock.now() < self._tasks_until:
             return
         self._turn.release()
         while not closing.is_set():

@@ -188,7 +188,7 @@ def too_high(number: int) -> ConfigurationError:
     """A fence may not be raised above *number*."""
     return ConfigurationError(
         f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service gave it "
-        "out. Raise ERA (era= of connect), on all servers: numbers begin anew."
+        "out. Raise FENCE_EPOCH (epoch= of connect), on all servers: numbers begin anew."
     )
 
 

@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Iterator
 
-from distlock.backends.base import EXCLUSIVE, PERMIT, Ask, Mode
+from distlock.backends.base import EXCLUSIVE, PERMIT, LockRequest, Mode
 from distlock.backends.findings import Finding
 from distlock.backends.inspectable import MOST_SHOWN, Sight
 from distlock.backends.redis import scripts
@@ -88,7 +88,7 @@ class Inspection(Announcements):
         )
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        nobody = Ask(key, secrets.token_hex(16), 1.0, 1)
+        nobody = LockRequest(key, secrets.token_hex(16), 1.0, 1)
         (reply,) = self._calls.call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
         return bool(reply[1])
 

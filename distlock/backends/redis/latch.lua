@@ -1,12 +1,14 @@
 -- A latch: make it, count it down, delete it, look at it.
 --
--- KEYS     1 latch    hash: maker, total, left, ttl in ms; and for each part that was counted, by how much
+-- KEYS     1 latch    hash: maker, total, left, ttl in ms, made (when); and for each part that was
+--                    counted, by how much
 --          2 watched  set of the processes that are told when it opens, or is deleted
 -- ARGV     1 'make', 'count', 'delete' or 'look'    2 key, as the push tells it
 --          make   3 maker    4 total    5 ttl, ms
---          count  3 part     4 by how much
+--          count  3 part     4 by how much    5 the life that is counted, "<maker>@<made>"; '': any
+--          delete 3 the life that is deleted; '': any
 --          look   3 process, or ''
--- Returns  {maker, total, left, ms that it has left}, or {} where there is none. Of one that it deletes: what it was
+-- Returns  {maker, total, left, ms that it has left, life}, or {} where there is none. Of one that it deletes: what it was
 
 -- Those that wait look again long before that.
 local WATCHED_MS = 60000
@@ -14,7 +16,8 @@ local WATCHED_MS = 60000
 local what, key = ARGV[1], ARGV[2]
 
 local function alive()
-  local maker, total, left, ttl = unpack(redis.call('HMGET', KEYS[1], 'maker', 'total', 'left', 'ttl'))
+  local fields = redis.call('HMGET', KEYS[1], 'maker', 'total', 'left', 'ttl', 'made')
+  local maker, total, left, ttl, made = unpack(fields)
   if not maker then
     return nil
   end
@@ -27,7 +30,7 @@ local function alive()
     redis.call('PEXPIRE', KEYS[1], ttl)
     rest = tonumber(ttl)
   end
-  return {maker, tonumber(total), tonumber(left), rest}, ttl
+  return {maker, tonumber(total), tonumber(left), rest, maker .. '@' .. (made or '')}, ttl
 end
 
 local function tell()
@@ -43,11 +46,15 @@ if what == 'make' and not latch then
   if redis.call('EXISTS', KEYS[1]) == 1 then
     error('FOREIGN')
   end
-  redis.call('HSET', KEYS[1], 'maker', ARGV[3], 'total', ARGV[4], 'left', ARGV[4], 'ttl', ARGV[5])
+  -- A maker that repeats its request may make another life after the first one was deleted. The time tells them apart.
+  local made = table.concat(redis.call('TIME'), '.')
+  redis.call('HSET', KEYS[1], 'maker', ARGV[3], 'total', ARGV[4], 'left', ARGV[4], 'ttl', ARGV[5], 'made', made)
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
-  return {ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[4]), tonumber(ARGV[5])}
+  return {ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[3] .. '@' .. made}
 end
-if not latch then
+local life = what == 'count' and ARGV[5] or what == 'delete' and ARGV[3] or ''
+-- A later life is none of the caller's business.
+if not latch or life ~= '' and life ~= latch[5] then
   return {}
 end
 if what == 'count' and latch[3] > 0 and redis.call('HSETNX', KEYS[1], ARGV[3], ARGV[4]) == 1 then

@@ -2,7 +2,7 @@
 
 | key | what it is | lives for |
 |---|---|---|
-| ``dl:2:{<latch>}:latch`` | hash: maker, total, left, ttl, and the parts that were counted | its ttl |
+| ``dl:2:{<latch>}:latch`` | hash: maker, total, left, ttl, when it was made, and what was counted | its ttl |
 | ``dl:2:{<latch>}:watched`` | set: the processes that wait for it | a minute after one of them looked |
 """
 
@@ -29,7 +29,7 @@ _SOURCE = (resources.files(__package__) / "latch.lua").read_bytes()
 _DIGEST = hashlib.sha1(_SOURCE, usedforsecurity=False).hexdigest()
 #: How many are asked in one round trip.
 _BATCH = 200
-#: A process in which somebody waits looks again before that, seconds: see `distlock.latch_waits`.
+#: A process in which somebody waits looks again before that, seconds: see `distlock.locks.latch_waits`.
 _WATCHES = 5.0
 #: What is no reply of the script raises one of these.
 NOT_ASKED = (TypeError, ValueError, AttributeError)
@@ -58,12 +58,14 @@ class RedisLatches(ABC):
         assert made is not None
         return made
 
-    def count_latch_down(self, key: str, by: int, part: str, deadline: float = math.inf) -> LatchState | None:
-        (counted,) = self._of_latches([("count", key, part, by)], deadline)
+    def count_latch_down(
+        self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
+    ) -> LatchState | None:
+        (counted,) = self._of_latches([("count", key, part, by, life)], deadline)
         return counted
 
-    def delete_latch(self, key: str, deadline: float = math.inf) -> bool:
-        (deleted,) = self._of_latches([("delete", key)], deadline)
+    def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
+        (deleted,) = self._of_latches([("delete", key, life)], deadline)
         return deleted is not None
 
     def look_at_latches(
@@ -114,8 +116,8 @@ def state_in(reply: Any) -> LatchState | None:
     """What the script says of a latch; None: there is none. Raises one of `NOT_ASKED`."""
     if reply == []:
         return None
-    maker, total, left, ms = reply
-    return LatchState(maker.decode(), int(total), int(left), ms / 1000)
+    maker, total, left, ms, life = reply
+    return LatchState(maker.decode(), int(total), int(left), ms / 1000, life.decode())
 
 
 def _place(asked: Asked) -> str:

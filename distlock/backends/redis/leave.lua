@@ -1,4 +1,4 @@
--- Give back what is ours: a whole hold, what a reader has, or permits. The last one out hands over, and each permit
+-- Give back what is ours: a whole hold, what a reader has, or permits. The last one out hands off, and each permit
 -- lets in who is first.
 --
 -- KEYS     as in hold.lua
@@ -7,12 +7,15 @@
 --          {token, 0}  it was not
 
 local owner, number, following, others = holder()
+
 if owner == token then
   -- First a command that no server refuses: after it, a server out of memory lets the rest of the script pass too.
   -- And whatever fails below, the lock is free.
   redis.call('DEL', KEYS[1])
   if others == '+' then
-    pass_on(clock(), tonumber(following))
+    pass_on_or_leave(clock(), number, following)
+  else
+    leave_rest(number, following)
   end
   return {token, 1}
 end
@@ -28,10 +31,10 @@ if settle(now, permits) then
   if others == '+' then
     admit(now, permits)
   end
-elseif others == '+' then
-  redis.call('DEL', KEYS[1])
-  pass_on(now, not permits and tonumber(following))
+elseif others == '-' then
+  leave_rest(number, following)
 else
-  redis.call('SET', KEYS[1], number .. ' ' .. following, 'PX', digits(math.min(ttl, LEFT_MS)))
+  redis.call('DEL', KEYS[1])
+  pass_on_or_leave(now, number, not permits and following or nil)
 end
 return {token, 1}

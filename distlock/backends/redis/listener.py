@@ -1,4 +1,4 @@
-"""The one subscription of a process: a thread that hears what other processes hand over to us."""
+"""The one subscription of a process: a thread that hears what other processes hand off to us."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ logger = logging.getLogger(__name__)
 
 #: Time between attempts to subscribe, seconds: doubled after each, up to the second number.
 _BACKOFF = (0.05, 2.0)
-_DEAF = "No hand-overs are heard from the Redis server at %s, so waiters poll: %s"
+_DEAF = "No hand-offs are heard from the Redis server at %s, so waiters poll: %s"
 
 
 class Follower(Protocol):
     """See `distlock.backends.base.Sink`."""
 
-    def doubt(self) -> None: ...
+    def missed_notifications(self) -> None: ...
     def reconnected(self) -> None: ...
 
 
 class Listener:
     """Subscribes when `start` is called first, and again whenever the connection breaks, until `close`.
 
-    *heard*: told each message. *sink*: told what becomes of the subscription. *deaf*: what the log says where
-    there is none. *name*: of the thread. *servers*: how many *make* leads to, in turn: the log is silent
-    until as many attempts have failed.
-    While `subscribed` is False there are no hints. `Sink.doubt` is called when that changes later on, because
-    a waiter that asked before may have missed its hint.
+    *heard*: told each message. *sink*: told what becomes of the subscription. *deaf*: what the log says
+    where there is none. *name*: of the thread. *servers*: how many *make* leads to, in turn: the log is
+    silent until as many attempts have failed. While `subscribed` is False there are no hints.
+    `Sink.missed_notifications` is called when that changes later on, because a waiter that asked before may
+    have missed its hint.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Listener:
                 self._sink.reconnected()
             # Whom the first subscription serves waits for it in `start`.
             if self.tried.is_set() and not self._closing.is_set():
-                self._sink.doubt()
+                self._sink.missed_notifications()
             self.tried.set()
 
     def _drop(self) -> None:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from distlock.backends.base import Ask, Sink
+from distlock.backends.base import LockRequest, Sink
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import Calls
 from distlock.backends.redis.unanswered import Unanswered
@@ -31,12 +31,12 @@ class Notifying(ABC):
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
         deadline = self._by(deadline)
         self._unanswered.finish(key, deadline)
-        nobody = Ask(key, secrets.token_hex(16), 1.0, 1)
+        nobody = LockRequest(key, secrets.token_hex(16), 1.0, 1)
         (reply,) = self._calls.call(scripts.REQUEST_RELEASE, [nobody], deadline)
         return bool(reply[1])
 
-    def tell_wanted(self, asks: Sequence[Ask], replies: Sequence[Sequence[Any]]) -> None:
-        """*replies*: to the renewals of *asks*."""
-        for ask, reply in zip(asks, replies, strict=True):
+    def tell_wanted(self, requests: Sequence[LockRequest], replies: Sequence[Sequence[Any]]) -> None:
+        """*replies*: to the renewals of *requests*."""
+        for request, reply in zip(requests, replies, strict=True):
             if reply[1] == _WANTED and self._sink is not None:
-                self._sink.release_requested(ask.key, ask.token)
+                self._sink.release_requested(request.key, request.token)

@@ -147,7 +147,7 @@ class Pipeline:
             if self._unsent or (self.awaited and self._file == -1):
                 self._look_at(connection)
             elif not self.awaited:
-                self._let_go()
+                self._abandon()
         except OSError as error:
             self._fail(error)
         except NotImplementedError:
@@ -180,7 +180,7 @@ class Pipeline:
         else:
             self._pool.tell()
             if not self.awaited and not self._unsent:
-                self._let_go()
+                self._abandon()
 
     def _writable(self) -> None:
         """There is room for what is unsent, or for a part of it."""
@@ -198,7 +198,7 @@ class Pipeline:
                 self._sending.pop().set_result(None)
         self._unsent = unsent
         if not unsent and not self.awaited:
-            self._let_go()
+            self._abandon()
 
     def _watch(self, deadline: float) -> None:
         """See to it that nobody awaits anything for longer than until *deadline*.
@@ -230,7 +230,7 @@ class Pipeline:
         owed = () if connection is None else tuple(connection.owed)
         return [*self._sending, *[one for one in owed if isinstance(one, Awaited)]]
 
-    def _let_go(self) -> None:
+    def _abandon(self) -> None:
         """Nothing is awaited any more: others may use the connection."""
         connection = self._connection
         self._turn_away()

@@ -14,7 +14,7 @@ from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, Owed, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.policy import look_at_policy
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, shown_as
 
 #: How often to look whether an interrupt tore a connection away, seconds.
 _LOOK = 0.05
@@ -32,6 +32,7 @@ class Posted(Owed, Protocol):
     until: float
 
 
+@shown_as(BackendUnavailable)
 class Stale(BackendUnavailable):
     """A connection that had been idle turned out to be dead. Most likely the server saw nothing of it."""
 

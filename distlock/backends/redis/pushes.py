@@ -7,9 +7,10 @@ counts from the sending of the poll that it echoes: it was granted after that.
 from __future__ import annotations
 
 import itertools
+import weakref
 
 from distlock import clock
-from distlock.backends.base import EXCLUSIVE, Ask, Sink
+from distlock.backends.base import EXCLUSIVE, LockRequest, Sink
 
 #: What a process has in a queue: nothing. And before what a request without an answer may have changed.
 _NOTHING, _PERHAPS = b"", b"?"
@@ -26,10 +27,10 @@ _MANY = 1000
 class Poll:
     """The latest one that was sent for a key."""
 
-    __slots__ = ("ask", "before", "entry", "number", "sent")
+    __slots__ = ("before", "entry", "number", "request", "sent")
 
-    def __init__(self, ask: Ask, number: int, sent: float, before: Poll | None) -> None:
-        self.ask = ask
+    def __init__(self, request: LockRequest, number: int, sent: float, before: Poll | None) -> None:
+        self.request = request
         self.number = number
         self.sent = sent
         #: What stands in the queue. Until the answer is there, nobody knows for sure.
@@ -38,55 +39,62 @@ class Poll:
         #: whether it may go on does not.
         self.before: Poll | None = None
         if before is not None:
-            before.before, self.before = None, before if before.ask.token != ask.token else before.before
+            before.before, self.before = (
+                None,
+                before if before.request.token != request.token else before.before,
+            )
 
 
 class Pushes:
-    """Those of one process. *window*: what a hand-over is worth until it is acknowledged, seconds."""
+    """Those of one process. *window*: what a hand-off is worth until it is acknowledged, seconds."""
 
     def __init__(self, sink: Sink | None, window: float) -> None:
-        self._sink = sink
+        # Weak: the listener's thread has these, and may not keep a client alive that was dropped.
+        self._sink = weakref.ref(sink) if sink is not None else None
         self._window = window
         self._numbers = itertools.count(1)
         #: By key. Threads add and pop; each is one step.
         self._polls: dict[str, Poll] = {}
         self._many = _MANY
 
-    def poll(self, ask: Ask) -> tuple[int, bytes]:
-        """A poll of *ask* is about to be sent. Returns its number, and the entry that stands in the queue."""
-        number, before = next(self._numbers), self._polls.get(ask.key)
+    def poll(self, request: LockRequest) -> tuple[int, bytes]:
+        """A poll of *request* is about to be sent.
+
+        Returns its number, and the entry that stands in the queue.
+        """
+        number, before = next(self._numbers), self._polls.get(request.key)
         entry = _NOTHING if before is None else before.entry
-        latest = self._polls[ask.key] = Poll(ask, number, clock.now(), before)
+        latest = self._polls[request.key] = Poll(request, number, clock.now(), before)
         if len(self._polls) > self._many:
             self._forget_until(latest.sent - _GONE)
         return number, entry
 
-    def queued(self, ask: Ask, entry: bytes) -> None:
-        """The answer to the latest poll of *ask*: it stands in the queue as *entry*."""
-        if (latest := self._polls.get(ask.key)) is not None:
+    def queued(self, request: LockRequest, entry: bytes) -> None:
+        """The answer to the latest poll of *request*: it stands in the queue as *entry*."""
+        if (latest := self._polls.get(request.key)) is not None:
             latest.entry, latest.before = entry, None
 
-    def entry(self, ask: Ask) -> bytes:
-        """What stands of *ask* in the queue."""
-        if ask.unanswered and ask.wait:
+    def entry(self, request: LockRequest) -> bytes:
+        """What stands of *request* in the queue."""
+        if request.unanswered and request.wait:
             return _PERHAPS
-        latest = self._polls.get(ask.key)
+        latest = self._polls.get(request.key)
         if latest is None:
             return _NOTHING
         if latest.entry.startswith(_PERHAPS):
             return _PERHAPS
-        return latest.entry if latest.ask.token == ask.token else _NOTHING
+        return latest.entry if latest.request.token == request.token else _NOTHING
 
-    def forget(self, ask: Ask) -> None:
-        """*ask* does not wait any more."""
-        latest = self._polls.get(ask.key)
+    def forget(self, request: LockRequest) -> None:
+        """*request* does not wait any more."""
+        latest = self._polls.get(request.key)
         # What is given up late may not take its successor along.
-        if latest is None or latest.ask.token != ask.token:
+        if latest is None or latest.request.token != request.token:
             return
         if latest.before is None:
-            self._polls.pop(ask.key, None)
+            self._polls.pop(request.key, None)
         else:
-            self._polls[ask.key] = latest.before
+            self._polls[request.key] = latest.before
 
     def _forget_until(self, then: float) -> None:
         """Nobody tells of what was given up while the server was away for long."""
@@ -95,33 +103,34 @@ class Pushes:
                 self._polls.pop(key, None)
         self._many = max(_MANY, 2 * len(self._polls))
 
-    def waiting(self) -> list[Ask]:
+    def waiting(self) -> list[LockRequest]:
         """What waits, as far as is known."""
-        return [poll.ask for poll in list(self._polls.values())]
+        return [poll.request for poll in list(self._polls.values())]
 
     def heard(self, payload: bytes) -> None:
         """A message on the channel of this process: ``<poll> <number> <window, ms> <key>``.
 
         Empty: a hold was broken.
         """
-        if self._sink is None:
+        sink = None if self._sink is None else self._sink()
+        if sink is None:
             return
         if not payload:
-            self._sink.doubt()
+            sink.missed_notifications()
             return
         poll, number, window, key = _parts(payload)
         latest = self._polls.get(key)
-        if latest is None or latest.ask.mode != EXCLUSIVE:
-            self._sink.hint(key)
+        if latest is None or latest.request.mode != EXCLUSIVE:
+            sink.notified(key)
         elif latest.number != poll or clock.now() >= latest.sent + self._window / 2:
             # It may name a grant that has long passed to another. To ask tells.
-            self._sink.hint(key)
+            sink.notified(key)
         elif window < 1000 * self._window:
             # The process that handed it over has another setting, and the hold ends before we count on it.
-            self._sink.hint(key)
+            sink.notified(key)
         else:
-            latest.ask.number = number
-            self._sink.handed(key, latest.ask.token, number, latest.sent)
+            latest.request.number = number
+            sink.handed_off(key, latest.request.token, number, latest.sent)
 
 
 def _parts(payload: bytes) -> tuple[int, int, int, str]:

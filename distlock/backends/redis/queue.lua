@@ -7,7 +7,7 @@ local SHORTEST_REST_MS, REST_MS, REST_PER_PLACE_MS, LONGEST_REST_MS = 250, 1000,
 -- How long one rests that has so many before it.
 local function rest_of(place)
   if place == 0 then
-    -- Should its push be lost, it asks while the hand-over is still worth something.
+    -- Should its push be lost, it asks while the hand-off is still worth something.
     return math.min(REST_MS, math.max(window, SHORTEST_REST_MS))
   end
   return math.min(math.max(REST_MS, place * REST_PER_PLACE_MS), LONGEST_REST_MS)

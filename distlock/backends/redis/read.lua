@@ -8,7 +8,7 @@ local wait, known = ARGV[7] == '1', ARGV[10]
 local owner, number, following, others = holder()
 if owner == token then
   -- A version without readers has handed it over, as to a writer.
-  redis.call('PEXPIRE', KEYS[1], digits(ttl))
+  extend()
   return {token, HELD, number, 0}
 end
 if owner == '' then
@@ -19,5 +19,5 @@ if owner == READERS then
   return share(now, wait, known, number)
 end
 if not owner and (following or redis.call('LLEN', KEYS[3]) == 0) then
-  return {token, HELD, open(token, ttl, '-', now, tonumber(following)), 0}
+  return {token, HELD, open(token, ttl, '-', now, following), 0}
 end

@@ -8,7 +8,10 @@
 --          {token, 0}  it was not
 
 if was == left .. ' + ' .. token then
-  pass_on(clock(), tonumber(string.match(left, '%d+$')))
+  local _, _, nobody = pass_on(clock(), string.match(left, '%d+$'))
+  if nobody and ttl > LEFT_MS then
+    redis.call('PEXPIRE', KEYS[1], digits(LEFT_MS))
+  end
   return {token, 1}
 end
 if type(was) == 'string' then

@@ -9,7 +9,7 @@
 local owner, number, following = holder()
 local ours = owner == token
 if ours then
-  redis.call('PEXPIRE', KEYS[1], digits(ttl))
+  extend()
 elseif shares(owner) then
   local now, permits = clock(), owner == PERMITS and number
   look(now, permits and tonumber(following) or 0)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.calls import Calls
@@ -48,14 +48,14 @@ class ConfirmedCalls(Calls):
     def call(
         self,
         script: Script,
-        asks: Sequence[Ask],
+        requests: Sequence[LockRequest],
         deadline: float,
         queue: bool = False,
         more: bytes | Sequence[bytes] = b"",
     ) -> list[list[Any]]:
-        replies = super().call(script, asks, deadline, queue, more)
+        replies = super().call(script, requests, deadline, queue, more)
         if script is scripts.ACKNOWLEDGE:
-            ours = [ask for ask, reply in zip(asks, replies, strict=True) if reply[1]]
+            ours = [request for request, reply in zip(requests, replies, strict=True) if reply[1]]
             if ours:
                 self._confirm(ours, deadline)
         return replies
@@ -63,23 +63,23 @@ class ConfirmedCalls(Calls):
     def one(
         self,
         script: Script,
-        ask: Ask,
+        request: LockRequest,
         deadline: float,
         queue: bool = False,
         more: bytes = b"",
         connection: Connection | None = None,
     ) -> list[Any]:
-        reply = super().one(script, ask, deadline, queue, more, connection)
-        if script is scripts.REQUEST[ask.mode] and reply[1] == HELD:
-            self._confirm([ask], deadline)
+        reply = super().one(script, request, deadline, queue, more, connection)
+        if script is scripts.REQUEST[request.mode] and reply[1] == HELD:
+            self._confirm([request], deadline)
         return reply
 
-    def _confirm(self, asks: Sequence[Ask], deadline: float) -> None:
+    def _confirm(self, requests: Sequence[LockRequest], deadline: float) -> None:
         try:
             try:
-                known = self._known(asks, deadline)
+                known = self._known(requests, deadline)
             except Stale:
-                known = self._known(asks, deadline)
+                known = self._known(requests, deadline)
             if known < self._replicas:
                 raise BackendUnavailable(
                     f"The Redis server at {self._address.shown} granted the lock, and {known} of "
@@ -89,20 +89,20 @@ class ConfirmedCalls(Calls):
         except BaseException:
             # If that fails, too, they end with their ttl.
             with suppress(BackendUnavailable):
-                for ask in asks:
-                    super().call(scripts.RELEASE[ask.mode], [ask], deadline, more=left_by(ask))
+                for request in requests:
+                    super().call(scripts.RELEASE[request.mode], [request], deadline, more=left_by(request))
             raise
 
-    def _known(self, asks: Sequence[Ask], deadline: float) -> int:
-        """How many replicas have heard of the holds of *asks*."""
+    def _known(self, requests: Sequence[LockRequest], deadline: float) -> int:
+        """How many replicas have heard of the holds of *requests*."""
         # A write on the connection that waits: all that was written before, on any other one, is older.
-        writes = [self.written(scripts.RENEW, ask) for ask in asks]
+        writes = [self.written(scripts.RENEW, request) for request in requests]
         half = max(1, int(500 * (deadline - clock.now())))
         *written, known = self._pool.exchange([*writes, command("WAIT", self._replicas, half)], deadline)
         if isinstance(known, ReplyError):
             raise unavailable(self._address, known, "wait")
         if any(isinstance(reply, ReplyError) for reply in written):
             # Nothing was written: the server does not know the script yet, or refuses.
-            super().call(scripts.RENEW, asks, deadline)
-            return self._known(asks, deadline)
+            super().call(scripts.RENEW, requests, deadline)
+            return self._known(requests, deadline)
         return int(known)

@@ -9,7 +9,7 @@
 local wait, known = ARGV[7] == '1', ARGV[10]
 local owner, number, following, others = holder()
 if owner == token then
-  redis.call('PEXPIRE', KEYS[1], digits(ttl))
+  extend()
   return {token, HELD, number}
 end
 if owner == '' then
@@ -19,6 +19,6 @@ local now = nil
 if not owner then
   now = clock()
   if following or redis.call('LLEN', KEYS[3]) == 0 then
-    return {token, HELD, grant(token, span, ttl, '-', now, tonumber(following))}
+    return {token, HELD, grant(token, span, ttl, '-', now, following)}
   end
 end

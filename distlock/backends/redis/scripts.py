@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
 
-from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Mode
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.names import encode
 
 #: The key of a hold: its number and token, or what is left when it was given back. See ``hold.lua``.
@@ -78,7 +78,7 @@ class Script:
         return called and called[1]
 
 
-_HANDING = ("waiters.lua", "shared.lua", "handover.lua")
+_HANDING = ("waiters.lua", "shared.lua", "hand_off.lua")
 
 
 def _request(*files: str, held: int) -> Script:
@@ -137,7 +137,7 @@ REQUEST_RELEASE = Script("hold.lua", "waiters.lua", "shared.lua", "wanted.lua", 
 FOREIGN = Script("hold.lua", "foreign.lua")
 BREAK = Script("hold.lua", *_HANDING, "break.lua", arguments=_ARGUMENTS + 1)
 RAISE_FLOOR = Script(
-    "hold.lua", "waiters.lua", "shared.lua", "raise_floor.lua", arguments=_ARGUMENTS + 1, numbers={1: 1}
+    "hold.lua", "waiters.lua", "shared.lua", "raise_fence.lua", arguments=_ARGUMENTS + 1, numbers={1: 1}
 )
 
 AGREE = Script("hold.lua", "agree.lua", arguments=_ARGUMENTS + 1)
@@ -149,20 +149,20 @@ def polled(number: int = 0, entry: bytes = b"") -> bytes:
     return b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(poll), poll, len(entry), entry)
 
 
-def wish_of(ask: Ask) -> int | str:
-    """What *ask* wants, as ``waiters.lua`` has it: numbers, to read, or permits."""
-    if ask.mode == EXCLUSIVE:
-        return ask.span
-    return 0 if ask.mode == READ else f"{ask.permits}/{ask.limit}"
+def wish_of(request: LockRequest) -> int | str:
+    """What *request* wants, as ``waiters.lua`` has it: numbers, to read, or permits."""
+    if request.mode == EXCLUSIVE:
+        return request.span
+    return 0 if request.mode == READ else f"{request.permits}/{request.limit}"
 
 
-def left_by(ask: Ask) -> bytes:
+def left_by(request: LockRequest) -> bytes:
     """The last argument of a release: what it leaves, if the number of the hold is known."""
-    if ask.mode != EXCLUSIVE:
+    if request.mode != EXCLUSIVE:
         return b""
-    if not ask.number or ask.ttl > _LEFT:
+    if not request.number or request.ttl > _LEFT:
         return b"$0\r\n\r\n"
-    left = b"%d %d" % (ask.number, ask.number + ask.span)
+    left = b"%d %d" % (request.number, request.number + request.span)
     return b"$%d\r\n%b\r\n" % (len(left), left)
 
 
@@ -214,7 +214,7 @@ def head(
     """A call of *script* up to its token, which is *length* bytes long.
 
     *wish*: see `wish_of`.
-    *process*: its name, and the window of a hand-over to it and its ``fence_ttl``, seconds.
+    *process*: its name, and the window of a hand-off to it and its ``fence_ttl``, seconds.
     """
     hold = hold_key(key)
     name, ack_window, fence_ttl = process

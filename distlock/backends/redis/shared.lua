@@ -8,7 +8,7 @@ local READERS, PERMITS = 'readers', 'permits'
 local HOLDERS = KEYS[1] .. ':holders'
 -- A script blocks the server: so many are let in at once. The first of them that asks lets in more.
 local MAX_RUN = 16
--- What is left of a hold of readers lives no longer.
+-- What is left of a hold lives no longer.
 local LEFT_MS = 30000
 
 -- How many permits are out, of those whose leases have not ended; and how many of these leases are still written.
@@ -81,6 +81,10 @@ local function settle(now, permits)
   if permits then
     redis.call('SET', KEYS[1], permits .. ' ' .. digits(out) .. ' + ' .. PERMITS, 'PXAT', last)
   else
+    -- Before PEXPIREAT, which deletes what has ended just now.
+    if tonumber(last) - now / 1000 < SHORT_MS then
+      pin()
+    end
     redis.call('PEXPIREAT', KEYS[1], last)
   end
   redis.call('PEXPIREAT', HOLDERS, last)

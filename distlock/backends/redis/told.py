@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distlock import clock
-from distlock.backends.base import PERMIT, READ, Ask, Busy, Held, Queued
+from distlock.backends.base import PERMIT, READ, Acquired, Busy, LockRequest, Queued
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unending
 from distlock.backends.redis.listener import Listener
@@ -35,24 +35,24 @@ class Told:
         self._pushes = pushes
         self._listener = listener
 
-    def by(self, reply: Sequence[Any], ask: Ask) -> Held | Queued | Busy:
-        """What *reply*, of any kind but `FOREIGN`, says to *ask*. Raises `BackendUnavailable`."""
+    def by(self, reply: Sequence[Any], request: LockRequest) -> Acquired | Queued | Busy:
+        """What *reply*, of any kind but `FOREIGN`, says to *request*. Raises `BackendUnavailable`."""
         if reply[1] == HELD:
-            self._pushes.forget(ask)
-            ask.number = int(reply[2])
-            if ask.mode == READ:
-                return Held(ask.number, ask.ttl, followed=reply[3] > 0)
-            if ask.mode == PERMIT:
-                return Held(ask.number, ask.ttl, other_limit=int(reply[4]))
-            return Held(ask.number, ask.ttl)
+            self._pushes.forget(request)
+            request.number = int(reply[2])
+            if request.mode == READ:
+                return Acquired(request.number, request.ttl, followed=reply[3] > 0)
+            if request.mode == PERMIT:
+                return Acquired(request.number, request.ttl, other_limit=int(reply[4]))
+            return Acquired(request.number, request.ttl)
         if reply[1] == BUSY:
             return Busy()
         if reply[1] == UNENDING:
-            raise unending(self._address, hold_key(ask.key))
-        self._pushes.queued(ask, reply[4])
+            raise unending(self._address, hold_key(request.key))
+        self._pushes.queued(request, reply[4])
         listens = self._listener is not None and self._listener.subscribed
         answer = Queued(_poll(int(reply[2]), int(reply[3]), listens))
-        if self._listener is not None and not ask.prompt:
+        if self._listener is not None and not request.prompt:
             self._listener.stay_until(clock.now() + answer.poll)
         return answer
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import Calls, is_answer
 from distlock.backends.redis.connection import Connection, ReplyError
@@ -23,17 +23,21 @@ from distlock.backends.redis.scripts import Script, left_by
 class Posted:
     """One of them. *until*: the moment from which its answer is not expected any more."""
 
-    __slots__ = ("ask", "connection", "kept_in", "lost", "over", "told", "undone", "until", "usual")
+    __slots__ = ("connection", "kept_in", "lost", "over", "request", "told", "undone", "until", "usual")
 
     def __init__(
-        self, kept_in: dict[str, Posted], ask: Ask, told: Callable[[bool | None], None], until: float
+        self,
+        kept_in: dict[str, Posted],
+        request: LockRequest,
+        told: Callable[[bool | None], None],
+        until: float,
     ) -> None:
         self.kept_in = kept_in
-        self.ask = ask
+        self.request = request
         self.told = told
         self.until = until
         #: The answer that nobody needs to be told.
-        self.usual = [ask.token.encode(), 1]
+        self.usual = [request.token.encode(), 1]
         #: What it was sent on. Weak: one that an interrupt tore out of the pool is lost at once.
         self.connection: weakref.ref[Connection] | None = None
         #: The answer was read, or the release was repeated.
@@ -49,7 +53,7 @@ class Posted:
             self.end()
         elif isinstance(reply, ReplyError):
             self.lost = self.undone = True
-        elif not is_answer(scripts.RELEASE[self.ask.mode], reply, self.ask.token.encode()):
+        elif not is_answer(scripts.RELEASE[self.request.mode], reply, self.request.token.encode()):
             self.lost = True
             raise OSError("it answered something that was not asked")
         elif not self.over:
@@ -59,8 +63,8 @@ class Posted:
     def end(self) -> None:
         self.over = True
         # One that was repeated may be answered late, when the next has taken its place.
-        if self.kept_in.get(self.ask.key) is self:
-            self.kept_in.pop(self.ask.key, None)
+        if self.kept_in.get(self.request.key) is self:
+            self.kept_in.pop(self.request.key, None)
 
 
 class Unanswered:
@@ -86,7 +90,7 @@ class Unanswered:
 
     def post(
         self,
-        ask: Ask,
+        request: LockRequest,
         told: Callable[[bool | None], None],
         deadline: float,
         send: Callable[[bytes, Posted, float], bool] | None = None,
@@ -95,15 +99,15 @@ class Unanswered:
 
         *send*: what sends it; None: the pool.
         """
-        script = scripts.RELEASE[ask.mode]
+        script = scripts.RELEASE[request.mode]
         if script not in self.known:
             return False
-        posted = Posted(self._posted, ask, told, deadline)
-        if self._posted.setdefault(ask.key, posted) is not posted:
+        posted = Posted(self._posted, request, told, deadline)
+        if self._posted.setdefault(request.key, posted) is not posted:
             return False
         sent = False
         try:
-            written = self._calls.written(script, ask, more=left_by(ask))
+            written = self._calls.written(script, request, more=left_by(request))
             sent = (send or self._pool.post)(written, posted, deadline)
         finally:
             if not sent:
@@ -144,24 +148,24 @@ class Unanswered:
         """Release again if it was lost, with the answer awaited. Raises `BackendUnavailable`."""
         with self._repeating:
             if not posted.over:
-                script, left = scripts.RELEASE[posted.ask.mode], left_by(posted.ask)
+                script, left = scripts.RELEASE[posted.request.mode], left_by(posted.request)
                 self.known.discard(script)
                 # Of an attempt without an answer nobody knows whether it was the one that did it.
                 undone, posted.undone = posted.undone, False
                 try:
-                    reply = self._calls.one(script, posted.ask, deadline, more=left)
+                    reply = self._calls.one(script, posted.request, deadline, more=left)
                 except Stale:
                     undone = False
-                    reply = self._calls.one(script, posted.ask, deadline, more=left)
+                    reply = self._calls.one(script, posted.request, deadline, more=left)
                 self.known.add(script)
                 posted.end()
                 if undone and not reply[1]:
                     posted.told(False)
 
-    def forget(self, ask: Ask) -> None:
-        """The hold of *ask* is known to be given back."""
-        posted = self._posted.get(ask.key)
-        if posted is not None and posted.ask.token == ask.token:
+    def forget(self, request: LockRequest) -> None:
+        """The hold of *request* is known to be given back."""
+        posted = self._posted.get(request.key)
+        if posted is not None and posted.request.token == request.token:
             posted.end()
 
     def settle(self, deadline: float) -> bool:
@@ -179,7 +183,7 @@ class Unanswered:
                 # The engine repeats it, and the next request for the key if that comes first.
                 told, posted.told = posted.told, _tell_nobody
                 told(None)
-                if clock.now() >= posted.until + 2 * posted.ask.ttl:
+                if clock.now() >= posted.until + 2 * posted.request.ttl:
                     posted.end()
             else:
                 awaited = True

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distlock import clock
-from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redlock.address import addresses_in
 from distlock.backends.redlock.answers import Answers, AnswersToSeveral, ask_all
@@ -81,69 +81,71 @@ class RedlockBackend(Inspection):
 
     # -- a hold ------------------------------------------------------------------------------------
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        if (number := number_of(ask)) and self._is_ours(ask, deadline):
-            return Held(number, ask.ttl)
-        if ask.wait:
-            self._resting.wait(ask.key, deadline)
-        begin_try(ask)
-        mine, sent = _copy(ask), clock.now()
-        answers = self._ask(ask.key, lambda server: server.backend.request(mine), _is_held, deadline)
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        if (number := number_of(request)) and self._is_ours(request, deadline):
+            return Acquired(number, request.ttl)
+        if request.wait:
+            self._resting.wait(request.key, deadline)
+        begin_try(request)
+        mine, sent = _copy(request), clock.now()
+        answers = self._ask(request.key, lambda server: server.backend.request(mine), _is_held, deadline)
         if answers.verdict:
             number = self._agree(mine, _numbers(answers), deadline) or 0
-            if number and clock.now() < sent + ask.ttl:
-                set_number(ask, number)
-                self._resting.granted(ask.key)
-                return Held(number, ask.ttl)
+            if number and clock.now() < sent + request.ttl:
+                set_number(request, number)
+                self._resting.granted(request.key)
+                return Acquired(number, request.ttl)
         # Less than a quorum is only in the way of others.
         for server in answers.asked:
             if not isinstance(answers.said.get(server), Busy):
                 server.release(mine, tell_nobody)
         if not answers.has_quorum:
             raise answers.unavailable()
-        return Queued(poll()) if ask.wait else Busy()
+        return Queued(poll()) if request.wait else Busy()
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
-        if number_of(ask) and self._is_ours(ask, deadline):
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        if number_of(request) and self._is_ours(request, deadline):
             return True
         # Nobody queues; but a request without an answer may have left something.
-        self._release(ask, deadline)
+        self._release(request, deadline)
         return False
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
-        copies = list(map(_copy, asks))
-        self._tries.asks = {copy.token: ask.token for ask, copy in zip(asks, copies, strict=True)}
-        answers: Answers = AnswersToSeveral(self._servers, self._quorum, len(asks))
+    def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
+        copies = list(map(_copy, requests))
+        self._tries.requests = {
+            copy.token: request.token for request, copy in zip(requests, copies, strict=True)
+        }
+        answers: Answers = AnswersToSeveral(self._servers, self._quorum, len(requests))
         renewing: Call = lambda server: server.backend.renew(copies)  # noqa: E731
         ask_all(answers, lambda server, tell: server.ask("", renewing, tell), self._by(math.inf))
-        renewed = [answers.of(number).verdict for number in range(len(asks))]
+        renewed = [answers.of(number).verdict for number in range(len(requests))]
         if renewed and not any(one is not None for one in renewed):
             raise answers.unavailable()
-        for ask, copy, ours in zip(asks, copies, renewed, strict=True):
+        for request, copy, ours in zip(requests, copies, renewed, strict=True):
             if ours is False:
-                set_number(ask, 0)
-                self._resting.released(ask.key)
+                set_number(request, 0)
+                self._resting.released(request.key)
                 for server in self._servers:
                     server.release(copy, tell_nobody)
         return renewed
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        self._resting.released(ask.key)
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        self._resting.released(request.key)
         # Where it depends on servers that are away, it may have been ours.
-        return self._release(ask, deadline) is not False
+        return self._release(request, deadline) is not False
 
-    def _is_ours(self, ask: Ask, deadline: float) -> bool:
-        """Whether the hold of *ask*, which was granted, still is. Its lifetime starts anew."""
-        mine = _copy(ask)
-        answers = self._ask(ask.key, lambda server: server.backend.renew([mine])[0], bool, deadline)
+    def _is_ours(self, request: LockRequest, deadline: float) -> bool:
+        """Whether the hold of *request*, which was granted, still is. Its lifetime starts anew."""
+        mine = _copy(request)
+        answers = self._ask(request.key, lambda server: server.backend.renew([mine])[0], bool, deadline)
         if answers.verdict is None:
             raise answers.unavailable()
         return answers.verdict
 
-    def _release(self, ask: Ask, deadline: float) -> bool | None:
+    def _release(self, request: LockRequest, deadline: float) -> bool | None:
         """Whether a quorum had granted it; None: that is not known."""
-        mine = _copy(ask)
-        set_number(ask, 0)
+        mine = _copy(request)
+        set_number(request, 0)
         answers = Answers(self._servers, self._quorum, bool)
         # Of all: one that is thought to be away may have been asked, and grant it yet.
         ask_all(answers, lambda server, tell: server.release(mine, tell), self._by(deadline), spare=False)
@@ -153,7 +155,7 @@ class RedlockBackend(Inspection):
 
     # -- its number --------------------------------------------------------------------------------
 
-    def _agree(self, mine: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
+    def _agree(self, mine: LockRequest, numbers: Mapping[Server, int], deadline: float) -> int | None:
         """The number of the hold of *mine*; None: no quorum is left. *numbers*: those that a quorum gave it.
 
         It is the largest. All of a quorum count from there on before anybody hears of it: so every later hold
@@ -166,21 +168,21 @@ class RedlockBackend(Inspection):
         ask_all(answers, lambda server, tell: server.ask(mine.key, agreeing, tell), self._by(deadline))
         return top if answers.verdict else None
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
-        known, mine = number_of(ask), _copy(ask)
-        if known > number and self._is_ours(ask, math.inf):
-            return Held(known, ask.ttl)
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
+        known, mine = number_of(request), _copy(request)
+        if known > number and self._is_ours(request, math.inf):
+            return Acquired(known, request.ttl)
         # Above what it has given out as well, among which the servers' own numbers may lie.
-        floor = max(number, known + ask.span - 1)
-        raising: Call = lambda server: server.backend.raise_floor(mine, floor)  # noqa: E731
-        answers = self._ask(ask.key, raising, _is_held, math.inf)
+        floor = max(number, known + request.span - 1)
+        raising: Call = lambda server: server.backend.raise_fence(mine, floor)  # noqa: E731
+        answers = self._ask(request.key, raising, _is_held, math.inf)
         if answers.verdict is False:
             return None
         raised = self._agree(mine, _numbers(answers), math.inf) if answers.verdict else None
         if raised is None:
             raise answers.unavailable()
-        set_number(ask, raised)
-        return Held(raised, ask.ttl)
+        set_number(request, raised)
+        return Acquired(raised, request.ttl)
 
     # -- the rest ----------------------------------------------------------------------------------
 
@@ -222,9 +224,11 @@ class RedlockBackend(Inspection):
         return min(deadline, clock.now() + self._io_timeout)
 
 
-def _copy(ask: Ask) -> Ask:
-    """*ask*, for one server. There it lives longer by the drift: here it is over before."""
-    return Ask(ask.key, token_of(ask), ask.ttl + drift(ask.ttl), ask.span, wait=False)
+def _copy(request: LockRequest) -> LockRequest:
+    """*request*, for one server. There it lives longer by the drift: here it is over before."""
+    return LockRequest(
+        request.key, token_of(request), request.ttl + drift(request.ttl), request.span, wait=False
+    )
 
 
 def _numbers(answers: Answers) -> dict[Server, int]:
@@ -232,7 +236,7 @@ def _numbers(answers: Answers) -> dict[Server, int]:
 
 
 def _is_held(answer: object) -> bool:
-    return isinstance(answer, Held)
+    return isinstance(answer, Acquired)
 
 
 def _dismiss(servers: Sequence[Server]) -> list[threading.Thread]:

@@ -75,13 +75,14 @@ class Inspection(ABC):
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
+        lease: float = 0.0,
     ) -> bool:
         missed = self._missed
 
         def say(server: Server) -> bool:
             if server in missed:
                 server.backend.start_over()
-            return server.backend.announce(host, pid, rows, gone, life)
+            return server.backend.announce(host, pid, rows, gone, life, lease=lease)
 
         answers = self._of_all(self.process, say, deadline)
         self._missed = set(answers.failed)

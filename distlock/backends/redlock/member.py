@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Seen
 from distlock.backends.redis import RedisBackend, scripts
@@ -26,12 +26,12 @@ class OneHold(NamedTuple):
 
 
 class Member(RedisBackend):
-    def agree(self, ask: Ask, number: int) -> bool:
-        """Count the hold of *ask*, of which nothing was given out yet, from *number* on.
+    def agree(self, request: LockRequest, number: int) -> bool:
+        """Count the hold of *request*, of which nothing was given out yet, from *number* on.
 
         Returns whether it has one.
         """
-        (reply,) = self._calls.call(scripts.AGREE, [ask], self._by(math.inf), more=bulk(number))
+        (reply,) = self._calls.call(scripts.AGREE, [request], self._by(math.inf), more=bulk(number))
         return bool(reply[1])
 
     def examine(self) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from distlock import clock, reentrance
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.redlock.member import Member
 from distlock.errors import BackendUnavailable
 
@@ -52,7 +52,7 @@ class Server:
         #: Locked while somebody looks whether it is back.
         self._looking = threading.Lock()
         #: By token: what it may have granted, or may grant yet, and nobody wants any more.
-        self._owed: dict[str, Ask] = {}
+        self._owed: dict[str, LockRequest] = {}
 
     def ask(self, key: str, call: Call, tell: Tell) -> None:
         """Have *call* made in another thread, behind those for *key* before it, and *tell* its answer."""
@@ -72,7 +72,7 @@ class Server:
             self.ask("", _look, self._seen)
         return failure
 
-    def release(self, ask: Ask, tell: Tell) -> None:
+    def release(self, ask: LockRequest, tell: Tell) -> None:
         """As `ask`. Where there is no answer it is done again when the server is back."""
 
         def told(answer: object) -> None:

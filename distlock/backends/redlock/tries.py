@@ -1,9 +1,9 @@
 """Each try has a token of its own.
 
-A waiting process asks again and again with the same `Ask`, and gives back what fell short in between. A
-server that stood still, or a slow network, may carry that out late. It must not end what a later try was
-granted: so the servers know another token for each. Which one it is stands in the note that a backend has in
-each ask, beside the number of the hold.
+A waiting process asks again and again with the same `LockRequest`, and gives back what fell short in
+between. A server that stood still, or a slow network, may carry that out late. It must not end what a later
+try was granted: so the servers know another token for each. Which one it is stands in the note that a
+backend has in each ask, beside the number of the hold.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from distlock.backends.base import Ask, Sink
+from distlock.backends.base import LockRequest, Sink
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.weak_sink import WeakSink
 
@@ -25,30 +25,30 @@ class SinkOfTries(WeakSink):
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
         #: By the token of its latest try: that of each ask that is looked after. Replaced, and never changed.
-        self.asks: Mapping[str, str] = {}
+        self.requests: Mapping[str, str] = {}
 
     def release_requested(self, key: str, token: str) -> None:
-        if (asked := self.asks.get(token)) is not None:
+        if (asked := self.requests.get(token)) is not None:
             super().release_requested(key, asked)
 
 
-def begin_try(ask: Ask) -> None:
-    """What was granted to the tries before is not *ask*'s any more."""
-    ask.number = ask.number % _TRIES + 1
+def begin_try(request: LockRequest) -> None:
+    """What was granted to the tries before is not *request*'s any more."""
+    request.number = request.number % _TRIES + 1
 
 
-def token_of(ask: Ask) -> str:
+def token_of(request: LockRequest) -> str:
     """That of the latest try. It tells the process, and nothing else of that of the ask."""
     return (
-        ask.token[:PROCESS_LENGTH]
-        + hashlib.blake2b(f"{ask.token} {ask.number % _TRIES}".encode(), digest_size=16).hexdigest()
+        request.token[:PROCESS_LENGTH]
+        + hashlib.blake2b(f"{request.token} {request.number % _TRIES}".encode(), digest_size=16).hexdigest()
     )
 
 
-def number_of(ask: Ask) -> int:
+def number_of(request: LockRequest) -> int:
     """The first number of the hold, as far as it was granted; 0: it was not."""
-    return ask.number // _TRIES
+    return request.number // _TRIES
 
 
-def set_number(ask: Ask, number: int) -> None:
-    ask.number = number * _TRIES + ask.number % _TRIES
+def set_number(request: LockRequest, number: int) -> None:
+    request.number = number * _TRIES + request.number % _TRIES

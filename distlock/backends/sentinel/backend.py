@@ -25,8 +25,9 @@ _MEANWHILE = 1.0
 class SentinelBackend(RedisBackend):
     """One process's locks in the primary that the sentinels at *url* name.
 
-    *url*: ``redis+sentinel://[user:password@]host[:port][,host[:port]…]/name[/db]``, or ``rediss+sentinel://``.
-    The options are those of `RedisBackend`; *io_timeout* bounds the search for the primary, too.
+    *url*: ``redis+sentinel://[user:password@]host[:port][,host[:port]…]/name[/db]``, or
+    ``rediss+sentinel://``. The options are those of `RedisBackend`; *io_timeout* bounds the search for the
+    primary, too.
     """
 
     _read = SentinelAddress
@@ -51,7 +52,7 @@ class SentinelBackend(RedisBackend):
         """There is a new primary."""
         # Holds that it has not heard of are lost, and those that wait have to queue there.
         if self._sink is not None:
-            self._sink.doubt()
+            self._sink.missed_notifications()
         # The thread that tells it may be the one that the way there needs. If there can be no other one,
         # what was released ends there with its ttl.
         with suppress(RuntimeError):

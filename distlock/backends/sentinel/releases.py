@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import Calls
 from distlock.backends.redis.pool import Pool
@@ -28,30 +28,30 @@ class Releases(Unanswered):
 
     def __init__(self, calls: Calls, pool: Pool) -> None:
         super().__init__(calls, pool)
-        self._recent: deque[tuple[float, Ask]] = deque(maxlen=_MOST)
+        self._recent: deque[tuple[float, LockRequest]] = deque(maxlen=_MOST)
 
     def post(
         self,
-        ask: Ask,
+        request: LockRequest,
         told: Callable[[bool | None], None],
         deadline: float,
         send: Callable[[bytes, Posted, float], bool] | None = None,
     ) -> bool:
-        sent = super().post(ask, told, deadline, send)
+        sent = super().post(request, told, deadline, send)
         if sent:
-            self._recent.append((clock.now(), ask))
+            self._recent.append((clock.now(), request))
         return sent
 
-    def forget(self, ask: Ask) -> None:
-        super().forget(ask)
-        self._recent.append((clock.now(), ask))
+    def forget(self, request: LockRequest) -> None:
+        super().forget(request)
+        self._recent.append((clock.now(), request))
 
     def repeat_recent(self, deadline: float) -> None:
         """Release once more what was released lately. Raises `BackendUnavailable`."""
         since = clock.now() - _RECENT
-        recent = [ask for at, ask in tuple(self._recent) if at >= since]
-        for script in dict.fromkeys(scripts.RELEASE[ask.mode] for ask in recent):
-            asks = [ask for ask in recent if scripts.RELEASE[ask.mode] is script]
-            for start in range(0, len(asks), _BATCH):
-                some = asks[start : start + _BATCH]
+        recent = [request for at, request in tuple(self._recent) if at >= since]
+        for script in dict.fromkeys(scripts.RELEASE[request.mode] for request in recent):
+            requests = [request for request in recent if scripts.RELEASE[request.mode] is script]
+            for start in range(0, len(requests), _BATCH):
+                some = requests[start : start + _BATCH]
                 self._calls.call(script, some, deadline, more=list(map(left_by, some)))

@@ -180,9 +180,9 @@ class Sentinels:
         if self.address.name.encode() in payload.split():
             # It is the first to be asked. The others may not know yet.
             self._prefer(self._heard_from)
-            self.doubt()
+            self.missed_notifications()
 
-    def doubt(self) -> None:
+    def missed_notifications(self) -> None:
         """News may have been missed, or has come. What a question before it is answered may be older."""
         with suppress(*FAILURES):
             self._find()

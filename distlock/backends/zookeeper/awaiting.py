@@ -2,7 +2,7 @@
 
 That is kazoo's thread. So a call goes on also where its loop stands still. There it ends with the answer, or
 with the connection, which is given up when the server has said nothing for its `io_timeout`; it sends nothing
-after its own end, and others do not wait for it (`distlock.engine.call.Call.is_over`).
+after its own end, and others do not wait for it (`distlock.engine.commands.Call.is_over`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from distlock import clock, reentrance
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.optional import REPEAT, Begun
 from distlock.backends.zookeeper.answer import Answer
 from distlock.backends.zookeeper.deadline import Deadline
@@ -124,27 +124,29 @@ class Awaiting:
         #: By token.
         self._under_way: dict[str, Asked] = {}
 
-    def drop(self, ask: Ask) -> None:
-        """What a loop that stands still has asked for *ask* sends nothing after what is asked now."""
-        if (asked := self._under_way.get(ask.token)) is not None:
+    def drop(self, request: LockRequest) -> None:
+        """What a loop that stands still has asked for *request* sends nothing after what is asked now."""
+        if (asked := self._under_way.get(request.token)) is not None:
             asked.drop()
 
     def forget(self) -> None:
         """In a forked child: they are the parent's."""
         self._under_way = {}
 
-    def request(self, ask: Ask, deadline: float) -> Begun | None:
-        return self._begin(Line.request, ask, deadline)
+    def request(self, request: LockRequest, deadline: float) -> Begun | None:
+        return self._begin(Line.request, request, deadline)
 
-    def cancel(self, ask: Ask, deadline: float) -> Begun | None:
-        return self._begin(Line.cancel, ask, deadline)
+    def cancel(self, request: LockRequest, deadline: float) -> Begun | None:
+        return self._begin(Line.cancel, request, deadline)
 
-    def downgrade(self, ask: Ask, deadline: float) -> Begun | None:
-        return self._begin(Line.downgrade, ask, deadline)
+    def downgrade(self, request: LockRequest, deadline: float) -> Begun | None:
+        return self._begin(Line.downgrade, request, deadline)
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float) -> Begun | None:
-        line = self._lines.ready(ask.ttl, ask.key)
-        if line is None or not line.post(ask, told):
+    def post(
+        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float
+    ) -> Begun | None:
+        line = self._lines.ready(request.ttl, request.key)
+        if line is None or not line.post(request, told):
             return None
         sent = Begun(asyncio.get_running_loop(), deadline)
         sent.set_result(None)
@@ -153,25 +155,28 @@ class Awaiting:
     def make_latch(self, key: str, total: int, ttl: float, maker: str, deadline: float) -> Begun | None:
         return self._of_latches(deadline, lambda latches, ends: latches.make(key, total, ttl, maker, ends))
 
-    def count_latch_down(self, key: str, by: int, part: str, deadline: float) -> Begun | None:
-        return self._of_latches(deadline, lambda latches, ends: latches.count(key, by, part, ends))
+    def count_latch_down(self, key: str, by: int, part: str, life: str, deadline: float) -> Begun | None:
+        return self._of_latches(deadline, lambda latches, ends: latches.count(key, by, part, life, ends))
 
-    def delete_latch(self, key: str, deadline: float) -> Begun | None:
-        return self._of_latches(deadline, lambda latches, ends: latches.delete(key, ends))
+    def delete_latch(self, key: str, life: str, deadline: float) -> Begun | None:
+        return self._of_latches(deadline, lambda latches, ends: latches.delete(key, life, ends))
 
     def look_at_latches(self, keys: Sequence[str], watch: bool, deadline: float) -> Begun | None:
         return self._of_latches(deadline, lambda latches, ends: latches.look(keys, watch, ends))
 
     def _begin(
-        self, call: Callable[[Line, Ask, Deadline], Exchanges[Any]], ask: Ask, deadline: float
+        self,
+        call: Callable[[Line, LockRequest, Deadline], Exchanges[Any]],
+        request: LockRequest,
+        deadline: float,
     ) -> Begun | None:
-        line = self._lines.ready(ask.ttl, ask.key)
+        line = self._lines.ready(request.ttl, request.key)
         if line is None:
             return None
-        self.drop(ask)
+        self.drop(request)
         ends = self._ends(deadline)
-        asked = self._under_way[ask.token] = Asked(
-            ends, call(line, ask, ends), partial(self._over, ask.token)
+        asked = self._under_way[request.token] = Asked(
+            ends, call(line, request, ends), partial(self._over, request.token)
         )
         asked.begin()
         return asked

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import Any
 
-from distlock.backends.base import Ask, Busy, Capabilities, Held, Queued, Sink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
 from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Row, Seen, Sight
 from distlock.backends.latches import LatchState
@@ -39,7 +39,7 @@ class ZooKeeperBackend:
     """One process's locks in the ensemble at *url*: ``zookeeper://host1:2181,host2:2181/path``.
 
     There is a session for each ttl. *io_timeout* bounds each request, and the wait for a connection.
-    *ack_window* is what a hand-over is worth until it is acknowledged. Times are in seconds.
+    *ack_window* is what a hand-off is worth until it is acknowledged. Times are in seconds.
     """
 
     capabilities = Capabilities(
@@ -90,44 +90,46 @@ class ZooKeeperBackend:
         way = _WAYS.get(call.__func__)
         return None if way is None else way(self._awaiting, *arguments)
 
-    def request(self, ask: Ask, deadline: float = math.inf) -> Held | Queued | Busy:
-        line = self._line(ask.ttl)
-        self._finish(ask.key, line)
-        self._awaiting.drop(ask)
-        return run(line.request(ask, self._deadline(deadline)))
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        line = self._line(request.ttl)
+        self._finish(request.key, line)
+        self._awaiting.drop(request)
+        return run(line.request(request, self._deadline(deadline)))
 
-    def cancel(self, ask: Ask, deadline: float = math.inf) -> bool:
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         # Closed, it would open a session for it, and nobody would close that one.
         if self._lines.closed:
             return False
-        self._awaiting.drop(ask)
-        return run(self._line(ask.ttl).cancel(ask, self._deadline(deadline)))
+        self._awaiting.drop(request)
+        return run(self._line(request.ttl).cancel(request, self._deadline(deadline)))
 
-    def renew(self, asks: Sequence[Ask]) -> list[bool | None]:
+    def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
         answers: dict[str, bool | None] = {}
         trouble: BackendUnavailable | ConfigurationError | None = None
-        for ttl in sorted({ask.ttl for ask in asks}):
-            those = [ask for ask in asks if ask.ttl == ttl]
+        for ttl in sorted({request.ttl for request in requests}):
+            those = [request for request in requests if request.ttl == ttl]
             try:
                 for start in range(0, len(those), _BATCH):
                     batch = those[start : start + _BATCH]
                     found = self._line(ttl).renew(batch, self._renewed_by())
-                    answers.update({ask.token: ours for ask, ours in zip(batch, found, strict=True)})
+                    answers.update({request.token: ours for request, ours in zip(batch, found, strict=True)})
             except (BackendUnavailable, ConfigurationError) as error:
                 # Each ttl has a session of its own, and the others may be well.
                 trouble = error
         if trouble is not None and not answers:
             raise trouble
-        return [answers.get(ask.token) for ask in asks]
+        return [answers.get(request.token) for request in requests]
 
-    def release(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return not self._lines.closed and self._line(ask.ttl).release(ask, self._deadline(deadline))
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return not self._lines.closed and self._line(request.ttl).release(request, self._deadline(deadline))
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None], deadline: float = math.inf) -> None:
-        line = None if self._lines.closed else self._line(ask.ttl)
-        if line is not None and line.post(ask, told):
+    def post(
+        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float = math.inf
+    ) -> None:
+        line = None if self._lines.closed else self._line(request.ttl)
+        if line is not None and line.post(request, told):
             return
-        if not self.release(ask, deadline):
+        if not self.release(request, deadline):
             told(False)
 
     def settle(self, deadline: float = math.inf) -> bool:
@@ -136,23 +138,23 @@ class ZooKeeperBackend:
             settled = line.unanswered.settle(until) and settled
         return settled
 
-    def downgrade(self, ask: Ask, deadline: float = math.inf) -> bool:
-        return run(self._line(ask.ttl).downgrade(ask, self._deadline(deadline)))
+    def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return run(self._line(request.ttl).downgrade(request, self._deadline(deadline)))
 
-    def raise_floor(self, ask: Ask, number: int) -> Held | None:
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
         # A number is that of the ensemble's transaction that made the node. Nobody can tell it to skip
         # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
-        line = self._line(ask.ttl)
-        if self.renew([ask]) != [True] or (node := line.current(ask.token)) is None:
+        line = self._line(request.ttl)
+        if self.renew([request]) != [True] or (node := line.current(request.token)) is None:
             return None
-        if number < node.hold(ask).number + _SOON:
+        if number < node.hold(request).number + _SOON:
             raise BackendUnavailable(
                 "ZooKeeper's transactions will have passed that number in a moment: try again."
             )
         raise ConfigurationError(
             f"A database has seen the fence {number}, and ZooKeeper at {self._address.shown} has not got so "
             "far: it was set up anew, or another lock service gave that fence out. ZooKeeper can't skip "
-            "numbers: raise ERA (era= of connect), on all servers."
+            "numbers: raise FENCE_EPOCH (epoch= of connect), on all servers."
         )
 
     def locked(self, key: str) -> bool:
@@ -189,6 +191,7 @@ class ZooKeeperBackend:
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
+        lease: float = 0.0,
     ) -> bool:
         """See `distlock.backends.inspectable.Inspectable`.
 
@@ -208,11 +211,13 @@ class ZooKeeperBackend:
     ) -> LatchState:
         return run(self._any_line().latches.make(key, total, ttl, maker, self._deadline(deadline)))
 
-    def count_latch_down(self, key: str, by: int, part: str, deadline: float = math.inf) -> LatchState | None:
-        return run(self._any_line().latches.count(key, by, part, self._deadline(deadline)))
+    def count_latch_down(
+        self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
+    ) -> LatchState | None:
+        return run(self._any_line().latches.count(key, by, part, life, self._deadline(deadline)))
 
-    def delete_latch(self, key: str, deadline: float = math.inf) -> bool:
-        return run(self._any_line().latches.delete(key, self._deadline(deadline)))
+    def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
+        return run(self._any_line().latches.delete(key, life, self._deadline(deadline)))
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf

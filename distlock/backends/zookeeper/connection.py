@@ -72,9 +72,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 packet = self._number(requests, bodies)
                 sent = self._socket.send(packet)
                 if sent < len(packet):
-                    self._hand_over(packet[sent:])
+                    self._hand_off(packet[sent:])
             except NOT_NOW:
-                self._hand_over(packet)
+                self._hand_off(packet)
             except BaseException as error:
                 # It has broken, or we were interrupted and nobody knows what was sent: kazoo's thread tells
                 # those who wait for an answer.
@@ -98,7 +98,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     def _is_shut(self) -> bool:
         return not self._open
 
-    def _hand_over(self, rest: bytes) -> None:
+    def _hand_off(self, rest: bytes) -> None:
         """Have kazoo's thread send what the socket does not take."""
         self._unsent, self._open = rest, False
         self._write_sock.send(b"\0")

@@ -6,7 +6,7 @@ from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock.backends.zookeeper.address import Address
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, shown_as
 
 #: Once there was a connection: the server's own log knows why, and this most often.
 _CLOSED = (
@@ -75,6 +75,7 @@ LOSSES = (
 )
 
 
+@shown_as(BackendUnavailable)
 class Broken(BackendUnavailable):
     """The connection broke under a request. What became of it can be found out on the next one."""
 

@@ -1,11 +1,13 @@
 """The first nodes of a line, where they keep everybody waiting.
 
 One may be that of a process that was stopped, or is too busy to notice that it is first. Its session lives
-on, so it would keep everybody waiting for as long as that does. A hand-over is worth a window instead. Taking
+on, so it would keep everybody waiting for as long as that does. A hand-off is worth a window instead. Taking
 the lock changes the version of a node, and sending it away deletes that node only at its first version: so
 exactly one of the two happens.
 
 Or it is a node that no process has: made by hand, or copied. It never goes away by itself.
+
+Or it is a child that is no contender: a lock of another library on the same path, which does not wait for us.
 """
 
 from __future__ import annotations
@@ -22,16 +24,17 @@ from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.exchanges import Exchanges
 from distlock.backends.zookeeper.failures import unavailable
-from distlock.backends.zookeeper.nodes import Node, is_ours
+from distlock.backends.zookeeper.nodes import Node, in_line, is_ours
 from distlock.backends.zookeeper.session import Session
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, shown_as
 
 #: What the server calls the owner of a persistent node, and of a container.
 _NOBODY = {0, -(2**63)}
 
 
+@shown_as(BackendUnavailable)
 class Foreign(BackendUnavailable):
-    """Somebody is in line who will never leave it."""
+    """The lock's node has a child that is no contender, or one that will never leave the line."""
 
 
 def send_away(
@@ -78,7 +81,24 @@ def refuse_foreign(address: Address, node: Node, name: str, stat: Any) -> None:
         return
     path = f"{node.parent}/{name}"
     raise Foreign(
-        f"The lock {node.ask.key!r} can't be had: in its line at ZooKeeper {address.hosts} is a node that "
-        "belongs to no session, so that nobody will ever release it. Something else than a lock made it (a "
-        f"person, a copy of the nodes). Find out what, then delete it: zkCli.sh delete {path}"
+        f"The lock {node.request.key!r} can't be had: in its line at ZooKeeper {address.hosts} is a node "
+        "that belongs to no session, so that nobody will ever release it. Something else than a lock made it "
+        f"(a person, a copy of the nodes). Find out what, then delete it: zkCli.sh delete {path}"
     )
+
+
+def line_of(address: Address, key: str, parent: str, names: Sequence[str]) -> list[str]:
+    """Return the contenders in *names*, all the children of the lock's node *parent*, the first one first.
+
+    Raises:
+        Foreign: A child is no contender. Its program doesn't wait for ours, so both would have the lock.
+    """
+    line = in_line(names)
+    if len(line) < len(names):
+        path = f"{parent}/{min(set(names).difference(line))}"
+        raise Foreign(
+            f"The lock {key!r} can't be had: its node at ZooKeeper {address.hosts} has a child that another "
+            "program made, whose lock and distlock's don't exclude each other. Give that program a path of "
+            f"its own. If nothing uses the child any more, delete it: zkCli.sh deleteall {path}"
+        )
+    return line

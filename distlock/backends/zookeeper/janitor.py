@@ -92,7 +92,7 @@ class Janitor:
         line = self._line
         for node in list(line.nodes.values()):
             # It is not lost, but given up.
-            line.nodes.pop(node.ask.token, None)
+            line.nodes.pop(node.request.token, None)
             line.session.send(Delete(node.path, -1))
             line.parents.put(node.parent)
         for path in line.parents.clear():

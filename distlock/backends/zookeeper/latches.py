@@ -4,6 +4,10 @@
 |---|---|
 | ``<base>/%latches/<latch>`` | the latch, JSON; each count writes it anew |
 | ``<base>/%latches/<latch>/open`` | it is open: made by the last count, for those that watch |
+| ``<base>/%latches/<latch>/made-<random>`` | made and deleted with the latch |
+
+Versions of a node begin anew with each node. So what is written on the strength of an earlier read is written
+together with a check that the child ``made-…`` is there: a request that comes late changes no later life.
 
 A latch lives for its ttl after it was written, by the clock of the ensemble's leader: a write to the folder
 tells that, and a read behind it is not answered from an old state. No lock's node can be called as the
@@ -13,6 +17,7 @@ folder is.
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,8 +27,19 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
 )
-from kazoo.protocol.serialization import Create, Delete, GetChildren, GetChildren2, GetData, SetData
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create,
+    Delete,
+    GetChildren,
+    GetChildren2,
+    GetData,
+    SetData,
+    Transaction,
+)
 
 from distlock import clock
 from distlock.backends.base import Sink
@@ -31,7 +47,7 @@ from distlock.backends.latch_record import LatchRecord
 from distlock.backends.latches import LatchState
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.exchanges import Exchanges
-from distlock.backends.zookeeper.failures import unavailable
+from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.folders import make_nodes
 from distlock.backends.zookeeper.session import Session
 from distlock.backends.zookeeper.watcher import Watcher
@@ -40,6 +56,7 @@ from distlock.names import encode
 
 _FOLDER = "%latches"
 _OPEN = "open"
+_MADE = "made-"
 #: At so many others is looked where one is made: those that are over are deleted.
 _SWEPT = 20
 #: How many are read at once.
@@ -51,6 +68,20 @@ class _Kept(NamedTuple):
     #: Seconds that it has left; less than 0: it is over.
     rest: float
     version: int
+    #: The transaction that made its node.
+    czxid: int
+
+    @property
+    def life(self) -> str:
+        """What tells this life from all others. The node of one that is over is used for the next."""
+        return f"{self.record.maker}@{self.czxid:x}"
+
+    def is_life(self, life: str) -> bool:
+        """Whether this is *life*, and not over. "": any."""
+        return self.rest > 0 and life in ("", self.life)
+
+    def state(self) -> LatchState:
+        return self.record.state(self.rest, self.life)
 
 
 class Latches:
@@ -69,56 +100,101 @@ class Latches:
         while True:
             (kept,) = yield from self._read([path], deadline)
             if kept is not None and kept.rest > 0:
-                return kept.record.state(kept.rest)
+                return kept.state()
             if kept is None:
-                write: Any = Create(path, made.written(), self._session.wire.acl, 0)
+                acl = self._session.wire.acl
+                mark = f"{path}/{_MADE}{secrets.token_hex(8)}"
+                write: list[Any] = [Create(path, made.written(), acl, 0), Create(mark, b"", acl, 0)]
+                # Its answer tells the number of the node.
+                write.append(SetData(path, made.written(), 0))
             else:
                 # The one before it is over, and was open perhaps.
+                marks = yield from self._marks(path, deadline)
                 (closed,) = yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline)
                 self._told(closed, NoNodeError)
-                write = SetData(path, made.written(), kept.version)
-            (answer,) = yield from self._ask([write], deadline)
-            if self._told(answer, NodeExistsError, NoNodeError, BadVersionError):
-                return made.state(ttl)
+                write = [*map(_is_there, marks), SetData(path, made.written(), kept.version)]
+            if (stat := (yield from self._write(write, deadline))) is not None:
+                return _Kept(made, ttl, stat.version, stat.czxid).state()
 
-    def count(self, key: str, by: int, part: str, deadline: Deadline) -> Exchanges[LatchState | None]:
+    def count(
+        self, key: str, by: int, part: str, life: str, deadline: Deadline
+    ) -> Exchanges[LatchState | None]:
         path = self._path(key)
         while True:
-            (kept,) = yield from self._read([path], deadline)
-            if kept is None or kept.rest <= 0:
+            kept, marks = yield from self._read_to_write(path, deadline)
+            if kept is None or not kept.is_life(life):
                 return None
-            record, rest = kept.record, kept.rest
+            life, record = kept.life, kept.record
             if record.count(by, part):
-                write = SetData(path, record.written(), kept.version)
-                (answer,) = yield from self._ask([write], deadline)
-                if not self._told(answer, NoNodeError, BadVersionError):
-                    # Somebody else has counted meanwhile.
+                write = [*map(_is_there, marks), SetData(path, record.written(), kept.version)]
+                if (yield from self._write(write, deadline)) is None:
+                    # Somebody else has counted meanwhile, or nobody knows.
                     continue
-                rest = record.ttl
+                kept = _Kept(record, record.ttl, kept.version, kept.czxid)
             if not record.left:
                 # Also where it was open before: the one that opened it may have died before it said so.
                 yield from self._say_that_it_is_open(path, deadline)
-            return record.state(rest)
+            return kept.state()
 
     def _say_that_it_is_open(self, path: str, deadline: Deadline) -> Exchanges[None]:
         said = Create(f"{path}/{_OPEN}", b"", self._session.wire.acl, 0)
         (answer,) = yield from self._ask([said], deadline)
         self._told(answer, NodeExistsError, NoNodeError)
 
-    def delete(self, key: str, deadline: Deadline) -> Exchanges[bool]:
+    def delete(self, key: str, life: str, deadline: Deadline) -> Exchanges[bool]:
         path = self._path(key)
-        there = False
         while True:
-            (kept,) = yield from self._read([path], deadline)
-            if kept is None:
-                return there
-            there = there or kept.rest > 0
+            kept, marks = yield from self._read_to_write(path, deadline)
+            if kept is None or not kept.is_life(life):
+                return False
+            life = kept.life
             # Those that watch are told by the server.
-            deletions = [Delete(f"{path}/{_OPEN}", -1), Delete(path, kept.version)]
-            *_, deleted = yield from self._ask(deletions, deadline)
-            if self._told(deleted, NoNodeError, BadVersionError, NotEmptyError):
-                return there
+            if (yield from self._delete(path, marks, kept.version, deadline)):
+                return True
             # Somebody else has counted or deleted it meanwhile.
+
+    def _delete(self, path: str, marks: Sequence[str], version: int, deadline: Deadline) -> Exchanges[bool]:
+        """Delete the latch at *path* with its children. False: it has changed, or nobody knows."""
+        (closed,) = yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline)
+        self._told(closed, NoNodeError)
+        deletions = [*(Delete(mark, -1) for mark in marks), Delete(path, version)]
+        return (yield from self._write(deletions, deadline)) is not None
+
+    def _read_to_write(self, path: str, deadline: Deadline) -> Exchanges[tuple[_Kept | None, list[str]]]:
+        """What is at *path*, and the children that a write has to find there still."""
+        now, (listed,), (answer,) = yield from self._get([path], deadline, [GetChildren(path, None)])
+        if isinstance(listed, NoNodeError):
+            # What was made since then has a child that was not seen.
+            return None, []
+        return self._kept(path, answer, now), self._marks_in(path, listed)
+
+    def _marks(self, path: str, deadline: Deadline) -> Exchanges[list[str]]:
+        (listed,) = yield from self._ask([GetChildren(path, None)], deadline)
+        return self._marks_in(path, listed)
+
+    def _marks_in(self, path: str, listed: Any) -> list[str]:
+        if isinstance(listed, NoNodeError):
+            return []
+        return [f"{path}/{name}" for name in self._checked(listed) if name.startswith(_MADE)]
+
+    def _write(self, operations: Sequence[Any], deadline: Deadline) -> Exchanges[Any]:
+        """Carry out all of *operations* at once, or none. They are sent once.
+
+        Returns what the server says to the last one. None: none was carried out, or nobody knows.
+        """
+        try:
+            (answer,) = yield from self._session.exchanging([Transaction(operations)], deadline)
+        except Broken:
+            if clock.now() >= deadline:
+                raise
+            return None
+        said = self._checked(answer)
+        # The other operations of one that is refused have errors of their own.
+        refused = [one for one in said if isinstance(one, KazooException)]
+        for one in refused:
+            if not isinstance(one, RolledBackError | RuntimeInconsistency):
+                self._told(one, NodeExistsError, NoNodeError, BadVersionError, NotEmptyError)
+        return None if refused else said[-1]
 
     def look(
         self, keys: Sequence[str], watch: bool, deadline: Deadline
@@ -127,32 +203,32 @@ class Latches:
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             found = yield from self._read([self._path(key) for key in some], deadline, some if watch else ())
-            seen += [kept.record.state(kept.rest) if kept and kept.rest > 0 else None for kept in found]
+            seen += [kept.state() if kept and kept.rest > 0 else None for kept in found]
         return seen
 
     def _read(
         self, paths: Sequence[str], deadline: Deadline, watched: Sequence[str] = ()
     ) -> Exchanges[list[_Kept | None]]:
         """What is at *paths* now. *watched*: their keys, if they are to be watched."""
-        now, answers = yield from self._get(paths, deadline, watched)
-        return [self._kept(path, answer, now) for path, answer in zip(paths, answers, strict=True)]
-
-    def _get(
-        self, paths: Sequence[str], deadline: Deadline, watched: Sequence[str] = ()
-    ) -> Exchanges[tuple[int, Sequence[Any]]]:
-        """The server's time, milliseconds, and what it says of *paths*."""
-        asked: list[Any] = [SetData(self._folder, b"", -1)]
         # A count does not wake those that watch the children. What opens before that is seen by the read.
         watches = [
             GetChildren2(path, Watcher(self._changed, key, self._changed))
             for path, key in zip(paths, watched, strict=False)
         ]
-        answers = yield from self._ask([*asked, *watches, *(GetData(path, None) for path in paths)], deadline)
-        if isinstance(answers[0], NoNodeError):
-            return 0, [answers[0]] * len(paths)
-        for answer in answers[1 : 1 + len(watches)]:
+        now, listed, answers = yield from self._get(paths, deadline, watches)
+        for answer in listed:
             self._told(answer, NoNodeError)
-        return self._checked(answers[0]).mtime, answers[1 + len(watches) :]
+        return [self._kept(path, answer, now) for path, answer in zip(paths, answers, strict=True)]
+
+    def _get(
+        self, paths: Sequence[str], deadline: Deadline, before: Sequence[Any] = ()
+    ) -> Exchanges[tuple[int, Sequence[Any], Sequence[Any]]]:
+        """The server's time, milliseconds, its answers to *before*, and what it says of *paths*."""
+        asked = [SetData(self._folder, b"", -1), *before, *(GetData(path, None) for path in paths)]
+        said, *answers = yield from self._ask(asked, deadline)
+        if isinstance(said, NoNodeError):
+            return 0, [said] * len(before), [said] * len(paths)
+        return self._checked(said).mtime, answers[: len(before)], answers[len(before) :]
 
     def _kept(self, path: str, answer: Any, now: int) -> _Kept | None:
         if isinstance(answer, NoNodeError):
@@ -165,11 +241,11 @@ class Latches:
                 f"ZooKeeper at {self._session.address.shown} has something in {path} that distlock did not "
                 f"write ({error}). Delete that node."
             ) from error
-        return _Kept(record, (stat.mtime - now) / 1000 + record.ttl, stat.version)
+        return _Kept(record, (stat.mtime - now) / 1000 + record.ttl, stat.version, stat.czxid)
 
     def _changed(self, key: str, path: str) -> None:
         """One that is watched has opened, or is deleted. Runs in kazoo's thread."""
-        self._sink.hint(key)
+        self._sink.notified(key)
 
     def _make_folder(self, deadline: Deadline) -> Exchanges[None]:
         (stat,) = yield from self._ask([SetData(self._folder, b"", -1)], deadline)
@@ -181,16 +257,15 @@ class Latches:
         (listed,) = yield from self._ask([GetChildren(self._folder, None)], deadline)
         names = self._checked(listed)
         some = [f"{self._folder}/{name}" for name in random.sample(names, min(len(names), _SWEPT))]
-        now, answers = yield from self._get(some, deadline)
+        now, _, answers = yield from self._get(some, deadline)
         for path, found in zip(some, answers, strict=True):
             try:
                 kept = self._kept(path, found, now)
             except BackendUnavailable:
                 continue  # A caller of that latch is told.
             if kept is not None and kept.rest <= 0:
-                deletions = [Delete(f"{path}/{_OPEN}", -1), Delete(path, kept.version)]
-                for answer in (yield from self._ask(deletions, deadline)):
-                    self._told(answer, NoNodeError, BadVersionError, NotEmptyError)
+                marks = yield from self._marks(path, deadline)
+                yield from self._delete(path, marks, kept.version, deadline)
 
     def _path(self, key: str) -> str:
         return f"{self._folder}/{encode(key)}"
@@ -215,3 +290,7 @@ class Latches:
         if isinstance(answer, KazooException):
             raise unavailable(self._session.address, answer)
         return answer
+
+
+def _is_there(path: str) -> CheckVersion:
+    return CheckVersion(path, -1)

@@ -6,7 +6,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.serialization import Delete
 
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.exchanges import Exchanges
 from distlock.backends.zookeeper.failures import Broken, unavailable
@@ -23,8 +23,10 @@ class Leaving:
         self._strays = strays
         self._parents = parents
 
-    def delete(self, path: str, ask: Ask, deadline: Deadline, owner: int | None = None) -> Exchanges[bool]:
-        """Delete a node of *ask*. False if it was gone already."""
+    def delete(
+        self, path: str, request: LockRequest, deadline: Deadline, owner: int | None = None
+    ) -> Exchanges[bool]:
+        """Delete a node of *request*. False if it was gone already."""
         tried = False
         try:
             while True:
@@ -37,7 +39,7 @@ class Leaving:
                         raise
                     tried = True
         except BaseException:
-            self._strays.add(ask.token, ask.key)
+            self._strays.add(request.token, request.key)
             raise
         self.spare(path.rpartition("/")[0])
         if isinstance(answer, NoNodeError):

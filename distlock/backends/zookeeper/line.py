@@ -16,18 +16,18 @@ from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 from kazoo.protocol.serialization import GetData
 
 from distlock import clock
-from distlock.backends.base import PERMIT, Ask, Busy, Held, Queued, Sink
+from distlock.backends.base import PERMIT, Acquired, Busy, LockRequest, Queued, Sink
 from distlock.backends.zookeeper.announcements import Announcements
 from distlock.backends.zookeeper.answer import Answer
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.exchanges import Exchanges, run
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.head import Foreign, look_at, refuse_foreign
+from distlock.backends.zookeeper.head import Foreign, line_of, look_at, refuse_foreign
 from distlock.backends.zookeeper.joining import Joining
 from distlock.backends.zookeeper.latches import Latches
 from distlock.backends.zookeeper.leaving import Leaving
 from distlock.backends.zookeeper.looking import Looking
-from distlock.backends.zookeeper.nodes import Node, in_line, lock_path
+from distlock.backends.zookeeper.nodes import Node
 from distlock.backends.zookeeper.parents import Parents
 from distlock.backends.zookeeper.session import Session
 from distlock.backends.zookeeper.sharing import followed, in_the_way, other_limit
@@ -61,14 +61,14 @@ class Line:
 
     # -- what the engine asks for ----------------------------------------------------------------
 
-    def request(self, ask: Ask, deadline: Deadline) -> Exchanges[Held | Queued | Busy]:
+    def request(self, request: LockRequest, deadline: Deadline) -> Exchanges[Acquired | Queued | Busy]:
         while True:
             try:
-                answer = yield from self._request(ask, deadline)
-                if isinstance(answer, Held):
+                answer = yield from self._request(request, deadline)
+                if isinstance(answer, Acquired):
                     return answer
                 # By now it is known whether a node that we had was deleted, or is the one before us.
-                if (before := self.unanswered.lost(ask.key)) is not None:
+                if (before := self.unanswered.lost(request.key)) is not None:
                     yield from self.cancel(before, deadline)
                 elif answer is not None:
                     return answer
@@ -78,29 +78,34 @@ class Line:
                 if clock.now() >= deadline:
                     raise
 
-    def cancel(self, ask: Ask, deadline: Deadline) -> Exchanges[bool]:
-        node = self.current(ask.token)
+    def cancel(self, request: LockRequest, deadline: Deadline) -> Exchanges[bool]:
+        node = self.current(request.token)
         if node is None:
-            for path in (yield from self.strays.find(ask.token, ask.key, deadline)):
-                yield from self.leaving.delete(path, ask, deadline)
-            self.strays.claim(ask.token)
+            for path in (yield from self.strays.find(request.token, request.key, deadline)):
+                yield from self.leaving.delete(path, request, deadline)
+            self.strays.claim(request.token)
             return False
         if node.held:
             return True
-        if (yield from self._may_enter(node, deadline)) and (yield from self._take(node, deadline)):
+        try:
+            enters = yield from self._may_enter(node, deadline)
+        except Foreign:
+            # The next request is told. Cancelling only has to delete the node.
+            enters = False
+        if enters and (yield from self._take(node, deadline)):
             node.held = True
             return True
         yield from self._leave(node, deadline)
         return False
 
-    def renew(self, asks: Sequence[Ask], deadline: Deadline) -> list[bool]:
+    def renew(self, requests: Sequence[LockRequest], deadline: Deadline) -> list[bool]:
         began = clock.now()
-        answers, looks = [False] * len(asks), []
-        for number, ask in enumerate(asks):
-            if (node := self.current(ask.token)) is not None:
+        answers, looks = [False] * len(requests), []
+        for number, request in enumerate(requests):
+            if (node := self.current(request.token)) is not None:
                 looks.append((number, node))
-            elif ask.token not in self.nodes:
-                answers[number] = self.looking.is_held(ask, deadline)
+            elif request.token not in self.nodes:
+                answers[number] = self.looking.is_held(request, deadline)
         if not looks:
             return answers
         requests = [self.session.wire.barrier(self._base)]
@@ -110,39 +115,39 @@ class Line:
                 self._drop(node)
             else:
                 answers[number] = self._keep(node, began)
-                self._tell_wanted(node.ask, answer[0])
+                self._tell_wanted(node.request, answer[0])
         return answers
 
-    def release(self, ask: Ask, deadline: Deadline) -> bool:
-        node = self.current(ask.token)
+    def release(self, request: LockRequest, deadline: Deadline) -> bool:
+        node = self.current(request.token)
         return node is not None and run(self._leave(node, deadline)) and node.held
 
-    def post(self, ask: Ask, told: Callable[[bool | None], None]) -> bool:
+    def post(self, request: LockRequest, told: Callable[[bool | None], None]) -> bool:
         """Send the release. False: it has to be awaited."""
-        if (node := self.current(ask.token)) is None or not (node.held and self.session.connected):
+        if (node := self.current(request.token)) is None or not (node.held and self.session.connected):
             return False
         self._drop(node)
-        self.unanswered.post(node.path, ask, told)
+        self.unanswered.post(node.path, request, told)
         self.leaving.spare(node.parent)
         return True
 
-    def downgrade(self, ask: Ask, deadline: Deadline) -> Exchanges[bool]:
+    def downgrade(self, request: LockRequest, deadline: Deadline) -> Exchanges[bool]:
         """See `distlock.backends.shared.Reads`.
 
         The node stays where it is, for writers and older clients wait for it to go. Readers see what it says.
         """
-        node = self.current(ask.token)
+        node = self.current(request.token)
         if node is None or not (node.held or (yield from self._may_enter(node, deadline))):
             return False
         if not (yield from rewrite(self.session, node.path, reading, deadline)):
             self._drop(node)
             return False
         # With its session it would have been lost.
-        node.held = self.current(ask.token) is node
+        node.held = self.current(request.token) is node
         return node.held
 
     def locked(self, key: str, deadline: Deadline) -> bool:
-        return bool(run(self.looking.names(lock_path(self._base, key), deadline)))
+        return bool(run(self.looking.line(key, deadline)))
 
     # -- for the janitor -------------------------------------------------------------------------
 
@@ -157,10 +162,10 @@ class Line:
         """Give up the nodes that stand in no line any more. What our session has of them are strays."""
         for node in list(self.nodes.values()):
             with self._mutex:
-                if self.current(node.ask.token) is node:
+                if self.current(node.request.token) is node:
                     continue
                 if node.owner == self.session.id:
-                    self.strays.add(node.ask.token, node.ask.key, new=not node.held)
+                    self.strays.add(node.request.token, node.request.key, new=not node.held)
                 self._drop(node)
 
     # -- kazoo's thread --------------------------------------------------------------------------
@@ -170,35 +175,41 @@ class Line:
         node = self.nodes.get(token)
         if node is not None and node.path == path:
             self._drop(node)
-            self._sink.lost(node.ask.key, token)
+            self._sink.lost(node.request.key, token)
 
     def written(self, token: str, path: str) -> None:
         """Somebody has written to a node of ours."""
         node = self.nodes.get(token)
         if node is not None and node.path == path:
-            self.session.wire.submit([self._watched(node)], partial(self._read, node.ask))
+            self.session.wire.submit([self._watched(node)], partial(self._read, node.request))
 
     # -- how it is done --------------------------------------------------------------------------
 
-    def _request(self, ask: Ask, deadline: Deadline) -> Exchanges[Held | Queued | Busy | None]:
+    def _request(
+        self, request: LockRequest, deadline: Deadline
+    ) -> Exchanges[Acquired | Queued | Busy | None]:
         """One attempt; None if the line has moved meanwhile."""
         began = clock.now()
-        node = self.current(ask.token)
+        node = self.current(request.token)
         if node is None:
-            if ask.token in self.nodes:
+            if request.token in self.nodes:
                 self.give_up()
-            node, names = yield from self._joining.join(ask, began, deadline)
-            self.nodes[ask.token] = node
+            node, names = yield from self._joining.join(request, began, deadline)
+            self.nodes[request.token] = node
             # All see that it could enter when it came, if it could.
             taken = names is not None
         else:
             names, taken = None, node.held
         if names is None:
-            if node.called and node.watch is not None:
-                # Most likely we may enter; certainly, where only one was in our way.
-                names, taken = (yield from self._take(node, deadline, look=node.watch.looks)), True
-            else:
-                names = yield from self.looking.names(node.parent, deadline, fresh=node.held)
+            try:
+                if node.called and node.watch is not None:
+                    # Most likely we may enter.
+                    names, taken = (yield from self._take(node, deadline, look=True)), True
+                else:
+                    names = yield from self.looking.line(request.key, deadline, fresh=node.held)
+            except Foreign:
+                yield from self._leave(node, deadline)
+                raise
         if node.name not in names or not self._keep(node, began):
             self._drop(node)
             return None
@@ -209,22 +220,22 @@ class Line:
             self._drop(node)
             return None
         self._waiting.forget(node)
-        other = other_limit(names, ask.limit) if ask.mode == PERMIT else 0
-        return node.hold(ask, followed(names[place + 1 :]), other) if self._keep(node, began) else None
+        other = other_limit(names, request.limit) if request.mode == PERMIT else 0
+        return node.hold(request, followed(names[place + 1 :]), other) if self._keep(node, began) else None
 
     def _watched(self, node: Node) -> GetData:
         """What it says. The watch tells at once when somebody breaks the lock or wants it, and is left behind
         nowhere.
         """
-        return GetData(node.path, Watcher(self.broken, node.ask.token, self.written))
+        return GetData(node.path, Watcher(self.broken, node.request.token, self.written))
 
-    def _read(self, ask: Ask, answer: Answer) -> None:
+    def _read(self, request: LockRequest, answer: Answer) -> None:
         if answer.error is None:
-            self._tell_wanted(ask, answer.get()[0])
+            self._tell_wanted(request, answer.get()[0])
 
-    def _tell_wanted(self, ask: Ask, data: bytes) -> None:
+    def _tell_wanted(self, request: LockRequest, data: bytes) -> None:
         if is_wanted(data):
-            self._sink.release_requested(ask.key, ask.token)
+            self._sink.release_requested(request.key, request.token)
 
     def _rivals(self, node: Node, before: Sequence[str]) -> Sequence[str]:
         """Those of *before* that keep *node* out, as far as we know."""
@@ -232,7 +243,7 @@ class Line:
         return () if rivals == [node.opened] else rivals
 
     def _may_enter(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
-        names = yield from self.looking.names(node.parent, deadline)
+        names = yield from self.looking.line(node.request.key, deadline)
         if node.name not in names:
             return False
         rivals = self._rivals(node, names[: names.index(node.name)])
@@ -246,7 +257,7 @@ class Line:
         None if the line has moved meanwhile.
         """
         try:
-            if node.ask.wait:
+            if node.request.wait:
                 return (yield from self._waiting.wait(node, before, rivals, deadline))
             if (yield from self._waiting.lets_in(node, rivals, deadline)):
                 return None
@@ -269,23 +280,25 @@ class Line:
             return []
         if not isinstance(answer, BadVersionError):
             self._checked(answer)
-        return in_line(self._checked(seen[0])) if seen else [node.name]
+        if not seen:
+            return [node.name]
+        return line_of(self.session.address, node.request.key, node.parent, self._checked(seen[0]))
 
     def _leave(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
         self._drop(node)
-        return (yield from self.leaving.delete(node.path, node.ask, deadline, node.owner))
+        return (yield from self.leaving.delete(node.path, node.request, deadline, node.owner))
 
     def _keep(self, node: Node, began: float) -> bool:
         """Somebody cares for it, as of *began*. False if it was given up meanwhile."""
         with self._mutex:
-            if self.current(node.ask.token) is not node:
+            if self.current(node.request.token) is not node:
                 return False
             node.seen = began
             return True
 
     def _drop(self, node: Node) -> None:
         self._waiting.forget(node)
-        self.nodes.pop(node.ask.token, None)
+        self.nodes.pop(node.request.token, None)
 
     def _checked(self, answer: Any) -> Any:
         if isinstance(answer, KazooException):

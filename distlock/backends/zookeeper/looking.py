@@ -11,10 +11,11 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Delete, Exists, GetChildren, GetData
 
 from distlock import clock
-from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Mode
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.backends.zookeeper.deadline import Deadline
 from distlock.backends.zookeeper.exchanges import Exchanges, run
 from distlock.backends.zookeeper.failures import unavailable
+from distlock.backends.zookeeper.head import line_of
 from distlock.backends.zookeeper.nodes import (
     first_number_of,
     in_line,
@@ -52,23 +53,38 @@ class Looking:
         self._session = session
         self._base = base
 
-    def names(self, parent: str, deadline: Deadline, fresh: bool = False) -> Exchanges[list[str]]:
-        """The nodes in line, the first one first."""
-        requests: list[Any] = [GetChildren(parent, None)]
+    def line(self, key: str, deadline: Deadline, fresh: bool = False) -> Exchanges[list[str]]:
+        """Return the names of the contenders for *key*, the first one first.
+
+        Args:
+            key: The lock.
+            deadline: When to give up.
+            fresh: Whether a majority of the servers has to confirm it.
+
+        Raises:
+            Foreign: The lock's node has a child that is no contender.
+        """
+        names = yield from self._children(key, deadline, fresh)
+        return line_of(self._session.address, key, lock_path(self._base, key), names)
+
+    def _children(self, key: str, deadline: Deadline, fresh: bool = False) -> Exchanges[list[str]]:
+        requests: list[Any] = [GetChildren(lock_path(self._base, key), None)]
         if fresh:
             requests.insert(0, self._session.wire.barrier(self._base))
         *_, listed = yield from self._session.asking(requests, deadline)
-        return [] if isinstance(listed, NoNodeError) else in_line(self._checked(listed))
+        names: list[str] = [] if isinstance(listed, NoNodeError) else self._checked(listed)
+        return names
 
     def is_made(self, deadline: Deadline) -> bool:
         """Whether the node is there that the first lock makes."""
         (stat,) = self._session.ask([Exists(self._base, None)], deadline)
         return self._checked(stat) is not None
 
-    def is_held(self, ask: Ask, deadline: Deadline) -> bool:
+    def is_held(self, request: LockRequest, deadline: Deadline) -> bool:
         """Whether another client has the lock with this token. Its session is what keeps it alive."""
-        parent, prefix = lock_path(self._base, ask.key), prefix_of(ask.token)
-        names = run(self.names(parent, deadline, fresh=True))
+        parent, prefix = lock_path(self._base, request.key), prefix_of(request.token)
+        # The hold is there whatever else is: another program's child does not end it.
+        names = in_line(run(self._children(request.key, deadline, fresh=True)))
         mine = next((name for name in names if name.startswith(prefix)), None)
         if mine is None:
             return False
@@ -83,7 +99,7 @@ class Looking:
     def standing(self, key: str, deadline: Deadline) -> Standing | None:
         """The line for *key*; None if nobody is there."""
         parent = lock_path(self._base, key)
-        while names := run(self.names(parent, deadline)):
+        while names := run(self.line(key, deadline)):
             first = [GetData(f"{parent}/{name}", None) for name in names[:_SOME]]
             for place, answer in enumerate(self._session.ask(first, deadline)):
                 if not isinstance(answer, NoNodeError):

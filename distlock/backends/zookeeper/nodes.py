@@ -16,7 +16,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from distlock.backends.base import PERMIT, READ, Ask, Held
+from distlock.backends.base import PERMIT, READ, Acquired, LockRequest
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.names import encode
 
@@ -33,7 +33,8 @@ _LAST_NUMBER = 2**63 - 1
 #: ZooKeeper counts the children of a node in 31 bits, and then gives all of them the same number.
 _LAST_SEQUENCE = 2**31 - 2**10
 
-_CONTENDER = re.compile(r".*lock-([0-9]{10})", re.DOTALL)
+#: A contender that takes its turn as ours do: one of ours, or of Curator's ``InterProcessMutex``.
+_CONTENDER = re.compile(r"_c_.+-(?:lock|rlock|\d+of\d+-plock)-([0-9]{10})", re.DOTALL)
 _DIGITS = itemgetter(slice(-10, None))
 #: A token, which begins with the process where the engine made it. Curator writes its own with dashes.
 _OURS = re.compile(r"_c_([0-9a-f]{16})?[0-9a-f]{32}-(?:lock|rlock|\d+of\d+-plock)-\d{10}")
@@ -50,18 +51,18 @@ def lock_path(base: str, key: str) -> str:
     return f"{base}/{encode(key)}"
 
 
-def contender_prefix(ask: Ask) -> str:
+def contender_prefix(request: LockRequest) -> str:
     """What the server appends the number to."""
-    if ask.mode == READ:
-        return f"{prefix_of(ask.token)}rlock-"
-    if ask.mode == PERMIT:
-        if ask.permits > ask.limit:
+    if request.mode == READ:
+        return f"{prefix_of(request.token)}rlock-"
+    if request.mode == PERMIT:
+        if request.permits > request.limit:
             raise ConfigurationError(
-                f"{ask.key!r} was asked for {ask.permits} permits of {ask.limit}, and can never get them. "
-                "Ask for fewer, or raise the limit."
+                f"{request.key!r} was asked for {request.permits} permits of {request.limit}, and can never "
+                "get them. Ask for fewer, or raise the limit."
             )
-        return f"{prefix_of(ask.token)}{ask.permits}of{ask.limit}-plock-"
-    return f"{prefix_of(ask.token)}lock-"
+        return f"{prefix_of(request.token)}{request.permits}of{request.limit}-plock-"
+    return f"{prefix_of(request.token)}lock-"
 
 
 def prefix_of(token: str) -> str:
@@ -96,7 +97,7 @@ def process_of(name: str) -> str:
 
 
 def in_line(names: Iterable[str]) -> list[str]:
-    """The contenders among *names*, the first one first."""
+    """Return the contenders among *names*, the first one first, without any other node."""
     return sorted(filter(_CONTENDER.fullmatch, names), key=_DIGITS)
 
 
@@ -123,7 +124,7 @@ def first_number_of(czxid: int, span: int) -> int:
     if number + span > _LAST_NUMBER:
         raise BackendUnavailable(
             f"ZooKeeper's transaction {czxid:#x} makes no fence of 63 bits: after 2 million elections "
-            "of a leader the fences have come to an end. Move the locks to a new ensemble, and raise era."
+            "of a leader the fences have come to an end. Move the locks to a new ensemble, and raise epoch."
         )
     return number
 
@@ -138,7 +139,7 @@ def reading_number_of(czxid: int) -> int:
 class Node:
     """One of ours, in the line for one lock."""
 
-    ask: Ask
+    request: LockRequest
     #: The lock's node, and the name of ours below it.
     parent: str
     name: str
@@ -171,12 +172,12 @@ class Node:
 
     def lapsed(self, now: float) -> bool:
         """Nobody here has cared for it for so long that it has to go, although our session lives on."""
-        life = self.ask.ttl if self.held else max(self.ask.ttl, 4 * POLL)
+        life = self.request.ttl if self.held else max(self.request.ttl, 4 * POLL)
         return now > self.seen + life
 
-    def hold(self, ask: Ask, followed: bool = False, other_limit: int = 0) -> Held:
-        """What *ask* is answered, which may have another mode by now than it came with."""
+    def hold(self, request: LockRequest, followed: bool = False, other_limit: int = 0) -> Acquired:
+        """What *request* is answered, which may have another mode by now than it came with."""
         self.held = True
-        if ask.mode == READ:
-            return Held(reading_number_of(self.czxid), ask.ttl, followed)
-        return Held(first_number_of(self.czxid, ask.span), ask.ttl, other_limit=other_limit)
+        if request.mode == READ:
+            return Acquired(reading_number_of(self.czxid), request.ttl, followed)
+        return Acquired(first_number_of(self.czxid, request.span), request.ttl, other_limit=other_limit)

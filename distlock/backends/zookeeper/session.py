@@ -245,7 +245,7 @@ class Session:
             self._away_since = clock.now()
         if state != KazooState.SUSPENDED:
             # While it is suspended there is nothing to ask, and the keeper's clock runs anyway.
-            self._sink.doubt()
+            self._sink.missed_notifications()
 
     def _compare(self) -> None:
         granted, wanted = self.wire.session_timeout, max(_SHORTEST, _SLACK * self.ttl)

@@ -38,7 +38,7 @@ class Taking(NamedTuple):
         return said
 
 
-def to_take(node: Node, wire: Wire, look: bool) -> list[Any]:
+def to_take(node: Node, wire: Wire, look: bool = True) -> list[Any]:
     """The requests that take the lock for *node*, and tell who is in line if we are to *look*.
 
     If it turns out not to be first it was acknowledged too early. That costs nothing. Where the node has

@@ -13,7 +13,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.serialization import Delete
 
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.zookeeper.answer import Answer
 from distlock.backends.zookeeper.session import Session
 from distlock.backends.zookeeper.strays import Strays
@@ -21,7 +21,7 @@ from distlock.backends.zookeeper.strays import Strays
 
 @dataclass(slots=True, eq=False)
 class Posted:
-    ask: Ask
+    request: LockRequest
     told: Callable[[bool | None], None]
     answer: Answer
 
@@ -36,19 +36,19 @@ class Unanswered:
         #: By key. A process may have several holds of one, where it reads or has permits.
         self._posted: dict[str, tuple[Posted, ...]] = {}
 
-    def post(self, path: str, ask: Ask, told: Callable[[bool | None], None]) -> None:
+    def post(self, path: str, request: LockRequest, told: Callable[[bool | None], None]) -> None:
         """Delete the node at *path*. *told*: see `distlock.backends.base.Posts`."""
-        for before in self._answered(ask.key):
+        for before in self._answered(request.key):
             self._look_at(before)
         (answer,) = self._session.wire.submit([Delete(path, -1)])
         with self._mutex:
-            self._posted[ask.key] = (*self._posted.get(ask.key, ()), Posted(ask, told, answer))
+            self._posted[request.key] = (*self._posted.get(request.key, ()), Posted(request, told, answer))
 
-    def lost(self, key: str) -> Ask | None:
+    def lost(self, key: str) -> LockRequest | None:
         """Whose node may still be there although it was deleted, as far as is known by now."""
         for posted in self._answered(key):
             if self._look_at(posted) is None:
-                return posted.ask
+                return posted.request
         return None
 
     def finish(self, key: str, deadline: float) -> None:
@@ -80,7 +80,7 @@ class Unanswered:
             ours = False
         except KazooException:
             ours = None
-            self._strays.add(posted.ask.token, posted.ask.key)
+            self._strays.add(posted.request.token, posted.request.key)
         if self._forget(posted) and not ours:
             posted.told(ours)
         return ours
@@ -88,10 +88,10 @@ class Unanswered:
     def _forget(self, posted: Posted) -> bool:
         """False if another thread has."""
         with self._mutex:
-            before = self._posted.get(posted.ask.key, ())
+            before = self._posted.get(posted.request.key, ())
             left = tuple(one for one in before if one is not posted)
             if left:
-                self._posted[posted.ask.key] = left
+                self._posted[posted.request.key] = left
             else:
-                self._posted.pop(posted.ask.key, None)
+                self._posted.pop(posted.request.key, None)
             return len(left) < len(before)

@@ -53,7 +53,7 @@ class Waiting:
         watch = watch_for(node, before, rivals)
         if node.watched != self._session.connections or node.watch is None or node.watch.path != watch.path:
             node.watch, node.watched = watch, self._session.connections
-            self._nodes[node.ask.key] = node
+            self._nodes[node.request.key] = node
             if not (yield from self._watch(node, watch, deadline)):
                 return None
         elif (yield from self.lets_in(node, rivals, deadline)):
@@ -97,14 +97,14 @@ class Waiting:
         return True
 
     def _request(self, node: Node, watch: Watch) -> Any:
-        return watch.request(watch.path, Watcher(self.moved, node.ask.key, self.changed))
+        return watch.request(watch.path, Watcher(self.moved, node.request.key, self.changed))
 
     def forget(self, node: Node) -> None:
         """It waits no longer."""
         node.called, node.taking = False, None
         # What is given up late may not take its successor along.
-        if self._nodes.get(node.ask.key) is node:
-            self._nodes.pop(node.ask.key, None)
+        if self._nodes.get(node.request.key) is node:
+            self._nodes.pop(node.request.key, None)
 
     # -- kazoo's thread --------------------------------------------------------------------------
 
@@ -131,23 +131,23 @@ class Waiting:
         """Whether there is a watch. Where the connection broke everybody asks again on the next one."""
         if isinstance(answer.error, NoNodeError) or (answer.error is None and watch.opens(answer.get())):
             # It may have left meanwhile, and its successor wait in the same place for something else.
-            current = self._nodes.get(node.ask.key) is node and node.watch is watch
-            self._let_in(node.ask.key, node if current else None)
+            current = self._nodes.get(node.request.key) is node and node.watch is watch
+            self._let_in(node.request.key, node if current else None)
 
     def _let_in(self, key: str, node: Node | None) -> None:
         """What *node* watches has happened."""
         if node is None or (watch := node.watch) is None:
-            self._sink.hint(key)
+            self._sink.notified(key)
         elif watch.then is not None:
             node.watch = watch.then
             self._ask(node, watch.then)
         else:
             if watch.takes:
                 self._note(node, watch)
-            if node.called and node.ask.prompt and node.ask.mode != READ:
+            if node.called and node.request.prompt and node.request.mode != READ:
                 self._take(node, watch)
             else:
-                self._sink.hint(key)
+                self._sink.notified(key)
 
     def _note(self, node: Node, watch: Watch) -> None:
         """*watch* has let *node* in."""
@@ -158,6 +158,6 @@ class Waiting:
 
     def _take(self, node: Node, watch: Watch) -> None:
         """Take the lock for a waiter that is yet to wake up, and wake it when that is done."""
-        wire, key, sent = self._session.wire, node.ask.key, clock.now()
-        answers = wire.submit(to_take(node, wire, watch.looks), lambda _: self._sink.hint(key))
+        wire, key, sent = self._session.wire, node.request.key, clock.now()
+        answers = wire.submit(to_take(node, wire), lambda _: self._sink.notified(key))
         node.taking = Taking(sent, answers)

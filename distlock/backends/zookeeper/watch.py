@@ -28,8 +28,6 @@ class Watch(NamedTuple):
     opens: Callable[[Any], bool]
     #: If we are let in we have the lock for certain. Otherwise others may still be before us.
     last: bool = False
-    #: The line has to be looked at, too.
-    looks: bool = True
     #: Being let in is as good as having the lock, so that taking it is worth a try.
     takes: bool = True
     #: What to watch when that has happened: it lets nobody in by itself.
@@ -44,8 +42,8 @@ def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> Watch
         return Watch(path, GetData, says_that_it_reads, last, takes=last)
     if not wants_permits(node.name):
         last = len(rivals) == 1
-        return Watch(path, GetChildren2, _never, last, looks=not last)
-    line = Watch(node.parent, GetChildren2, lambda answer: _has_room(answer, node.name), True, looks=False)
+        return Watch(path, GetChildren2, _never, last)
+    line = Watch(node.parent, GetChildren2, lambda answer: _has_room(answer, node.name), True)
     return line if entered(before) == len(before) else Watch(path, GetData, _has_entered, then=line)
 
 

@@ -52,7 +52,14 @@ def convert_uuid(value: object) -> str:
 
 
 def convert_str(value: object) -> str:
-    """Text as it is: to write it is to say that this spelling is the identity."""
+    """Return text without the blanks around it: Django's form fields and REST framework's strip them, too.
+
+    To write ``str:`` is to say that this spelling is the identity.
+    """
+    return _text(value.strip() if isinstance(value, str) else value)
+
+
+def _text(value: object) -> str:
     if isinstance(value, str):
         if not value:
             raise Malformed("is empty")
@@ -73,7 +80,7 @@ def convert_plain(value: object) -> str:
 
 def convert_key(value: object) -> str:
     """What ``<user.pk>`` takes: a key that comes from the site's own database, which spells it in one way."""
-    return str(value) if isinstance(value, UUID) else convert_str(value)
+    return str(value) if isinstance(value, UUID) else _text(value)
 
 
 CONVERTERS: dict[str, Converter] = {

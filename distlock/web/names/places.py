@@ -15,7 +15,9 @@ EACH = "[]"
 KNOWN = "query.<name>, form.<name>, json.<path>, header.<name> and user.pk"
 
 _HEADS: tuple[Head, ...] = ("query", "form", "json", "header", "user")
-_FIELD = re.compile(r"(?P<name>[\w.-]+)(?P<each>\[\])?")
+_FIELD = re.compile(r"(?P<name>[\w-]+)(?P<each>\[\])?")
+#: What looks like a path into a form: ``order.id``.
+_LEVELS = re.compile(r"[\w-]+(\.[\w-]+)+(\[\])?")
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 _JSON = re.compile(r"json(\[\])?(\.[^.\[\]<>\s]+(\[\])?)*")
 _STEP = re.compile(r"\[\]|[^.\[\]]+")
@@ -63,6 +65,12 @@ def place(text: str) -> Place:
     match head:
         case "query" | "form":
             if not (field := _FIELD.fullmatch(rest)):
+                if _LEVELS.fullmatch(rest) and _FIELD.fullmatch(last_step := rest.rpartition(".")[2]):
+                    raise NoPlace(
+                        "is a path, and only JSON bodies have those (a field with a dot in its name needs a "
+                        "callable)",
+                        f"{head}.{last_step}",
+                    )
                 raise NoPlace(f"names no field of the {head}", f"{head}.id")
             return Place(text, head, (field["name"],), text if field["each"] else None)
         case "json" | "json[]":
@@ -85,6 +93,12 @@ def place(text: str) -> Place:
 
 def _unknown(text: str) -> NoPlace:
     head, _, rest = text.partition(".")
+    if head in {"self", "cls"} and rest:
+        return NoPlace(
+            "is an attribute, and a name is made of the arguments of the call. In a method that is no view "
+            f"lock inside of it, with locks.lock(f'…{{{text}}}'). In a view",
+            rest if rest.isidentifier() else "id",
+        )
     if head == "request" and "." in rest:
         try:
             meant_place = place(rest).text

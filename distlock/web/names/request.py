@@ -113,8 +113,9 @@ class Parts:
         return self._document
 
     def _bodiless(self) -> str:
-        """What to write where reading is locked, too, and has no body."""
-        return "; lock methods=['POST'] only" if self._request.method in {"GET", "HEAD"} else ""
+        """What to write where the view takes methods that have no body."""
+        bodiless = self._request.method in {"GET", "HEAD"}
+        return "; let the view take POST only, with @require_POST or @app.post" if bodiless else ""
 
     def _header(self, place: Place) -> str:
         value = self._request.header(place.path[0])

@@ -58,7 +58,13 @@ class BoundNames:
         self._from_request = [(template, p) for template, p in found if p.in_request]
         # A partial made by Django's method_decorator claims to wrap the method, which has one more argument.
         follow = not isinstance(function, functools.partial)
-        self._signature = inspect.signature(function, follow_wrapped=follow)
+        try:
+            self._signature = inspect.signature(function, follow_wrapped=follow)
+        except ValueError:
+            raise ConfigurationError(
+                f"{self._where} does not tell its arguments, as some functions written in C: decorate a "
+                "'def' that calls it."
+            ) from None
         parameters = self._signature.parameters.values()
         self._open = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
         self._named = [p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}]

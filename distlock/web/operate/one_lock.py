@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from distlock.errors import LockError
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.modes import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
 from distlock.operate import LockState, Party, break_lock
 from distlock.operate.asking import ask_back
@@ -85,7 +85,7 @@ class Sighting:
             "Fence of the hold",
             "not told by the lock service"
             if state.fence is None
-            else f"{state.fence.era}:{state.fence.number}",
+            else f"{state.fence.epoch}:{state.fence.number}",
         )
         if state.mode == READ:
             callers = f"{state.inside} caller{'' if state.inside == 1 else 's'}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from distlock.errors import LockError
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.modes import EXCLUSIVE, LATCH, LOCK, READ, SEMAPHORE, Kind, Mode
 from distlock.operate import Listed, Party
 from distlock.web.operate.words import shown_since

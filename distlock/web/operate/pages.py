@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.modes import KINDS, Kind
 from distlock.web.operate.one_lock import Sighting, look
 from distlock.web.operate.overview import overview

@@ -18,8 +18,8 @@ from distlock.web.settings.values import WITHOUT_SERVICE
 CONTENDED_STATUSES = (423, 409, 429, 503)
 
 _PLAIN = {
-    "era",
     "fence",
+    "fence_epoch",
     "max_hold",
     "max_names",
     "max_waiters",
@@ -40,7 +40,7 @@ class AliasSettings:
     location: str = field(repr=False)
     backend: str | None = None
     prefix: str = ""
-    era: int = 1
+    fence_epoch: int = 1
     ttl: float = 10.0
     timeout: float = 5.0
     max_hold: float = 60.0
@@ -121,6 +121,13 @@ def contended_status(value: object) -> int:
         allowed = ", ".join(map(str, CONTENDED_STATUSES))
         raise ConfigurationError(f"DISTLOCK_CONTENDED_STATUS is {value!r}. Allowed are {allowed}.")
     assert isinstance(value, int)
+    return value
+
+
+def switch(name: str, value: object) -> bool:
+    """Check the setting *name*, which is on or off."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} is {value!r}. Write True or False.")
     return value
 
 

@@ -14,13 +14,12 @@ from distlock.backends import class_of
 from distlock.backends.base import refuse_lacking
 from distlock.backends.optional import LooksAhead
 from distlock.connecting import connect
-from distlock.engine.lifting import OnLifted
-from distlock.engine.loss import OnLost
+from distlock.engine.notifications import OnLifted, OnLost
 from distlock.errors import ConfigurationError, LockError
-from distlock.grant import OnReleaseRequested
+from distlock.grants.grant import OnReleaseRequested
 from distlock.identity import identity
 from distlock.listening import Listened, Listener, check_listener
-from distlock.locks import Locks
+from distlock.locks.client import Locks
 from distlock.modes import EXCLUSIVE
 from distlock.operate.typed import Typed
 from distlock.terms import Terms
@@ -166,7 +165,9 @@ def make_client(
     Raises `ConfigurationError`; connects to nothing.
     """
     if settings.scheme == "dummy":
-        return DummyLocks(settings.prefix, ttl=settings.ttl, timeout=settings.timeout, era=settings.era)
+        return DummyLocks(
+            settings.prefix, ttl=settings.ttl, timeout=settings.timeout, epoch=settings.fence_epoch
+        )
     if settings.row_is_lock:
         return make_rows(settings, look)
     listener = _listener(settings)
@@ -180,7 +181,7 @@ def make_client(
             max_hold=settings.max_hold,
             max_waiters=settings.max_waiters,
             max_waiters_total=settings.max_waiters_total,
-            era=settings.era,
+            epoch=settings.fence_epoch,
             on_lost=on_lost,
             on_lifted=on_lifted,
             on_release_requested=on_release_requested,

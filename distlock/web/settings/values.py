@@ -115,7 +115,7 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "BACKEND": _backend,
     "LOCATION": _location,
     "PREFIX": _prefix,
-    "ERA": _count,
+    "FENCE_EPOCH": _count,
     "TTL": _seconds,
     "TIMEOUT": _wait,
     "MAX_HOLD": _seconds,

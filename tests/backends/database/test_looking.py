@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -161,8 +163,8 @@ def begin(databases: Databases) -> Iterator[Begin]:
     tables = begin(autocommit=True)
     tables.execute("DROP TABLE IF EXISTS distlock_fence")
     tables.execute(
-        "CREATE TABLE distlock_fence (id char(64) PRIMARY KEY, domain text, name text, number bigint, "
-        "era int DEFAULT 1, seal text DEFAULT '', passed_at bigint DEFAULT 1)"
+        "CREATE TABLE distlock_fence (id char(64) PRIMARY KEY, namespace text, name text, number bigint, "
+        "epoch int DEFAULT 1, holder_id text DEFAULT '', passed_at bigint DEFAULT 1)"
     )
     for name in ("a", "b"):
         values = [key_of("shop", name), name]
@@ -216,6 +218,48 @@ def test_which_of_several_transactions_it_is_may_not_be_known_and_is_not_guessed
     waiting.join(30)
     assert look.holder("a").split()[0] == str(waiter.pid)
     assert look.holder("b").split()[0] == str(other.pid)
+
+
+def test_who_has_waited_for_a_transaction_that_is_over_does_not_hold_the_row(begin: Begin) -> None:
+    look, holder, waiter = begin(autocommit=True), begin(), begin()
+    # It would look for deadlocks while it stands still, and keep the table of locks from everybody.
+    waiter.execute("SET deadlock_timeout = '1h'")
+    # It is older than the holder, as one is that has asked for the mark of its transaction.
+    waiter.execute("SELECT pg_current_xact_id()")
+    holder.lock("a")
+    waiting = threading.Thread(target=waiter.lock, args=("a",))
+    waiting.start()
+    asleep = f"SELECT 1 FROM pg_stat_activity WHERE pid = {waiter.pid} AND wait_event = 'transactionid'"
+    eventually(lambda: bool(look.execute(asleep)), "it waits for the holder")
+    os.kill(waiter.pid, signal.SIGSTOP)
+    try:
+        holder.connection.rollback()
+        sight = look.sees("a")
+    finally:
+        os.kill(waiter.pid, signal.SIGCONT)
+    assert (sight.holder, sight.transaction) == (None, "")
+    waiting.join(30)
+    assert look.holder("a").split()[0] == str(waiter.pid)
+
+
+def test_a_row_that_passes_on_while_it_is_looked_at_is_looked_at_again(begin: Begin) -> None:
+    look, before, holder = begin(autocommit=True), begin(), begin()
+    before.lock("b")
+    [earlier] = look.execute(row_locks._HELD, [key_of("shop", "b")])
+    holder.lock("a")
+    execute, halves = look.execute, [earlier]
+
+    def halfway(statement: str, values: Any = ()) -> list[Any]:
+        """Give the holder before as well, once: half of the answer is of one moment, half of the next."""
+        found = execute(statement, values)
+        return [*found, halves.pop()] if statement == row_locks._HELD and halves else found
+
+    look.execute = halfway  # type: ignore[method-assign]
+    sight = look.sees("a")
+    assert not halves
+    assert sight.holder is not None
+    assert sight.holder.process.split()[0] == str(holder.pid)
+    assert sight.transaction != ""
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import distlock
-from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask, Busy, Held, Mode, Queued
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
 from distlock.backends.file import FileBackend
 from distlock.backends.inspectable import Row
 
@@ -80,12 +80,12 @@ class Sink:
         self.told = threading.Event()
         self.hints = 0
 
-    def hint(self, key: str) -> None:
+    def notified(self, key: str) -> None:
         self.hints += 1
         self.told.set()
 
-    def handed(self, key: str, token: str, number: int, sent: float) -> None:
-        self.hint(key)
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
+        self.notified(key)
 
     def lost(self, key: str, token: str) -> None:
         self.told.set()
@@ -93,7 +93,7 @@ class Sink:
     def release_requested(self, key: str, token: str) -> None:
         self.told.set()
 
-    def doubt(self) -> None:
+    def missed_notifications(self) -> None:
         self.told.set()
 
     def reconnected(self) -> None: ...
@@ -107,45 +107,45 @@ class Puppet:
         self.backend = FileBackend(url)
         self.backend.open(self.sink)
         self.url = url
-        self.asks: dict[str, Ask] = {}
+        self.requests: dict[str, LockRequest] = {}
         self.grants: list[distlock.Grant] = []
 
     def request(self, key: str, wait: bool = True) -> str:
-        ask = self.asks.setdefault(key, Ask(key, secrets.token_hex(16), 10.0, 1, wait))
-        answer = self.backend.request(ask)
+        request = self.requests.setdefault(key, LockRequest(key, secrets.token_hex(16), 10.0, 1, wait))
+        answer = self.backend.request(request)
         if isinstance(answer, Busy):
-            del self.asks[key]
+            del self.requests[key]
         return type(answer).__name__
 
     def poll(self, key: str) -> float:
         """After how many seconds a queued ask had better ask again."""
-        answer = self.backend.request(self.asks[key])
+        answer = self.backend.request(self.requests[key])
         assert isinstance(answer, Queued)
         return answer.poll
 
     def acquire(self, key: str, mode: Mode = EXCLUSIVE, limit: int = 1, permits: int = 1) -> dict[str, Any]:
         """Wait for *key* as the engine does, but for hints alone: no poll comes to help."""
-        ask = Ask(key, secrets.token_hex(16), 10.0, 1, True, mode, limit, permits)
-        ask = self.asks.setdefault(key, ask)
+        request = LockRequest(key, secrets.token_hex(16), 10.0, 1, True, mode, limit, permits)
+        request = self.requests.setdefault(key, request)
         while True:
             self.sink.told.clear()
-            answer = self.backend.request(ask)
-            if isinstance(answer, Held):
+            answer = self.backend.request(request)
+            if isinstance(answer, Acquired):
                 return {"fence": answer.number, "at": time.monotonic(), "followed": answer.followed}
             self.sink.told.wait()
 
     def downgrade(self, key: str) -> bool:
-        return self.backend.downgrade(self.asks[key])
+        return self.backend.downgrade(self.requests[key])
 
     def release(self, key: str) -> dict[str, Any]:
         at = time.monotonic()
-        return {"released": self.backend.release(self.asks.pop(key)), "at": at}
+        return {"released": self.backend.release(self.requests.pop(key)), "at": at}
 
     def locked(self, key: str) -> bool:
         return self.backend.locked(key)
 
     def renew(self, key: str) -> bool:
-        return self.backend.renew([self.asks[key]])[0]
+        return self.backend.renew([self.requests[key]])[0]
 
     def hammer(self, key: str, rounds: int, path: str) -> list[dict[str, float]]:
         """Add *rounds* to the number in the file at *path*: read, then write."""
@@ -231,7 +231,7 @@ class Puppet:
 
     def hold_many(self, count: int) -> None:
         for number in range(count):
-            assert self.request(f"shop:product_{number}") == "Held"
+            assert self.request(f"shop:product_{number}") == "Acquired"
 
     def cpu(self, seconds: float) -> float:
         """CPU time, user and system, that this process uses while it waits for *seconds*."""
@@ -244,11 +244,11 @@ class Puppet:
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
-            inherited = list(self.asks.values())
+            inherited = list(self.requests.values())
             seen = {
                 "renewed": self.backend.renew(inherited),
-                "released": [self.backend.release(ask) for ask in inherited],
-                "took": [Puppet.took(self.backend, ask.key) for ask in inherited],
+                "released": [self.backend.release(request) for request in inherited],
+                "took": [Puppet.took(self.backend, request.key) for request in inherited],
             }
             if then == "close":
                 self.backend.close()
@@ -267,7 +267,7 @@ class Puppet:
 
     @staticmethod
     def took(backend: FileBackend, key: str) -> str:
-        return type(backend.request(Ask(key, secrets.token_hex(16), 10.0, 1, wait=False))).__name__
+        return type(backend.request(LockRequest(key, secrets.token_hex(16), 10.0, 1, wait=False))).__name__
 
     def close_all_descriptors(self) -> None:
         os.closerange(3, 256)
@@ -313,18 +313,18 @@ class Puppet:
 
     def pass_around(self, key: str, rounds: int) -> None:
         """Take *key* again and again, each time from ourselves: it is never free."""
-        held = ask = self.asks[key]
+        held = request = self.requests[key]
         for _ in range(rounds):
-            ask = Ask(key, secrets.token_hex(16), 10.0, 1)
-            assert isinstance(self.backend.request(ask), Queued)
+            request = LockRequest(key, secrets.token_hex(16), 10.0, 1)
+            assert isinstance(self.backend.request(request), Queued)
             assert self.backend.release(held)
-            assert isinstance(self.backend.request(ask), Held)
-            held = ask
-        self.asks[key] = held
+            assert isinstance(self.backend.request(request), Acquired)
+            held = request
+        self.requests[key] = held
 
     def release_refused(self, key: str) -> list[str]:
         try:
-            return [str(self.backend.release(self.asks[key])), ""]
+            return [str(self.backend.release(self.requests[key])), ""]
         except Exception as error:
             return [type(error).__name__, str(error)]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.file import FileBackend
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.hints import Listener
@@ -29,7 +29,7 @@ from tests.redis_server import eventually
 
 StartPeer = Callable[..., Peer]
 
-CALLS: dict[str, Callable[[FileBackend, Ask], object]] = {
+CALLS: dict[str, Callable[[FileBackend, LockRequest], object]] = {
     "request": FileBackend.request,
     "cancel": FileBackend.cancel,
     "renew": lambda backend, ask: backend.renew([ask]),
@@ -62,7 +62,7 @@ class Hold:
     def reached(self) -> None:
         assert self._inside.wait(PATIENCE)
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         self._go.set()
 
 
@@ -71,7 +71,7 @@ def thread() -> Iterator[Callable[..., Future[Any]]]:
     with ThreadPoolExecutor(4) as pool:
         yield pool.submit
         while holds:
-            holds.pop().let_go()
+            holds.pop().abandon()
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_request_that_a_close_overtook_writes_into_no_other_file(
     hold.reached()
     one.backend.close()
     precious = reuse(presence.locks.descriptor)
-    hold.let_go()
+    hold.abandon()
     with pytest.raises(BackendUnavailable, match="closed"):
         answer.result(PATIENCE)
     assert precious.read_bytes() == b""
@@ -135,7 +135,7 @@ def test_who_joined_the_line_of_a_closed_client_leaves_it_and_tells_the_next(
     one.backend.close()
     mine = ask(key)
     two.queued(mine)
-    hold.let_go()
+    hold.abandon()
     with pytest.raises(BackendUnavailable, match="closed"):
         answer.result(PATIENCE)
     assert two.sink.wait_for_hint(key, PATIENCE)
@@ -154,7 +154,7 @@ def test_the_descriptor_outlives_every_call_and_no_longer(
     hold.reached()
     one.backend.close()
     assert presence.locks.intact()
-    hold.let_go()
+    hold.abandon()
     with suppress(BackendUnavailable):
         assert answer.result(PATIENCE) is False
     assert not presence.locks.intact()
@@ -172,7 +172,7 @@ def test_nobody_is_told_that_a_closed_client_holds(
     answer = thread(CALLS[name], one.backend, mine)
     hold.reached()
     one.backend.close()
-    hold.let_go()
+    hold.abandon()
     with pytest.raises(BackendUnavailable, match="closed"):
         answer.result(PATIENCE)
 
@@ -189,7 +189,7 @@ def test_two_closes_at_once_give_back_once(
     hold.reached()
     presence.close()
     one.backend.close()
-    hold.let_go()
+    hold.abandon()
     first.result(PATIENCE)
     assert presence_of(two).locks.intact()
     assert peer().do("request", key) == "Queued"
@@ -214,7 +214,7 @@ def test_a_request_that_lost_its_directory_says_so(
     hold.reached()
     shutil.rmtree(directory)
     one.held(ask(key))
-    hold.let_go()
+    hold.abandon()
     with pytest.raises(BackendUnavailable, match="deleted"):
         answer.result(PATIENCE)
     assert not presence.locks.intact()
@@ -295,7 +295,7 @@ class TestListener:
         with suppress(TimeoutError):
             closed.result(0.2)
         precious = reuse(listener._fifo)
-        hold.let_go()
+        hold.abandon()
         assert watched.result(PATIENCE) is True
         closed.result(PATIENCE)
         assert precious.read_bytes() == b""

@@ -35,7 +35,7 @@ def test_a_process_that_has_said_nothing_has_a_pid(
     one: Contender, peer: Callable[..., Peer], key: str
 ) -> None:
     other = peer()
-    assert other.do("request", key) == "Held"
+    assert other.do("request", key) == "Acquired"
     holder = backend(one).inspect(key).holder
     assert holder is not None
     assert (holder.host, holder.pid, holder.row) == (socket.gethostname(), other.pid, None)
@@ -70,7 +70,7 @@ def test_a_killed_process_is_shown_and_told_no_more_and_leaves_nothing(
     one: Contender, peer: Callable[..., Peer], key: str, directory: Path
 ) -> None:
     other = peer()
-    assert other.do("request", key) == "Held"
+    assert other.do("request", key) == "Acquired"
     said = directory / "v2" / "processes" / other.do("announce", key)
     assert keys_told(one) == [key]
     (said.parent / f"{said.name}.new").touch()
@@ -91,10 +91,10 @@ def test_a_lifted_hold_is_shown_and_broken_by_its_new_number(
     mine, waits = ask(key, span=10), ask(key)
     held = one.held(mine)
     two.queued(waits)
-    lifted = one.backend.raise_floor(mine, held.number + 10**9)
+    lifted = one.backend.raise_fence(mine, held.number + 10**9)
     assert lifted is not None
     assert backend(two).inspect(key).number == lifted.number > held.number + 10**9
-    again = one.backend.raise_floor(mine, lifted.number)
+    again = one.backend.raise_fence(mine, lifted.number)
     assert again is not None
     assert backend(two).inspect(key).number == again.number > lifted.number
     assert not backend(two).break_hold(key, held.number)
@@ -122,15 +122,17 @@ def test_a_first_one_that_has_not_taken_the_lock_counts_as_the_holder_and_can_be
     assert two.held(second).number > sight.number, "it stands in line again"
 
 
-def test_what_is_not_said_again_is_forgotten(
+def test_what_is_not_said_again_is_the_last_word_of_a_silent_process(
     one: Contender, two: Contender, key: str, directory: Path
 ) -> None:
     assert not say(one, key)
     (said,) = (directory / "v2" / "processes").iterdir()
     os.utime(said, (0, said.stat().st_mtime - LONG))
-    assert keys_told(two) == []
+    (silent,) = backend(two).announced(key)
+    assert silent.silent >= LONG
     assert say(one), "it has nothing new to say, and says that"
-    assert keys_told(two) == [key]
+    (told,) = backend(two).announced(key)
+    assert (told.silent, keys_told(two)) == (0, [key])
     said.unlink()
     assert say(one), "a cleaner has deleted it"
     assert keys_told(two) == [key]

@@ -122,7 +122,7 @@ def test_a_process_that_closes_all_descriptors_holds_nothing_and_goes_on(
     assert daemon.do("renew", key) is False
     assert daemon.do("request", key) == "Queued"
     one.backend.release(mine)
-    assert daemon.do("request", key) == "Held"
+    assert daemon.do("request", key) == "Acquired"
 
 
 def test_hostile_names_are_different_locks_and_stay_in_the_directory(
@@ -143,13 +143,13 @@ def test_hostile_names_are_different_locks_and_stay_in_the_directory(
         "x" * 254,
     ]
     names += ["\n", "\0", " ", "%2e", "*", "\ud83d", "\U0001f600", "\U0001f600" * 255]
-    asks = [ask(name) for name in names]
-    for each in asks:
+    requests = [ask(name) for name in names]
+    for each in requests:
         one.held(each)
     for name in names:
         two.queued(ask(name))
     assert [path.name for path in tmp_path.iterdir()] == ["locks"]
-    assert all(one.backend.release(each) for each in asks)
+    assert all(one.backend.release(each) for each in requests)
 
 
 def test_the_token_is_written_nowhere(one: Contender, key: str, directory: Path) -> None:
@@ -161,11 +161,11 @@ def test_the_token_is_written_nowhere(one: Contender, key: str, directory: Path)
 
 
 def test_ten_thousand_names_held_at_once_leave_nothing(one: Contender, directory: Path) -> None:
-    asks = [ask(f"shop:product_{number}") for number in range(10_000)]
-    for each in asks:
+    requests = [ask(f"shop:product_{number}") for number in range(10_000)]
+    for each in requests:
         one.held(each)
-    assert entries(directory) == len(asks)
-    for each in asks:
+    assert entries(directory) == len(requests)
+    for each in requests:
         assert one.backend.release(each)
     assert entries(directory) == 0
 

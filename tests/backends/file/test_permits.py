@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from distlock.backends.base import PERMIT, Held
+from distlock.backends.base import PERMIT, Acquired
 from distlock.backends.file import FileBackend
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, permit
@@ -74,7 +74,7 @@ def test_a_first_waiter_that_stands_still_blocks_nobody(
     two.queued(late)
     stopped.stop()
     one.backend.release(mine)
-    wait_until(lambda: isinstance(two.backend.request(late), Held), "it was passed over")
+    wait_until(lambda: isinstance(two.backend.request(late), Acquired), "it was passed over")
 
 
 def test_a_stopped_holder_keeps_its_permits(peer: StartPeer, one: Contender, key: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import Busy, Held, Queued
+from distlock.backends.base import Acquired, Busy, Queued
 from distlock.backends.file import FileBackend
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
@@ -184,9 +184,9 @@ def test_a_handover_takes_less_than_5_ms(peer: StartPeer, key: str, tmp_path: Pa
     turns = sorted(
         (turn["at"], turn["released"], pid) for pid, each in running for turn in each.result(PATIENCE)
     )
-    handovers = [after[0] - before[1] for before, after in pairwise(turns) if before[2] != after[2]]
-    assert len(handovers) > 20
-    assert median(handovers) <= 0.005
+    hand_offs = [after[0] - before[1] for before, after in pairwise(turns) if before[2] != after[2]]
+    assert len(hand_offs) > 20
+    assert median(hand_offs) <= 0.005
 
 
 def test_an_idle_waiter_uses_no_cpu(peer: StartPeer, one: Contender, key: str) -> None:
@@ -210,7 +210,7 @@ def test_the_death_of_a_process_in_another_pid_namespace_is_noticed_by_asking(
     mine = ask(key)
     assert one.queued(mine).poll >= 1.0
     outsider.kill()
-    assert insider.do("request", key) == "Held"
+    assert insider.do("request", key) == "Acquired"
     one.queued(mine)
     one.sink.hints.clear()
     insider.process.kill()
@@ -234,7 +234,7 @@ def test_a_closed_client_does_not_hurt_the_other_one_of_its_process(
     two.backend.close()
     other = peer()
     assert other.do("request", key) == "Queued"
-    assert other.do("request", "shop:product_2") == "Held"
+    assert other.do("request", "shop:product_2") == "Acquired"
     assert one.backend.renew([mine]) == [True]
     assert one.backend.release(mine)
 
@@ -260,8 +260,8 @@ def test_a_closed_client_may_be_used_again(one: Contender, two: Contender, key: 
 def test_threads_of_one_client_hold_one_after_another(url: str, key: str) -> None:
     backend = FileBackend(url)
     first, second = ask(key), ask(key)
-    assert isinstance(backend.request(first), Held)
+    assert isinstance(backend.request(first), Acquired)
     assert isinstance(backend.request(second), Queued)
     assert backend.release(first)
-    assert isinstance(backend.request(second), Held)
+    assert isinstance(backend.request(second), Acquired)
     backend.close()

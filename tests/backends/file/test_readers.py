@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import READ, Ask, Held
+from distlock.backends.base import READ, Acquired, LockRequest
 from distlock.backends.file import FileBackend
 from distlock.backends.file.entry import Entry, Spot
 from distlock.backends.file.line import Line
@@ -172,7 +172,7 @@ def test_readers_that_stand_still_when_their_turn_comes_are_passed_over(
         each.stop()
     two.queued(writer)
     one.backend.release(mine)
-    wait_until(lambda: isinstance(two.backend.request(writer), Held), "the lock has come to the writer")
+    wait_until(lambda: isinstance(two.backend.request(writer), Acquired), "the lock has come to the writer")
 
 
 def test_a_downgrade_lets_readers_in_and_no_writer(
@@ -223,7 +223,7 @@ def test_numbers_of_readers_and_writers_grow_over_a_lift(
     two.queued(second)
     three.queued(third)
     # Above our ticket, and below those that wait.
-    lifted = one.backend.raise_floor(mine, held.number + 1)
+    lifted = one.backend.raise_fence(mine, held.number + 1)
     assert lifted is not None
     one.backend.release(mine)
     between = two.held(second)
@@ -281,7 +281,11 @@ def test_a_hold_whose_file_gets_another_name_meanwhile_is_released(
 
 @pytest.mark.parametrize("wanted", [ask, read])
 def test_a_look_that_misses_a_file_lets_nobody_in(
-    one: Contender, two: Contender, key: str, monkeypatch: pytest.MonkeyPatch, wanted: Callable[[str], Ask]
+    one: Contender,
+    two: Contender,
+    key: str,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: Callable[[str], LockRequest],
 ) -> None:
     """A folder that is read while a file in it gets another name may show neither of its names."""
     one.held(ask(key))

@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.base import Busy, Held, Queued
+from distlock.backends.base import Acquired, Busy, Queued
 from distlock.backends.file import FileBackend
 from distlock.errors import BackendUnavailable
 from distlock.testing.fixtures import wait_until
@@ -88,7 +88,7 @@ def test_a_whole_row_of_waiters_that_stand_still_is_passed_over(
         each.stop()
     two.queued(last)
     one.backend.release(mine)
-    wait_until(lambda: isinstance(two.backend.request(last), Held), "the lock has come to the last one")
+    wait_until(lambda: isinstance(two.backend.request(last), Acquired), "the lock has come to the last one")
 
 
 def test_who_has_taken_the_lock_is_not_sent_away(
@@ -123,7 +123,7 @@ def test_a_window_begins_when_the_lock_could_be_taken(
     try:
         assert all(isinstance(impatient.backend.request(third), Queued) for _ in range(50))
         one.backend.release(mine)
-        wait_until(lambda: isinstance(impatient.backend.request(third), Held), "the second was sent away")
+        wait_until(lambda: isinstance(impatient.backend.request(third), Acquired), "the second was sent away")
         two.queued(second)
         assert two.backend.request(ask(key, wait=False)) == Busy()
         impatient.backend.release(third)
@@ -245,5 +245,5 @@ def test_a_thread_that_cannot_be_started_is_told_and_started_later(
 
 def test_a_free_lock_needs_no_thread(lonely: Peer, key: str) -> None:
     lonely.do("limit_threads")
-    assert lonely.do("request", key) == "Held"
+    assert lonely.do("request", key) == "Acquired"
     assert lonely.do("release", key)["released"]

@@ -212,7 +212,7 @@ def test_the_users_of_a_group_share_a_directory(
     member = peer()
     if stranger.real:
         member.do("become", MEMBER, GROUP)
-    assert member.do("request", key) == "Held"
+    assert member.do("request", key) == "Acquired"
     mine = ask(key)
     one.queued(mine)
     member.do("release", key)
@@ -229,7 +229,7 @@ def test_another_owner_whose_group_is_not_ours_is_refused(
     directory.chmod(0o2770)
     stranger.own(directory)
     kind, message = peer().do("refused", key) if stranger.real else _refusal(directory, key)
-    assert kind == "Distrusted"
+    assert kind == "ConfigurationError"
     assert "belongs to" in message
 
 

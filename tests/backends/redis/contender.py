@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.redis import RedisBackend
 from distlock.testing.sink import RecordingSink
 from tests.redis_server import eventually
@@ -17,8 +17,8 @@ from tests.redis_server import eventually
 LONG = 60.0
 
 
-def ask(key: str = "", ttl: float = LONG, wait: bool = True, span: int = 1) -> Ask:
-    return Ask(key or some_key(), secrets.token_hex(16), ttl, span, wait)
+def ask(key: str = "", ttl: float = LONG, wait: bool = True, span: int = 1) -> LockRequest:
+    return LockRequest(key or some_key(), secrets.token_hex(16), ttl, span, wait)
 
 
 def some_key() -> str:
@@ -31,23 +31,23 @@ class Contender(RedisBackend):
         self.sink = RecordingSink()
         self.open(self.sink)
 
-    def hold(self, ask: Ask) -> Held:
+    def hold(self, ask: LockRequest) -> Acquired:
         answer = self.request(ask)
-        assert isinstance(answer, Held), f"expected Held, got {answer}"
+        assert isinstance(answer, Acquired), f"expected Held, got {answer}"
         return answer
 
-    def queue(self, ask: Ask) -> Queued:
+    def queue(self, ask: LockRequest) -> Queued:
         answer = self.request(ask)
         assert isinstance(answer, Queued), f"expected Queued, got {answer}"
         return answer
 
-    def poll(self, ask: Ask) -> Held:
+    def poll(self, ask: LockRequest) -> Acquired:
         """Ask as an engine does that gets no hints."""
-        answers: list[Held] = []
+        answers: list[Acquired] = []
 
         def held() -> bool:
             answer = self.request(ask)
-            if isinstance(answer, Held):
+            if isinstance(answer, Acquired):
                 answers.append(answer)
             return bool(answers)
 

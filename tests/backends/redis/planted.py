@@ -20,7 +20,7 @@ BUGS = {
     ),
     "AReaderIsAWriter": (
         "read.lua",
-        "open(token, ttl, '-', now, tonumber(following))",
+        "open(token, ttl, '-', now, following)",
         "grant(token, 1, ttl, '-', now)",
         "readers_share_a_key",
     ),
@@ -38,7 +38,7 @@ BUGS = {
     ),
     "TheLastReaderOutTellsNobody": (
         "leave.lua",
-        "pass_on(now, not permits and tonumber(following))",
+        "pass_on_or_leave(now, number, not permits and following or nil)",
         "local _ = now",
         "the_last_reader_out_hands_to_the_writer",
     ),
@@ -94,7 +94,7 @@ BUGS = {
         "shared.lua",
         "enters and lifetime or window",
         "lifetime or 60000",
-        "a_permit_that_was_handed_over_and_not_taken_is_worth_a_window_not_a_lease",
+        "a_permit_that_was_handed_off_and_not_taken_is_worth_a_window_not_a_lease",
     ),
     "ADowngradeKeepsItsNumber": (
         "downgrade.lua",

@@ -7,22 +7,24 @@ from collections.abc import Callable
 
 import pytest
 
-from distlock.backends.base import PERMIT, READ, Ask
+from distlock.backends.base import PERMIT, READ, LockRequest
 from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import LONG, ask, some_key
 from tests.redis_server import RedisServer
 
 
-def read(key: str = "", ttl: float = LONG, wait: bool = True) -> Ask:
-    return Ask(key or some_key(), secrets.token_hex(16), ttl, 1, wait, READ)
+def read(key: str = "", ttl: float = LONG, wait: bool = True) -> LockRequest:
+    return LockRequest(key or some_key(), secrets.token_hex(16), ttl, 1, wait, READ)
 
 
-def permit(key: str = "", limit: int = 2, permits: int = 1, ttl: float = LONG, wait: bool = True) -> Ask:
-    return Ask(key or some_key(), secrets.token_hex(16), ttl, 1, wait, PERMIT, limit, permits)
+def permit(
+    key: str = "", limit: int = 2, permits: int = 1, ttl: float = LONG, wait: bool = True
+) -> LockRequest:
+    return LockRequest(key or some_key(), secrets.token_hex(16), ttl, 1, wait, PERMIT, limit, permits)
 
 
 #: One that shares a key, and one that has to wait until it is free of it.
-Make = Callable[[str], Ask]
+Make = Callable[[str], LockRequest]
 PAIRS = {"readers": (read, ask), "permits": (permit, lambda key: permit(key, 2, 2))}
 sharing = pytest.mark.parametrize(("share", "outside"), PAIRS.values(), ids=PAIRS)
 

@@ -12,9 +12,9 @@ import distlock
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.pool import Pool
 from distlock.backends.redis.scripts import hold_key, holder
-from distlock.engine import task_calls
-from distlock.engine.call import Call
-from distlock.grant import Grant
+from distlock.engine import drivers
+from distlock.engine.commands import Call
+from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.core.test_interrupts import check
 from tests.redis_server import PATIENCE, RedisServer, eventually
@@ -33,7 +33,7 @@ def connect() -> Iterator[Connect]:
         with locks.lock("warm_up"):
             pass
         # So that nobody but tasks uses connections.
-        eventually(lambda: not engine_of(locks).keeper.answers.awaited, "its answers are read")
+        eventually(lambda: not engine_of(locks).replies.any, "its answers are read")
         return locks
 
     yield connect
@@ -45,13 +45,13 @@ def connect() -> Iterator[Connect]:
 def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What threads were asked to do for tasks."""
     hops: list[str] = []
-    begin = task_calls._begin
+    begin = drivers._begun_in_thread
 
     def noted(call: Call) -> Any:
         hops.append(call.function.__name__)
         return begin(call)
 
-    monkeypatch.setattr(task_calls, "_begin", noted)
+    monkeypatch.setattr(drivers, "_begun_in_thread", noted)
     return hops
 
 

@@ -108,7 +108,7 @@ def test_the_further_behind_the_rarer_it_polls_and_the_longer_it_counts_as_alive
 def test_the_next_in_line_asks_soon_although_it_was_far_behind_before(
     redis_server: RedisServer, contender: MakeContender, start_process: StartProcess
 ) -> None:
-    """Should nobody take what was just handed over, somebody has to see it before the long rests are over."""
+    """Should nobody take what was just handed off, somebody has to see it before the long rests are over."""
     key = some_key()
     one, two, three, four = (contender(redis_server.url, ack_window=0.3) for _ in range(4))
     first, second, third, fourth = (ask(key) for _ in range(4))
@@ -124,7 +124,7 @@ def test_the_next_in_line_asks_soon_although_it_was_far_behind_before(
     hangs.stop()
     one.release(first)
     assert two.sink.wait_for_hint(key)
-    assert two.sink.handovers == []
+    assert two.sink.hand_offs == []
     assert two.queue(second).poll <= 0.3 + 0.05
     two.poll(second)
     # Having asked again does not end that: the rests of those behind are as long as before.
@@ -132,7 +132,7 @@ def test_the_next_in_line_asks_soon_although_it_was_far_behind_before(
     two.release(second)
     assert three.sink.wait_for_hint(key)
     assert four.sink.wait_for_hint(key)
-    assert four.sink.handovers == []
+    assert four.sink.hand_offs == []
 
 
 def test_two_neighbours_that_hang_in_a_long_and_fast_line_cost_a_window_each(
@@ -158,12 +158,12 @@ def test_two_neighbours_that_hang_in_a_long_and_fast_line_cost_a_window_each(
     assert told.queue(its).poll <= 1.0
     tokens = [its.token.encode() for _, its in behind]
 
-    def handed() -> bool:
+    def handed_off() -> bool:
         told.request(its)
         hold = redis_server.client.get(hold_key(key)) or b""
         return any(token in hold for token in tokens)
 
-    eventually(handed, "both windows are over")
+    eventually(handed_off, "both windows are over")
 
 
 def test_a_waiter_that_stopped_asking_is_forgotten(
@@ -174,7 +174,7 @@ def test_a_waiter_that_stopped_asking_is_forgotten(
     first, second, third = ask(key), ask(key), ask(key)
     one.hold(first)
     two.queue(second)
-    # As if it had been seen last in 1970; it is subscribed, so a hand-over would cost a window.
+    # As if it had been seen last in 1970; it is subscribed, so a hand-off would cost a window.
     redis_server.client.lset(f"{hold_key(key)}:queue", 0, f"{two.process} 0 1 1 {second.token}")
     three.queue(third)
     one.release(first)
@@ -210,20 +210,20 @@ def test_a_queue_that_nobody_needs_to_ask_in_stays(
 ) -> None:
     """The lock goes round so fast that none of the waiters asks twice."""
     key, crowd = some_key(), [contender(redis_server.url) for _ in range(3)]
-    queue, asks = f"{hold_key(key)}:queue", [ask(key) for _ in crowd]
-    crowd[0].hold(asks[0])
-    for one, mine in zip(crowd[1:], asks[1:], strict=True):
+    queue, requests = f"{hold_key(key)}:queue", [ask(key) for _ in crowd]
+    crowd[0].hold(requests[0])
+    for one, mine in zip(crowd[1:], requests[1:], strict=True):
         one.queue(mine)
     redis_server.client.pexpire(queue, 30_000)
 
     def goes_round() -> bool:
         for place, one in enumerate(crowd):
-            assert one.release(asks[place])
-            asks[place] = ask(key)
-            one.queue(asks[place])
+            assert one.release(requests[place])
+            requests[place] = ask(key)
+            one.queue(requests[place])
             following = (place + 1) % 3
             assert crowd[following].sink.wait_for_hint(key)
-            crowd[following].hold(asks[following])
+            crowd[following].hold(requests[following])
         return bool(redis_server.client.pttl(queue) > 50_000)
 
     eventually(goes_round, "its lifetime begins anew")

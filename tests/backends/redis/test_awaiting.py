@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.testing.fixtures import ask_of, engine_of
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.tasks import (
@@ -55,7 +55,7 @@ def test_a_task_reads_and_takes_permits_without_a_thread(
 
     with locks.read_lock("warm_up"), locks.semaphore("warm_up", limit=2):
         pass
-    eventually(lambda: not engine_of(locks).keeper.answers.awaited, "its answers are read")
+    eventually(lambda: not engine_of(locks).replies.any, "its answers are read")
 
     async def main() -> None:
         for _ in range(20):
@@ -259,12 +259,12 @@ def test_a_task_asks_behind_its_release_on_that_connection_and_on_no_other(
         await grant.arelease()
         # The one used last is taken first.
         pool.give_back(second)
-        asks = [asyncio.create_task(taken(locks, "product_3"))] if busy else []
+        requests = [asyncio.create_task(taken(locks, "product_3"))] if busy else []
         await asyncio.sleep(0)
         again = asyncio.create_task(locks.lock("product_1").aacquire(blocking=False))
         await until(lambda: len(pool._idle) < 2 - busy, "it asks")
         proxy._flowing[1][False].set()
-        for task in asks:
+        for task in requests:
             await (await task).arelease()
         await asyncio.wait([again], timeout=0.1)
         proxy.flow()

@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 import distlock
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.testing.fixtures import ask_of, engine_of
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.tasks import (
@@ -52,7 +52,7 @@ def test_a_task_that_is_cancelled_at_any_await_leaves_nothing_and_mixes_up_no_re
             await until(lambda: queued(redis_server, "product_1") and not is_calling(locks), "it is queued")
         if stage == "poll":
             proxy.hold(replies=True)
-            engine_of(locks).sink.doubt()
+            engine_of(locks).sink.missed_notifications()
         if stage == "cancel":
             proxy.hold(replies=True)
         if stage != "rest":
@@ -179,15 +179,15 @@ def test_a_child_that_is_forked_while_an_answer_is_under_way_takes_nothing_along
 
     async def main() -> None:
         proxy.hold(replies=True)
-        asks = asyncio.create_task(taken(locks, "product_1"))
+        requests = asyncio.create_task(taken(locks, "product_1"))
         await until(lambda: is_calling(locks), "it asks")
         pid = os.fork()
         if pid == 0:
-            asks.cancel()
+            requests.cancel()
             os._exit(child())
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         proxy.flow()
-        grant = await asks
+        grant = await requests
         await grant.arelease()
 
     asyncio.run(main())
@@ -206,14 +206,14 @@ def test_tasks_of_a_client_that_is_closed_are_told_and_no_connection_stays(
         held = other.lock("product_1").acquire()
         assert held is not None
         waits = asyncio.create_task(taken(locks, "product_1"))
-        await until(lambda: engine_of(locks).rooms.waiting and not is_calling(locks), "it waits")
+        await until(lambda: engine_of(locks).queues.waiting and not is_calling(locks), "it waits")
         own_server.pause()
-        asks = asyncio.create_task(taken(locks, "product_2"))
+        requests = asyncio.create_task(taken(locks, "product_2"))
         await until(lambda: is_calling(locks), "it asks")
         closing = asyncio.create_task(asyncio.to_thread(locks.close))
         await asyncio.sleep(0.05)
         own_server.resume()
-        for task in (waits, asks):
+        for task in (waits, requests):
             with pytest.raises(distlock.BackendUnavailable, match="closed"):
                 await task
         await closing
@@ -280,12 +280,12 @@ def test_a_timer_in_whose_place_another_one_came_sets_no_more_of_them(
 
     async def main() -> None:
         proxy.hold(replies=True)
-        asks = asyncio.create_task(taken(locks, "product_1"))
+        requests = asyncio.create_task(taken(locks, "product_1"))
         await until(lambda: is_calling(locks), "it asks")
         with monkeypatch.context() as patched:
             patched.setattr(asyncio.get_running_loop(), "call_later", lambda *_: pytest.fail("a timer"))
             pipeline_of(locks)._end(0.0)
         proxy.flow()
-        await (await asks).arelease()
+        await (await requests).arelease()
 
     asyncio.run(main())

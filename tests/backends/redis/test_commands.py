@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from tests.backends.redis import contender as contenders
 from tests.backends.redis.contender import Contender, MakeContender, some_key
 from tests.backends.redis.sharing import permit, read
@@ -16,7 +16,7 @@ from tests.redis_server import RedisServer
 _OTHERS = {"cmdstat_info", "cmdstat_ping", "cmdstat_config|resetstat", "cmdstat_subscribe", "cmdstat_eval"}
 
 
-def ask(key: str = "") -> Ask:
+def ask(key: str = "") -> LockRequest:
     return contenders.ask(key, ttl=10.0)
 
 
@@ -66,7 +66,7 @@ def test_acquire_and_release_of_what_nobody_else_wants_are_six(
 def test_a_pair_of_a_reader_or_a_permit(
     own_server: RedisServer,
     contender: MakeContender,
-    share: Callable[[str], Ask],
+    share: Callable[[str], LockRequest],
     alone: tuple[int, int],
     beside: tuple[int, int],
 ) -> None:
@@ -96,21 +96,21 @@ def test_queueing_is_four_the_hand_over_six_and_to_take_it_three(
     key, crowd = some_key(), [contender(own_server.url) for _ in range(4)]
     for one, other in zip(crowd, crowd[1:] + crowd[:1], strict=True):
         warm(one, other)
-    asks = [ask(key) for _ in crowd]
-    crowd[0].hold(asks[0])
-    for one, mine in zip(crowd[1:], asks[1:], strict=True):
+    requests = [ask(key) for _ in crowd]
+    crowd[0].hold(requests[0])
+    for one, mine in zip(crowd[1:], requests[1:], strict=True):
         one.queue(mine)
     costs: list[tuple[int, int, int]] = []
     for turn in range(40):
         place, following = turn % 4, (turn + 1) % 4
         own_server.client.config_resetstat()
-        assert crowd[place].release(asks[place])
+        assert crowd[place].release(requests[place])
         released = commands(own_server)
         assert crowd[following].sink.wait_for_hint(key)
-        crowd[following].hold(asks[following])
+        crowd[following].hold(requests[following])
         taken = commands(own_server)
-        asks[place] = ask(key)
-        crowd[place].queue(asks[place])
+        requests[place] = ask(key)
+        crowd[place].queue(requests[place])
         costs.append((released, taken - released, commands(own_server) - taken))
     # More only where the clock has passed the numbers that are reserved, as above.
     assert min(costs) == (6, 3, 4)
@@ -120,18 +120,18 @@ def test_who_begins_on_the_push_needs_ten(own_server: RedisServer, contender: Ma
     key, crowd = some_key(), [contender(own_server.url) for _ in range(4)]
     for one, other in zip(crowd, crowd[1:] + crowd[:1], strict=True):
         warm(one, other)
-    asks = [ask(key) for _ in crowd]
-    crowd[0].hold(asks[0])
-    for one, mine in zip(crowd[1:], asks[1:], strict=True):
+    requests = [ask(key) for _ in crowd]
+    crowd[0].hold(requests[0])
+    for one, mine in zip(crowd[1:], requests[1:], strict=True):
         one.queue(mine)
     costs = []
     for turn in range(40):
         place, following = turn % 4, (turn + 1) % 4
         own_server.client.config_resetstat()
-        assert crowd[place].release(asks[place])
+        assert crowd[place].release(requests[place])
         assert crowd[following].sink.wait_for_hint(key)
-        asks[place] = ask(key)
-        crowd[place].queue(asks[place])
+        requests[place] = ask(key)
+        crowd[place].queue(requests[place])
         costs.append(commands(own_server))
-    # The first of them was not handed over.
+    # The first of them was not handed off.
     assert min(costs[1:]) == 10

@@ -38,7 +38,7 @@ def calls(one: Contender, key: str) -> list[Callable[[], Any]]:
         lambda: one.cancel(ask(key)),
         lambda: one.release(ask(key)),
         lambda: one.renew([ask(key)]),
-        lambda: one.raise_floor(ask(key), 1),
+        lambda: one.raise_fence(ask(key), 1),
         lambda: one.locked(key),
     ]
 

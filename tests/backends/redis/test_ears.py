@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pytest
 
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.flag import Flag
 from distlock.backends.redis import ears
-from distlock.engine.steps import ThreadGate
+from distlock.engine.drivers import ThreadParker
 from tests.backends.redis import contender as contenders
 from tests.backends.redis.contender import Contender, MakeContender
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
 
-def ask(key: str = "") -> Ask:
+def ask(key: str = "") -> LockRequest:
     """As the engine asks for a thread."""
     mine = contenders.ask(key)
     mine.prompt = True
@@ -27,13 +27,13 @@ def ask(key: str = "") -> Ask:
 class Waiter:
     """A thread that waits for *mine*, and asks again whenever it wakes."""
 
-    def __init__(self, one: Contender, mine: Ask, timeout: float = PATIENCE) -> None:
-        self.gate = ThreadGate()
+    def __init__(self, one: Contender, mine: LockRequest, timeout: float = PATIENCE) -> None:
+        self.parker = ThreadParker()
         #: How often it was told that it is about to sleep.
         self.told = list[None]()
         #: Whether it sleeps, or reads.
         self.sleeps = False
-        self.gate.before_sleep = self._note
+        self.parker.before_sleep = self._note
         self._timeout = timeout
         self.mine = mine
         self._one = one
@@ -43,7 +43,7 @@ class Waiter:
 
     def _wait(self) -> None:
         try:
-            self._one.wait(self.gate, self._timeout)
+            self._one.wait(self.parker, self._timeout)
         except BaseException as error:
             self.failure = error
 
@@ -61,26 +61,26 @@ class Hearing(Contender):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.gates = dict[str, ThreadGate]()
+        self.parkers = dict[str, ThreadParker]()
         self.heard_by = dict[str, threading.Thread]()
         self.error: BaseException | None = None
-        told = self.sink.hint
+        told = self.sink.notified
 
-        def hint(key: str) -> None:
+        def notified(key: str) -> None:
             self.heard_by[key] = threading.current_thread()
             told(key)
             if self.error is not None:
                 error, self.error = self.error, None
                 raise error
-            if key in self.gates:
-                self.gates[key].wake()
+            if key in self.parkers:
+                self.parkers[key].wake()
 
-        self.sink.hint = hint  # type: ignore[method-assign]
+        self.sink.notified = notified  # type: ignore[method-assign]
 
-    def await_push(self, mine: Ask) -> Waiter:
+    def await_push(self, mine: LockRequest) -> Waiter:
         self.queue(mine)
         waiter = Waiter(self, mine)
-        self.gates[mine.key] = waiter.gate
+        self.parkers[mine.key] = waiter.parker
         return waiter
 
     @property
@@ -108,7 +108,7 @@ def one(redis_server: RedisServer, contender: MakeContender) -> Contender:
     return contender(redis_server.url)
 
 
-def held(one: Contender) -> Ask:
+def held(one: Contender) -> LockRequest:
     """A lock that *one* holds."""
     one.hold(mine := ask())
     return mine
@@ -210,7 +210,7 @@ def test_while_no_thread_waits_the_listener_does_not_nap(
 
 
 def test_while_a_task_waits_the_listener_does_not_nap(deep_sleep: None) -> None:
-    mine, woken = ears.Ears(lambda connection: None), ThreadGate()
+    mine, woken = ears.Ears(lambda connection: None), ThreadParker()
     woken.wake()
     mine._sleepers.add(woken)
     mine.stay_until(clock.now() + 10 * PATIENCE)
@@ -243,7 +243,7 @@ def test_who_has_read_leaves_a_task_a_reader(
     assert thread.woke()
 
 
-def reader(one: Contender, two: Hearing) -> tuple[Ask, Waiter]:
+def reader(one: Contender, two: Hearing) -> tuple[LockRequest, Waiter]:
     """One that waits, and reads, and the hold that it waits for."""
     warm_up(one, two)
     first = held(one)
@@ -276,7 +276,7 @@ def test_what_the_reader_has_met_is_in_the_log(
     assert "it closed the connection" in caplog.text
     assert "descriptor" not in caplog.text
     two.close()
-    waiter.gate.wake()
+    waiter.parker.wake()
     assert waiter.woke()
 
 
@@ -299,7 +299,7 @@ def test_a_close_ends_the_reading(one: Contender, two: Hearing) -> None:
     _, waiter = reader(one, two)
     two.close()
     # It sleeps on, as it would without anything to read: the engine wakes it.
-    waiter.gate.wake()
+    waiter.parker.wake()
     assert waiter.woke()
     assert waiter.failure is None
     assert not any(thread.name == "distlock-redis-listener" for thread in threading.enumerate())
@@ -328,7 +328,7 @@ def test_a_wait_that_is_read_in_ends_on_time(
     two.queue(ask(first.key))
     waiter = Waiter(two, ask(first.key), timeout=0.05)
     assert waiter.woke()
-    assert not waiter.gate.is_open()
+    assert not waiter.parker.is_open()
 
 
 def test_the_sleeper_is_told_before_it_sleeps(one: Contender, two: Hearing) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 import distlock
-from distlock.backends.base import Held
+from distlock.backends.base import Acquired
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
@@ -111,11 +111,11 @@ def test_a_full_server_refuses_locks_and_takes_them_back(
     with pytest.raises(BackendUnavailable, match="maxmemory"):
         one.request(ask(key))
     assert own_server.client.keys(hold_key(other) + "*") == []
-    # What is held can be renewed, handed over, acknowledged, cancelled and released.
+    # What is held can be renewed, handed off, acknowledged, cancelled and released.
     assert one.renew([first]) == [True]
     assert one.release(first) is True
     assert two.sink.wait_for_hint(key)
-    assert isinstance(two.request(second), Held)
+    assert isinstance(two.request(second), Acquired)
     assert two.cancel(second) is True
     assert two.release(second) is True
     own_server.client.config_set("maxmemory", 0)
@@ -147,7 +147,9 @@ def test_who_waits_keeps_its_place_while_the_server_is_full(
     own_server.client.pexpire(hold_key(key), 1)
     assert three.poll(third)
     assert three.release(third) is True
-    assert own_server.client.exists(hold_key(key), f"{hold_key(key)}:queue") == 0
+    assert not three.locked(key)
+    assert 0 < own_server.client.pttl(hold_key(key)) <= 30_000
+    assert own_server.client.exists(f"{hold_key(key)}:queue") == 0
 
 
 def test_a_lock_is_waited_for_and_had_in_a_server_that_filled_up_meanwhile(own_server: RedisServer) -> None:

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 import distlock
-from distlock.backends.base import Held, Queued
+from distlock.backends.base import Acquired, Queued
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
@@ -52,7 +52,7 @@ def test_something_in_the_place_of_a_hold_is_told_with_the_line_to_run(
     assert one.renew([other, mine, other]) == [True, False, True]
     assert not one.cancel(mine)
     assert not one.release(mine)
-    assert one.raise_floor(mine, 1) is None
+    assert one.raise_fence(mine, 1) is None
     assert client.dump(place) == kept
     client.delete(place)
     one.hold(mine)
@@ -129,7 +129,7 @@ def test_a_hold_whose_lifetime_was_taken_away_is_told_and_ends_by_itself(
     # Not the ttl of who asks: it may be over before the holder renews.
     assert 2 * LONG * 1000 < client.pttl(place) <= LONGEST_TTL * 1000
     # A holder that lives has lost nothing.
-    assert not isinstance(two.request(second), Held)
+    assert not isinstance(two.request(second), Acquired)
     assert one.renew([first]) == [True]
     assert one.release(first)
 
@@ -153,6 +153,6 @@ def test_a_queue_that_would_stay_for_ever_is_cleared(
     assert client.ttl(queue) == -1
     mine = ask(key)
     answer = one.request(mine)
-    assert isinstance(answer, (Held, Queued))
+    assert isinstance(answer, (Acquired, Queued))
     one.poll(mine)
     assert client.exists(queue) == 0

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import pytest
 
 import distlock
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.inspectable import Row
 from distlock.backends.redis.backend import RedisBackend
 from distlock.errors import BackendUnavailable
@@ -108,17 +108,17 @@ def test_what_another_program_wrote_there_is_an_error_that_says_so(
     redis_server: RedisServer, written: str
 ) -> None:
     one, key = RedisBackend(redis_server.url), f"shop:{secrets.token_hex(4)}"
-    ask = Ask(key, one.process + secrets.token_hex(16), 10.0, 1)
+    request = LockRequest(key, one.process + secrets.token_hex(16), 10.0, 1)
     for field in ("", key):
         one.announce("web1", 1, [Row(key, "", 1e9)], [], 60.0)
-        assert isinstance(one.request(ask), Held)
+        assert isinstance(one.request(request), Acquired)
         assert one.inspect(key).holder is not None
         redis_server.client.hset(f"dl:2:process:{one.process}", field, written)
         with pytest.raises(BackendUnavailable, match="not ours to read"):
             one.inspect(key)
         with pytest.raises(BackendUnavailable, match="not ours to read"):
             list(one.announced(key))
-    one.release(ask)
+    one.release(request)
     one.close()
 
 

@@ -16,13 +16,13 @@ from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.connection import Connection
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import Reentered
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.core.interrupts import Interrupted, Tracer
 from tests.core.test_interrupts import check
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
-FILES = ("engine/acknowledging.py", "backends/redis/ears.py")
+FILES = ("engine/grantor.py", "backends/redis/ears.py")
 PREFIX = "interrupts"
 #: A lock that nobody knows of ends after this, seconds, and the ttl.
 MAX_HOLD, TTL = 1.0, 10.0
@@ -42,7 +42,7 @@ def far(redis_server: RedisServer) -> Iterator[distlock.Locks]:
     locks.close()
 
 
-class HandOver:
+class HandOff:
     """*near* holds the lock until *far*, in this thread, waits for it, and begins on the push."""
 
     def __init__(self, server: RedisServer, near: distlock.Locks, far: distlock.Locks) -> None:
@@ -105,18 +105,18 @@ class HandOver:
 
 
 @pytest.fixture
-def hand_over(redis_server: RedisServer, near: distlock.Locks, far: distlock.Locks) -> HandOver:
-    return HandOver(redis_server, near, far)
+def hand_over(redis_server: RedisServer, near: distlock.Locks, far: distlock.Locks) -> HandOff:
+    return HandOff(redis_server, near, far)
 
 
-def test_whoever_is_interrupted_leaves_nothing_behind(hand_over: HandOver) -> None:
+def test_whoever_is_interrupted_leaves_nothing_behind(hand_over: HandOff) -> None:
     def interrupt() -> None:
         raise Interrupted
 
     hand_over.everywhere(interrupt)
 
 
-def test_a_handler_that_takes_a_lock_gets_it_or_is_refused(hand_over: HandOver, far: distlock.Locks) -> None:
+def test_a_handler_that_takes_a_lock_gets_it_or_is_refused(hand_over: HandOff, far: distlock.Locks) -> None:
     def take() -> None:
         with suppress(Reentered):
             for name in ("a", "b"):
@@ -138,7 +138,7 @@ def test_a_connection_whose_making_was_interrupted_is_dropped_in_silence(
 
 
 def test_a_child_that_is_forked_meanwhile_has_locks_of_its_own(
-    hand_over: HandOver, near: distlock.Locks, far: distlock.Locks
+    hand_over: HandOff, near: distlock.Locks, far: distlock.Locks
 ) -> None:
     def use() -> None:
         with near.lock("c"):

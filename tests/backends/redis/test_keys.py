@@ -29,12 +29,12 @@ HOSTILE += [
 def test_hostile_names_are_distinct_locks(redis_server: RedisServer, contender: MakeContender) -> None:
     base = some_key()
     one, two = contender(redis_server.url), contender(redis_server.url)
-    asks = [ask(base + name) for name in HOSTILE]
-    for mine in asks:
+    requests = [ask(base + name) for name in HOSTILE]
+    for mine in requests:
         one.hold(mine)
-    for mine in asks:
+    for mine in requests:
         two.queue(ask(mine.key))
-    for mine in asks:
+    for mine in requests:
         assert one.release(mine)
 
 
@@ -69,16 +69,20 @@ def test_every_key_has_an_end(own_server: RedisServer, contender: MakeContender)
     assert max(ends) <= 61_000
 
 
-def test_a_lock_that_nobody_wants_leaves_only_its_counter(
+def test_a_lock_that_nobody_wants_leaves_its_numbers_for_a_while(
     redis_server: RedisServer, contender: MakeContender
 ) -> None:
     key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)
     first, second = ask(key), ask(key)
-    one.hold(first)
+    number = one.hold(first).number
     two.queue(second)
     assert two.cancel(second) is False
     assert one.release(first)
-    assert redis_server.client.keys(hold_key(key) + "*") == [f"{hold_key(key)}:fence".encode()]
+    place = hold_key(key)
+    assert set(redis_server.client.keys(f"{place}*")) == {place.encode(), f"{place}:fence".encode()}
+    assert redis_server.client.get(place) == b"%d %d" % (number, number + 1)
+    assert 0 < redis_server.client.pttl(place) <= 30_000
+    assert not two.locked(key)
 
 
 def test_a_unix_socket_leads_to_the_same_locks(redis_server: RedisServer, contender: MakeContender) -> None:

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock import latch_waits
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
+from distlock.locks import latch_waits
 from distlock.testing.fixtures import PATIENCE
 from distlock.testing.latch_waiting import wait_for_waiters
 from tests.backends.redis.contender import MakeContender
@@ -69,6 +69,39 @@ def test_data_that_is_lost_takes_it_along(own_server: RedisServer, locks: distlo
         waiting = pool.submit(locks.latch("import").wait)
         wait_for_waiters(locks, 1)
         own_server.client.flushall()
+        with pytest.raises(distlock.LatchNotFound):
+            waiting.result(PATIENCE)
+
+
+def test_a_life_that_its_maker_makes_again_is_another_one(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    # The answer of the first request was lost, and the latch was deleted before the second.
+    key, one = some_key(), contender(redis_server.url)
+    first = one.make_latch(key, 2, 30.0, "maker")
+    assert one.count_latch_down(key, 1, "part", first.life)
+    assert one.delete_latch(key, first.life)
+    second = one.make_latch(key, 2, 30.0, "maker")
+    assert one.count_latch_down(key, 1, "part", first.life) is None
+    assert not one.delete_latch(key, first.life)
+    (there,) = one.look_at_latches([key])
+    assert there is not None
+    assert (there.life, there.left) == (second.life, 2)
+    assert one.delete_latch(key, second.life)
+
+
+def test_who_waits_for_a_life_is_not_let_in_by_another_one_of_its_maker(
+    own_server: RedisServer, locks: distlock.Locks, contender: MakeContender
+) -> None:
+    key, one = "test/latch:import", contender(own_server.url)
+    one.make_latch(key, 1, 30.0, "maker")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(locks.latch("import").wait)
+        eventually(lambda: own_server.client.exists(f"{hold_key(key)}:watched"), "it has looked")
+        # Nobody is told.
+        own_server.client.delete(f"{hold_key(key)}:latch")
+        one.make_latch(key, 1, 30.0, "maker")
+        one.count_latch_down(key, 1, "part")
         with pytest.raises(distlock.LatchNotFound):
             waiting.result(PATIENCE)
 

@@ -9,7 +9,7 @@ import pytest
 
 import distlock
 from distlock.backends.redis.scripts import hold_key
-from distlock.engine.name_grant import NameGrant
+from distlock.engine.hold import NameGrant
 from distlock.testing.fixtures import engine_of, wait_for_waiters
 from tests.backends.redis.contender import some_key
 from tests.backends.redis.proxy import Proxy, proxy
@@ -52,8 +52,8 @@ class Waiting:
         self.thread = threading.Thread(target=self._wait, args=(far, name), daemon=True)
         self.thread.start()
         wait_for_waiters(far, 1)
-        room = engine_of(far).rooms.by_key[f"{PREFIX}:{name}"]
-        eventually(lambda: bool(room.queue) and room.queue[0].waited, "it is queued, and sleeps")
+        room = engine_of(far).queues.by_key[f"{PREFIX}:{name}"]
+        eventually(lambda: bool(room.waiters) and room.waiters[0].waited, "it is queued, and sleeps")
 
     def _wait(self, far: distlock.Locks, name: str) -> None:
         grant = far.lock(name, on_push=True).acquire(timeout=PATIENCE)
@@ -73,7 +73,7 @@ def take(locks: distlock.Locks, name: str) -> distlock.Grant:
 
 
 def end_window(server: RedisServer, name: str) -> None:
-    """As time does to a hand-over that nobody acknowledges."""
+    """As time does to a hand-off that nobody acknowledges."""
     server.client.delete(hold_key(f"{PREFIX}:{name}"))
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import distlock
 from distlock.backends.redis.scripts import hold_key, is_free
-from distlock.engine import retired
+from distlock.engine import pending
 from distlock.errors import BackendUnavailable
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
@@ -126,9 +126,9 @@ def test_a_request_that_is_carried_out_after_its_cancel_does_not_hold_for_a_ttl(
     how: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retired, "AGAIN", LONG)
+    monkeypatch.setattr(pending, "AGAIN", LONG)
     far, name = connect(io_timeout=0.5), some_key()
-    keeper, hold = engine_of(far).keeper, hold_key(f":{name}")
+    engine, hold = engine_of(far), hold_key(f":{name}")
     try_it: dict[str, Callable[[], object]] = {
         "thread": lambda: far.lock(name).acquire(timeout=0),
         "task": lambda: asyncio.run(far.lock(name).aacquire(timeout=0)),
@@ -136,13 +136,13 @@ def test_a_request_that_is_carried_out_after_its_cancel_does_not_hold_for_a_ttl(
     proxy.hold(replies=False)
     with pytest.raises(BackendUnavailable):
         try_it[how]()
-    eventually(lambda: not keeper.retired, "it is cancelled, on another connection")
+    eventually(lambda: not engine.cancellations, "it is cancelled, on another connection")
     assert is_free(redis_server.client.get(hold))
     proxy.flow()
     eventually(lambda: not is_free(redis_server.client.get(hold)), "it is carried out")
     # As if a second were over.
-    for token in keeper.retired._tokens:
-        token.next_try = 0.0
-    keeper.thread.wake()
+    for cancellation in engine.cancellations._pending:
+        cancellation.next_try = 0.0
+    engine.maintenance.wake()
     eventually(lambda: is_free(redis_server.client.get(hold)), "nobody has it")
-    eventually(lambda: keeper.retired.due() > LONG, "it is forgotten")
+    eventually(lambda: engine.cancellations.due(0.0) > LONG, "it is forgotten")

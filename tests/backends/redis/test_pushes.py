@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distlock import clock
-from distlock.backends.optional import HandsOver
+from distlock.backends.optional import PushesHolds
 from distlock.backends.redis.pushes import Pushes
 from distlock.backends.redis.scripts import hold_key
 from distlock.testing.sink import RecordingSink
@@ -44,10 +44,10 @@ def test_a_push_names_the_hold_and_the_poll_that_it_answers(
     two.queue(second)
     one.release(first)
     assert two.sink.wait_for_hint(key)
-    [(where, token, number, sent)] = two.sink.handovers
+    [(where, token, number, sent)] = two.sink.hand_offs
     assert (where, token) == (key, second.token)
     assert before <= sent <= clock.now()
-    assert isinstance(two, HandsOver)
+    assert isinstance(two, PushesHolds)
     assert two.acknowledge([(second, number)]) == [True]
     assert redis_server.client.pttl(hold_key(key)) > 1000 * WINDOW
     assert two.hold(second).number == number
@@ -62,7 +62,7 @@ def test_the_push_that_answers_the_latest_poll_hands_the_lock_over(
     number, _ = pushes.poll(mine)
     time[0] += WINDOW / 2 - 0.01
     pushes.heard(f"{number} 42 500 shop:product 1".encode())
-    assert told.handovers == [("shop:product 1", mine.token, 42, 1005.0)]
+    assert told.hand_offs == [("shop:product 1", mine.token, 42, 1005.0)]
 
 
 def test_an_older_push_that_arrives_after_a_newer_poll_is_only_a_hint(
@@ -72,7 +72,7 @@ def test_an_older_push_that_arrives_after_a_newer_poll_is_only_a_hint(
     older, _ = pushes.poll(mine)
     pushes.poll(mine)
     pushes.heard(f"{older} 42 500 shop:product_1".encode())
-    assert told.handovers == []
+    assert told.hand_offs == []
     assert told.hints == ["shop:product_1"]
 
 
@@ -82,7 +82,7 @@ def test_a_push_that_was_under_way_for_half_of_its_window_is_only_a_hint(
     number, _ = pushes.poll(ask("shop:product_1"))
     time[0] += WINDOW / 2
     pushes.heard(f"{number} 42 500 shop:product_1".encode())
-    assert told.handovers == []
+    assert told.hand_offs == []
     assert told.hints == ["shop:product_1"]
 
 
@@ -92,7 +92,7 @@ def test_a_push_of_a_process_with_a_shorter_window_is_only_a_hint(
     """The hold ends before this process would expect it."""
     number = pushes.poll(ask("shop:product_1"))[0]
     pushes.heard(f"{number} 42 499 shop:product_1".encode())
-    assert told.handovers == []
+    assert told.hand_offs == []
     assert told.hints == ["shop:product_1"]
 
 
@@ -103,7 +103,7 @@ def test_a_push_for_what_nobody_waits_for_any_more_is_only_a_hint(
     number, _ = pushes.poll(mine)
     pushes.forget(mine)
     pushes.heard(f"{number} 42 500 shop:product_1".encode())
-    assert told.handovers == []
+    assert told.hand_offs == []
     assert told.hints == ["shop:product_1"]
 
 
@@ -126,7 +126,7 @@ ENDLESS = "9" * 5000
 def test_what_is_no_push_of_ours_is_a_hint(pushes: Pushes, told: RecordingSink, payload: str) -> None:
     pushes.poll(ask("shop:product_1"))
     pushes.heard(payload.encode())
-    assert told.handovers == []
+    assert told.hand_offs == []
     assert told.hints == [payload]
 
 
@@ -136,7 +136,7 @@ def test_who_gives_up_late_does_not_take_its_successor_along(pushes: Pushes, tol
     number, _ = pushes.poll(mine)
     pushes.forget(given_up)
     pushes.heard(f"{number} 42 500 shop:product_1".encode())
-    assert [token for _, token, _, _ in told.handovers] == [mine.token]
+    assert [token for _, token, _, _ in told.hand_offs] == [mine.token]
 
 
 @pytest.mark.parametrize("passed_on", [False, True])
@@ -149,7 +149,7 @@ def test_what_was_acknowledged_or_lost_waits_no_more(
     two.queue(second)
     one.release(first)
     assert two.sink.wait_for_hint(key)
-    [(_, _, number, _)] = two.sink.handovers
+    [(_, _, number, _)] = two.sink.hand_offs
     if passed_on:
         redis_server.client.delete(hold_key(key))
     assert two.acknowledge([(second, number)]) == [not passed_on]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.base import Held
+from distlock.backends.base import Acquired
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import MakeContender, ask, some_key
@@ -112,7 +112,7 @@ def test_a_release_whose_reply_was_lost_is_unknown_and_done_once(
     with pytest.raises(BackendUnavailable):
         one.release(first)
     # It went to the second, and the repetition did not take it back.
-    assert isinstance(two.request(second), Held)
+    assert isinstance(two.request(second), Acquired)
     assert one.release(first) is False
     assert two.renew([second]) == [True]
 

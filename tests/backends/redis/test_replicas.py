@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.redis.replicas import ConfirmedCalls
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable, ConfigurationError
@@ -20,7 +20,7 @@ from tests.redis_server import PATIENCE, RedisServer, eventually, running
 
 PATIENT = {"replicas": 1, "io_timeout": PATIENCE}
 HASTY = {"replicas": 1, "io_timeout": 2.0}
-#: A push that comes late is a hand-over all the same, seconds.
+#: A push that comes late is a hand-off all the same, seconds.
 WINDOW = 30.0
 
 
@@ -64,7 +64,7 @@ def test_what_too_few_have_heard_of_is_given_back(
     one, two = contender(primary.url, **HASTY), contender(primary.url)
     wanted = [ask(), read(), permit()]
 
-    def refused(mine: Ask) -> bool:
+    def refused(mine: LockRequest) -> bool:
         with pytest.raises(BackendUnavailable, match=r"0 of 1 replicas .* was given back"):
             one.request(mine)
         return not two.locked(mine.key)
@@ -126,8 +126,10 @@ def test_a_connection_that_has_died_is_no_obstacle(
     assert one.locked(mine.key)
 
 
-def handed(primary: RedisServer, contender: MakeContender, **options: float) -> tuple[Contender, object, int]:
-    """Somebody with *options* to whom a lock was handed over."""
+def handed_off(
+    primary: RedisServer, contender: MakeContender, **options: float
+) -> tuple[Contender, object, int]:
+    """Somebody with *options* to whom a lock was handed off."""
     one, two = (contender(primary.url, ack_window=WINDOW, **more) for more in ({}, options))
     first = ask()
     second = ask(first.key)
@@ -135,14 +137,14 @@ def handed(primary: RedisServer, contender: MakeContender, **options: float) -> 
     two.queue(second)
     one.release(first)
     assert two.sink.wait_for_hint(first.key)
-    ((_, _, number, _),) = two.sink.handovers
+    ((_, _, number, _),) = two.sink.hand_offs
     return two, second, number
 
 
 def test_an_acknowledged_one_is_waited_for_too(
     primary: RedisServer, replica: RedisServer, contender: MakeContender
 ) -> None:
-    two, second, number = handed(primary, contender, **PATIENT)
+    two, second, number = handed_off(primary, contender, **PATIENT)
     assert two.acknowledge([(second, number)]) == [True]  # type: ignore[list-item]
     assert replica.client.exists(hold_key(second.key))  # type: ignore[attr-defined]
 
@@ -150,7 +152,7 @@ def test_an_acknowledged_one_is_waited_for_too(
 def test_an_acknowledged_one_that_too_few_have_heard_of_is_given_back(
     primary: RedisServer, replica: RedisServer, contender: MakeContender
 ) -> None:
-    two, second, number = handed(primary, contender, **HASTY)
+    two, second, number = handed_off(primary, contender, **HASTY)
     replica.pause()
     with pytest.raises(BackendUnavailable, match="0 of 1 replicas"):
         two.acknowledge([(second, number)])  # type: ignore[list-item]

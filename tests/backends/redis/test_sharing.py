@@ -168,7 +168,7 @@ def test_a_version_without_readers_hands_over_to_one_as_to_a_writer(
     client.set(place, f"{number} {number} + {token}", px=500)
     client.publish(f"dl:2:ch:{process}", f"{poll} {number} 500 {key}")
     assert two.sink.wait_for_hint(key)
-    assert two.sink.handovers == []
+    assert two.sink.hand_offs == []
     assert two.hold(reader).number == number
     assert two.renew([reader]) == [True]
     assert client.pttl(place) > 10_000

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from distlock.backends.base import READ, Ask, Busy, Held
+from distlock.backends.base import READ, Acquired, Busy, LockRequest
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
@@ -32,7 +32,7 @@ def test_a_full_server_refuses_newcomers_and_nothing_else(
     assert keys(own_server, other) == set()
     assert keys(own_server, key) == kept
     assert own_server.client.llen(f"{hold_key(key)}:queue") == 1
-    # What is held can be renewed, asked for again, handed over, acknowledged, and released.
+    # What is held can be renewed, asked for again, handed off, acknowledged, and released.
     assert one.renew([first, second]) == [True, True]
     one.hold(first)
     assert one.cancel(second) is True
@@ -116,7 +116,7 @@ def test_a_child_has_none_of_its_parents(
     pid = os.fork()
     if pid == 0:
         one.after_fork()
-        ours = isinstance(one.request(outside(key)), Held)
+        ours = isinstance(one.request(outside(key)), Acquired)
         os._exit(1 if ours else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert one.renew([mine]) == [True]
@@ -186,7 +186,7 @@ def test_readers_whose_hold_has_no_end_keep_a_writer_out_until_the_last_lease_en
     # Not the writer's ttl, which may be over before that of the readers is.
     for name in (place, f"{place}:holders"):
         assert LONG * 1000 < client.pttl(name) <= 2 * LONG * 1000
-    assert not isinstance(two.request(writer), Held)
+    assert not isinstance(two.request(writer), Acquired)
     assert one.release(mine)
 
 
@@ -231,7 +231,7 @@ def test_permits_that_are_given_back_without_waiting_all_come_back(
     warm_up = permit()
     one.hold(warm_up)
     assert one.release(warm_up)
-    held, unknown = [permit(key, 3) for _ in range(3)], list[Ask]()
+    held, unknown = [permit(key, 3) for _ in range(3)], list[LockRequest]()
     for mine in held:
         one.hold(mine)
     proxy.lose_request()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 from distlock.errors import BackendUnavailable
 from distlock.testing.history import Record, check_history
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
@@ -24,11 +24,11 @@ class Alarm:
     def __init__(self) -> None:
         self.rang = threading.Event()
 
-    def hint(self, key: str) -> None:
+    def notified(self, key: str) -> None:
         self.rang.set()
 
-    def handed(self, key: str, token: str, number: int, sent: float) -> None:
-        self.hint(key)
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
+        self.notified(key)
 
     def lost(self, key: str, token: str) -> None:
         self.rang.set()
@@ -36,16 +36,16 @@ class Alarm:
     def release_requested(self, key: str, token: str) -> None:
         self.rang.set()
 
-    def doubt(self) -> None:
+    def missed_notifications(self) -> None:
         self.rang.set()
 
     def reconnected(self) -> None: ...
 
 
-GiveBack = Callable[[Contender, Ask], None]
+GiveBack = Callable[[Contender, LockRequest], None]
 
 
-def release(one: Contender, mine: Ask) -> None:
+def release(one: Contender, mine: LockRequest) -> None:
     while True:
         try:
             one.release(mine)
@@ -54,14 +54,14 @@ def release(one: Contender, mine: Ask) -> None:
             continue
 
 
-def post(one: Contender, mine: Ask) -> None:
+def post(one: Contender, mine: LockRequest) -> None:
     """As the engine does: it releases again what nothing is known of."""
 
     def told(ours: bool | None) -> None:
         assert ours is None, "it was ours"
         unknown.append(mine)
 
-    unknown: list[Ask] = []
+    unknown: list[LockRequest] = []
     try:
         one.post(mine, told)
     except BackendUnavailable:
@@ -82,7 +82,7 @@ def take_turns(
                 answer = one.request(mine)
             except BackendUnavailable:
                 continue
-            if isinstance(answer, Held):
+            if isinstance(answer, Acquired):
                 break
             alarm.rang.wait(getattr(answer, "poll", 0))
         granted = time.monotonic()

@@ -98,7 +98,7 @@ def test_an_answer_that_no_script_gives_is_told_and_grants_nothing(
     with pytest.raises(BackendUnavailable):
         one.request(ask())
     with pytest.raises(BackendUnavailable):
-        one.raise_floor(ask(), 1)
+        one.raise_fence(ask(), 1)
 
 
 @pytest.mark.parametrize("server", ["http", "noise", "the token alone", "held, by nonsense"], indirect=True)

@@ -17,8 +17,8 @@ import redis
 import distlock
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.failures import unavailable
-from distlock.engine import task_calls
-from distlock.engine.call import Call
+from distlock.engine import drivers
+from distlock.engine.commands import Call
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
 from tests.backends.redis.contender import MakeContender, ask
@@ -179,13 +179,13 @@ def test_an_event_loop_asks_under_tls_without_a_thread(
     with locks.lock("warm_up"):
         pass
     hops: list[object] = []
-    begin = task_calls._begin
+    begin = drivers._begun_in_thread
 
     def noted(call: Call) -> Future[Any]:
         hops.append(call)
         return begin(call)
 
-    monkeypatch.setattr(task_calls, "_begin", noted)
+    monkeypatch.setattr(drivers, "_begun_in_thread", noted)
 
     async def main() -> None:
         for _ in range(3):

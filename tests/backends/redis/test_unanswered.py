@@ -14,7 +14,7 @@ import distlock
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.pool import Pool
 from distlock.backends.redis.scripts import hold_key, is_free
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.proxy import Proxy

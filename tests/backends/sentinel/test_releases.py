@@ -79,7 +79,7 @@ def test_all_that_was_released_is_released_there_in_parts_and_nothing_else(
     theirs = ask(passed_on.key)
     after.hold(theirs)
     sentinel.say(successor.port, 2)
-    one._sentinels.doubt()
+    one._sentinels.missed_notifications()
     eventually(lambda: not any(after.locked(mine.key) for mine in released), "they are released")
     assert one.renew([kept]) == [True]
     assert after.renew([theirs]) == [True]
@@ -100,7 +100,7 @@ def test_those_are_kept_apart_for_a_moment_that_were_let_in_at_the_former_one(
     replicate(mine.key, former, successor)
     assert one.release(mine)
     sentinel.say(successor.port, 2)
-    one._sentinels.doubt()
+    one._sentinels.missed_notifications()
     assert one.locked(mine.key)
     assert after.locked(mine.key)
     one.close()

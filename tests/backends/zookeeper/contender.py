@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock.backends.base import PERMIT, READ, Ask, Held, Queued
+from distlock.backends.base import PERMIT, READ, Acquired, LockRequest, Queued
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.backends.zookeeper.line import Line
 from distlock.testing.sink import RecordingSink
@@ -24,15 +24,15 @@ LONG = 60.0
 SHORT = 5.0
 
 
-def ask(key: str = "", ttl: float = LONG, wait: bool = True, span: int = 64) -> Ask:
-    return Ask(key or some_key(), secrets.token_hex(16), ttl, span, wait)
+def ask(key: str = "", ttl: float = LONG, wait: bool = True, span: int = 64) -> LockRequest:
+    return LockRequest(key or some_key(), secrets.token_hex(16), ttl, span, wait)
 
 
-def reader(key: str, **more: Any) -> Ask:
+def reader(key: str, **more: Any) -> LockRequest:
     return replace(ask(key, **more), mode=READ)
 
 
-def permit(key: str, limit: int, permits: int = 1, **more: Any) -> Ask:
+def permit(key: str, limit: int, permits: int = 1, **more: Any) -> LockRequest:
     return replace(ask(key, **more), mode=PERMIT, limit=limit, permits=permits)
 
 
@@ -46,19 +46,19 @@ class Contender(ZooKeeperBackend):
         self.sink = RecordingSink()
         self.open(self.sink)
 
-    def hold(self, ask: Ask) -> Held:
+    def hold(self, ask: LockRequest) -> Acquired:
         answer = self.request(ask)
-        assert isinstance(answer, Held), f"expected Held, got {answer}"
+        assert isinstance(answer, Acquired), f"expected Held, got {answer}"
         return answer
 
-    def queue(self, ask: Ask) -> Queued:
+    def queue(self, ask: LockRequest) -> Queued:
         answer = self.request(ask)
         assert isinstance(answer, Queued), f"expected Queued, got {answer}"
         return answer
 
-    def until_held(self, ask: Ask) -> Held:
+    def until_held(self, ask: LockRequest) -> Acquired:
         """Ask as an engine does that gets no hints."""
-        eventually(lambda: isinstance(self.request(ask), Held), "the lock is ours")
+        eventually(lambda: isinstance(self.request(ask), Acquired), "the lock is ours")
         return self.hold(ask)
 
     def line(self, ttl: float = LONG) -> Line:

@@ -11,7 +11,7 @@ import pytest
 import distlock
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.backends.zookeeper.line import Line
-from distlock.grant import Grant
+from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.zookeeper.contender import LONG
 from tests.core.test_interrupts import check

@@ -54,12 +54,12 @@ def test_a_task_that_is_cancelled_at_any_await_leaves_nothing_and_mixes_up_no_an
         lasts = 0.3 if stage == "cancel" else PATIENCE
         task = asyncio.create_task(locks.lock("product_1").aacquire(timeout=lasts))
         if stage != "request":
-            room = engine_of(locks).rooms.by_key
+            room = engine_of(locks).queues.by_key
             await until(lambda: room and room["tasks:product_1"].queued and not is_calling(locks), "it waits")
         if stage in ("poll", "cancel"):
             proxy.hold()
         if stage == "poll":
-            engine_of(locks).sink.doubt()
+            engine_of(locks).sink.missed_notifications()
         if stage != "rest":
             await until(lambda: is_calling(locks), "its call is under way")
         others = [asyncio.create_task(taken(locks, f"other_{number}")) for number in range(3)]
@@ -203,9 +203,9 @@ def test_who_asks_in_the_place_of_one_whose_loop_stands_still_finds_its_node_aga
     thread = threading.Thread(target=lambda: granted.append(held(locks, "product_1")))
     thread.start()
     # It is passed over.
-    room = engine_of(locks).rooms.by_key["tasks:product_1"]
+    room = engine_of(locks).queues.by_key["tasks:product_1"]
     eventually(
-        lambda: len(room.queue) == 1 and not task.done() and not is_calling(locks), "the next one asks"
+        lambda: len(room.waiters) == 1 and not task.done() and not is_calling(locks), "the next one asks"
     )
     proxy.flow()
     thread.join(PATIENCE)
@@ -223,13 +223,13 @@ def test_what_is_answered_after_the_end_of_its_call_sends_nothing_more(
 ) -> None:
     locks = connect(proxy.url)
     grant, backend, session = held(locks, "product_1"), backend_of(locks), line_of(locks).session
-    path = line_of(locks).nodes[grant._hold.ask.token].path  # type: ignore[attr-defined]
+    path = line_of(locks).nodes[grant._hold.request.token].path  # type: ignore[attr-defined]
     before = zookeeper_server.admin.get(path)
 
     async def main() -> None:
         proxy.hold()
         ends = clock.now() + 0.1
-        begun = backend.begin(backend.downgrade, grant._hold.ask, ends)  # type: ignore[attr-defined]
+        begun = backend.begin(backend.downgrade, grant._hold.request, ends)  # type: ignore[attr-defined]
         assert isinstance(begun, Asked)
         # The loop stands still meanwhile: only what reads the answer goes on.
         eventually(lambda: clock.now() > ends, "its time is over")
@@ -267,14 +267,14 @@ def test_tasks_of_a_client_that_is_closed_are_told_and_no_session_stays(
     async def main() -> None:
         before = held(other, "product_1")
         waits = asyncio.create_task(taken(locks, "product_1"))
-        await until(lambda: engine_of(locks).rooms.waiting and not is_calling(locks), "it waits")
+        await until(lambda: engine_of(locks).queues.waiting and not is_calling(locks), "it waits")
         proxy.hold()
-        asks = asyncio.create_task(taken(locks, "product_2"))
+        requests = asyncio.create_task(taken(locks, "product_2"))
         await until(lambda: is_calling(locks), "it asks")
         closing = asyncio.create_task(asyncio.to_thread(locks.close))
-        await until(lambda: engine_of(locks).keeper.retired or waits.done(), "it is being closed")
+        await until(lambda: engine_of(locks).cancellations or waits.done(), "it is being closed")
         proxy.flow()
-        for task in (waits, asks):
+        for task in (waits, requests):
             with pytest.raises(distlock.BackendUnavailable, match="closed"):
                 await task
         await closing
@@ -293,14 +293,14 @@ def test_a_child_that_is_forked_while_an_answer_is_under_way_takes_nothing_along
 
     async def main() -> None:
         proxy.hold()
-        asks = asyncio.create_task(taken(locks, "product_1"))
+        requests = asyncio.create_task(taken(locks, "product_1"))
         await until(lambda: is_calling(locks), "it asks")
         pid = os.fork()
         if pid == 0:
             os._exit(int(is_calling(locks)))
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         proxy.flow()
-        await (await asks).arelease()
+        await (await requests).arelease()
 
     asyncio.run(main())
     settled(locks)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from distlock.testing import conformance
+from distlock.testing.fixtures import PATIENCE
 from distlock.testing.protocol import LONG
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
@@ -13,7 +16,16 @@ def url(zookeeper_server: ZooKeeperServer) -> str:
     return zookeeper_server.url
 
 
+class Patient:
+    """Gives a busy machine time to open each session: Java may take seconds for the first one over TLS."""
+
+    @pytest.fixture
+    def options(self) -> dict[str, Any]:
+        return {"io_timeout": PATIENCE}
+
+
 class TestProtocol(
+    Patient,
     conformance.ProtocolConformance,
     conformance.NumberConformance,
     conformance.LeaseConformance,
@@ -27,40 +39,40 @@ class TestProtocol(
     pass
 
 
-class TestInspection(conformance.InspectionConformance):
+class TestInspection(Patient, conformance.InspectionConformance):
     #: Of a lease the whole is known, and that is its session's.
     longest = 1.3 * LONG
 
 
-class TestNotify(conformance.NotifyConformance):
+class TestNotify(Patient, conformance.NotifyConformance):
     pass
 
 
-class TestRevocation(conformance.RevocationConformance):
+class TestRevocation(Patient, conformance.RevocationConformance):
     pass
 
 
-class TestClose(conformance.CloseConformance):
+class TestClose(Patient, conformance.CloseConformance):
     pass
 
 
-class TestThreads(conformance.ThreadConformance):
+class TestThreads(Patient, conformance.ThreadConformance):
     pass
 
 
-class TestSharing(conformance.SharingConformance):
+class TestSharing(Patient, conformance.SharingConformance):
     pass
 
 
-class TestSemaphores(conformance.SemaphoreConformance):
+class TestSemaphores(Patient, conformance.SemaphoreConformance):
     pass
 
 
-class TestCarts(conformance.CartConformance):
+class TestCarts(Patient, conformance.CartConformance):
     pass
 
 
-class TestTroubles(conformance.TroubleConformance):
+class TestTroubles(Patient, conformance.TroubleConformance):
     #: A lock costs two writes to disk, and its node two more. With all 100,000 it takes minutes.
     names = 1000
 
@@ -77,19 +89,19 @@ class TestTroubles(conformance.TroubleConformance):
         return [name for name in self.server.locks() if name.startswith("kit%3Amany_")]
 
 
-class TestLatchProtocol(conformance.LatchProtocolConformance):
+class TestLatchProtocol(Patient, conformance.LatchProtocolConformance):
     pass
 
 
-class TestLatches(conformance.LatchConformance):
+class TestLatches(Patient, conformance.LatchConformance):
     pass
 
 
-class TestKilled(conformance.KilledConformance):
+class TestKilled(Patient, conformance.KilledConformance):
     pass
 
 
-class TestProcesses(conformance.ProcessConformance, conformance.ProcessLeaseConformance):
+class TestProcesses(Patient, conformance.ProcessConformance, conformance.ProcessLeaseConformance):
     @pytest.fixture(autouse=True)
     def _server(self, zookeeper_server: ZooKeeperServer) -> None:
         self.server = zookeeper_server

@@ -1,4 +1,7 @@
-"""Curator's own mutex, live, in the line of our locks: it keeps out readers and writers, and they it."""
+"""Curator, live, on the path of our locks.
+
+Its mutex stands in our line: it keeps out readers and writers, and they it. Its other locks are refused.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from shutil import which
 
 import pytest
 
+import distlock
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
-from tests.backends.zookeeper.contender import Contender, MakeContender, ask, reader, some_key
+from tests.backends.zookeeper.contender import Contender, MakeContender, ask, permit, reader, some_key
 from tests.zookeeper_server import CHROOT, JAVA, ZooKeeperServer
 
 #: Debian's libcurator-recipes-java brings them. Without a compiler `java` does not run a source.
@@ -27,18 +31,24 @@ JARS = [
         "slf4j-nop",
     )
 ]
-SOURCE = Path(__file__).with_name("Mutex.java")
+SOURCE = Path(__file__).with_name("Curator.java")
 #: Milliseconds in which it finds out that it has to wait.
 A_MOMENT = 300
 A_WHILE = 60_000
 
 
-class Mutex:
+class Curator:
     def __init__(self, server: ZooKeeperServer, key: str) -> None:
         path = lock_path(f"{CHROOT}/{FOLDER}", key)
         command = [*JAVA, "-cp", ":".join(map(str, JARS)), str(SOURCE), f"127.0.0.1:{server.port}", path]
-        self._java = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._java = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+        )
         assert self.answer() == "ready"
+
+    def use(self, recipe: str) -> None:
+        """What `acquire` and `release` are about from now on. It begins with the mutex."""
+        assert self.do(f"recipe {recipe}") == "ready"
 
     def acquire(self, milliseconds: int) -> bool:
         return self.do(f"acquire {milliseconds}") == "yes"
@@ -69,31 +79,31 @@ def key() -> str:
 
 
 @pytest.fixture
-def mutex(zookeeper_server: ZooKeeperServer, key: str) -> Iterator[Mutex]:
+def curator(zookeeper_server: ZooKeeperServer, key: str) -> Iterator[Curator]:
     there = which("javac") and all(jar.exists() for jar in JARS)
     assert there, "there is no Curator here: scripts/test installs it"
-    mutex = Mutex(zookeeper_server, key)
-    yield mutex
-    mutex.close()
+    curator = Curator(zookeeper_server, key)
+    yield curator
+    curator.close()
 
 
 def test_it_waits_for_writers_and_for_readers_and_they_wait_for_it(
-    zookeeper_server: ZooKeeperServer, contender: MakeContender, mutex: Mutex, key: str
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, curator: Curator, key: str
 ) -> None:
     one, two = contender(zookeeper_server.url), contender(zookeeper_server.url)
     one.hold(writer := ask(key))
-    assert not mutex.acquire(A_MOMENT)
+    assert not curator.acquire(A_MOMENT)
     assert one.downgrade(writer)
     two.hold(reads := reader(key))
-    assert not mutex.acquire(A_MOMENT), "both read"
+    assert not curator.acquire(A_MOMENT), "both read"
     assert one.release(writer)
-    assert not mutex.acquire(A_MOMENT), "one reads"
-    mutex.tell(f"acquire {A_WHILE}")
+    assert not curator.acquire(A_MOMENT), "one reads"
+    curator.tell(f"acquire {A_WHILE}")
     assert two.release(reads)
-    assert mutex.answer() == "yes"
+    assert curator.answer() == "yes"
     one.queue(reads := reader(key))
     two.queue(writer := ask(key))
-    mutex.release()
+    curator.release()
     assert one.sink.wait_for_hint(key)
     assert one.hold(reads).followed
     two.queue(writer)
@@ -102,7 +112,7 @@ def test_it_waits_for_writers_and_for_readers_and_they_wait_for_it(
 
 
 def test_among_writers_and_readers_of_both_kinds_no_write_is_lost_and_none_is_read_by_half(
-    zookeeper_server: ZooKeeperServer, contender: MakeContender, mutex: Mutex, key: str, tmp_path: Path
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, curator: Curator, key: str, tmp_path: Path
 ) -> None:
     files = [tmp_path / "first", tmp_path / "second"]
     for file in files:
@@ -125,11 +135,50 @@ def test_among_writers_and_readers_of_both_kinds_no_write_is_lost_and_none_is_re
                 torn.append(texts)
             assert one.release(mine)
 
-    mutex.tell(f"write 100 {files[0]} {files[1]}")
+    curator.tell(f"write 100 {files[0]} {files[1]}")
     with ThreadPoolExecutor(4) as pool:
         jobs = [pool.submit(job, contender(zookeeper_server.url)) for job in (write, read, read, read)]
         for job in jobs:
             job.result()
-    assert mutex.answer() == "written"
+    assert curator.answer() == "written"
     assert [file.read_text() for file in files] == ["140", "140"]
     assert torn == []
+
+
+@pytest.mark.parametrize("recipe", ["read", "write", "semaphore-mutex", "semaphore"])
+def test_its_other_locks_are_refused_by_their_node_whatever_is_asked_for(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, curator: Curator, key: str, recipe: str
+) -> None:
+    one = contender(zookeeper_server.url)
+    curator.use(recipe)
+    one.hold(mine := ask(key))
+    # It does not see what stands in our line.
+    assert curator.acquire(A_WHILE)
+    path = lock_path(f"{CHROOT}/{FOLDER}", key)
+    assert one.release(mine)
+    for refused in (ask(key), ask(key, wait=False), reader(key), permit(key, 5)):
+        with pytest.raises(distlock.BackendUnavailable, match=rf"zkCli\.sh deleteall {path}/\S+$") as told:
+            one.request(refused)
+        child = str(told.value).rpartition("/")[2]
+        assert child in zookeeper_server.admin.get_children(path)
+        if recipe in ("read", "write"):
+            assert f"__{recipe.upper()[:4]}__" in child
+        else:
+            assert child in ("leases", "locks")
+    curator.release()
+    # What its semaphores leave behind is as good as one of their leases: nobody can tell.
+    for child in zookeeper_server.admin.get_children(path):
+        zookeeper_server.admin.delete(f"{path}/{child}", recursive=True)
+    one.hold(ask(key))
+
+
+def test_java_finds_the_path_of_a_lock_as_the_page_says(curator: Curator) -> None:
+    assert lock_path("/shop", ":hot") == "/shop/%3Ahot", "without a prefix"
+    for key in (
+        "shop:hot",
+        ":hot",
+        "shop:a b*c~d+e%f_g.h-i/j",
+        "shop:é ß 東京 🔒",
+        "shop:'\"()!@&=$,;?#[]{}|\\^`<>",
+    ):
+        assert lock_path("/shop", key) == f"/shop/{curator.do(f'path {key}')}"

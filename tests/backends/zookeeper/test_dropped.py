@@ -213,12 +213,12 @@ def test_a_session_that_hangs_does_not_cost_another_its_holds(
         # On a connection of its own, which is not frozen.
         mine = locks.lock("product_1").acquire()
         assert mine is not None
-        hold = next(hold for hold in engine_of(locks).keeper.holds if hold.ask.ttl == 1.5)
-        engine_of(locks).keeper.hurry()
+        hold = next(hold for hold in engine_of(locks).renewer.holds if hold.request.ttl == 1.5)
+        engine_of(locks).renewer.look_at_all()
         for _ in range(4):
             renewed = hold.renewed
             eventually(lambda renewed=renewed: hold.renewed > renewed or hold.lost, "renewed", CEILING)
-            engine_of(locks).keeper.hurry()
+            engine_of(locks).renewer.look_at_all()
         assert not mine.lost
         assert not [each for each in lost if "product_1" in each]
         mine.release()
@@ -243,7 +243,7 @@ def test_a_thread_that_cannot_be_started_is_told_and_started_later(zookeeper_ser
 #: Root is not limited, so it becomes a user of whom no other process runs.
 LIMITED = f"""
 import encodings.idna, os, resource, secrets, sys
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.errors import BackendUnavailable
 from distlock.testing.sink import RecordingSink
@@ -257,14 +257,14 @@ if os.geteuid() == 0:
 most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
 for limit in (0, 1, 2, most):
     resource.setrlimit(resource.RLIMIT_NPROC, (limit, most))
-    ask = Ask("limited:product_" + secrets.token_hex(4), secrets.token_hex(16), 60.0, 1)
+    ask = LockRequest("limited:product_" + secrets.token_hex(4), secrets.token_hex(16), 60.0, 1)
     try:
         answer = backend.request(ask)
     except BackendUnavailable as error:
         assert "can start no more threads" in str(error), error
         print("told")
     else:
-        assert isinstance(answer, Held)
+        assert isinstance(answer, Acquired)
         print("held")
 backend.close()
 """

@@ -31,7 +31,7 @@ def test_descriptors_that_run_out_are_told_and_used_later(zookeeper_server: ZooK
 LIMITED = f"""
 import encodings.idna, os, resource, secrets, sys
 from distlock import clock
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.errors import BackendUnavailable
 from distlock.testing.sink import RecordingSink
@@ -40,7 +40,8 @@ def opened():
     return len(os.listdir("/proc/self/fd"))
 
 def request():
-    return backend.request(Ask("limited:product_" + secrets.token_hex(4), secrets.token_hex(16), 60.0, 1))
+    key = "limited:product_" + secrets.token_hex(4)
+    return backend.request(LockRequest(key, secrets.token_hex(16), 60.0, 1))
 
 backend = ZooKeeperBackend(sys.argv[1], io_timeout=2.0)
 backend.open(RecordingSink())
@@ -56,12 +57,12 @@ for spare in range(3):
         print("told")
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 answer, end = None, clock.now() + {CEILING}
-while not isinstance(answer, Held) and clock.now() < end:
+while not isinstance(answer, Acquired) and clock.now() < end:
     try:
         answer = request()
     except BackendUnavailable:
         pass  # It may be on its way still.
-assert isinstance(answer, Held)
+assert isinstance(answer, Acquired)
 print("held")
 backend.close()
 assert opened() == before

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Ask
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen
 from distlock.backends.zookeeper import announcements
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
@@ -160,7 +160,7 @@ def test_a_pair_of_calls_asks_as_often_as_ever(
     zookeeper_server: ZooKeeperServer,
     contender: MakeContender,
     monkeypatch: pytest.MonkeyPatch,
-    wants: Callable[[str], Ask],
+    wants: Callable[[str], LockRequest],
 ) -> None:
     one, key = contender(zookeeper_server.url), some_key()
     one.hold(first := wants(key))

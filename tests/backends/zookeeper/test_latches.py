@@ -9,13 +9,14 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from kazoo.protocol.serialization import Create, SetData
+from kazoo.protocol.serialization import Delete, SetData, Transaction
 
 import distlock
-from distlock import latch_waits
 from distlock.backends.zookeeper.latches import Latches
 from distlock.backends.zookeeper.nodes import FOLDER
+from distlock.backends.zookeeper.session import Session
 from distlock.errors import BackendUnavailable
+from distlock.locks import latch_waits
 from distlock.names import encode
 from distlock.testing.fixtures import PATIENCE, wait_until
 from distlock.testing.latch_waiting import wait_for_waiters, watch_looks
@@ -83,16 +84,16 @@ def lose_reply(proxy: Proxy) -> None:
 
 
 def lose_count(proxy: Proxy) -> None:
-    proxy.lose_request(SetData.type)
+    proxy.lose_request(Transaction.type)
 
 
 def lose_making(proxy: Proxy) -> None:
-    proxy.lose_request(Create.type)
+    proxy.lose_request(Transaction.type)
 
 
 def after_the_read(monkeypatch: pytest.MonkeyPatch, proxy: Proxy, lose: Callable[[Proxy], None]) -> None:
     """*lose* the first write that follows from what was read, or its reply."""
-    read, begun = Latches._read, []
+    read, begun = Latches._get, []
 
     def reading(*arguments: Any) -> Any:
         found = yield from read(*arguments)
@@ -101,7 +102,7 @@ def after_the_read(monkeypatch: pytest.MonkeyPatch, proxy: Proxy, lose: Callable
             lose(proxy)
         return found
 
-    monkeypatch.setattr(Latches, "_read", reading)
+    monkeypatch.setattr(Latches, "_get", reading)
 
 
 @pytest.mark.parametrize("lose", [lose_reply, lose_count])
@@ -137,6 +138,58 @@ def test_what_is_lost_on_the_way_is_made_once(
     assert one.latches.make_latch(key, 3, 60.0, "first").maker == "first"
     assert proxy.lost.is_set()
     assert latches.left(key) == 3
+
+
+@pytest.mark.parametrize("counts", [0, 1])
+@pytest.mark.parametrize("what", ["count", "delete"])
+def test_what_is_written_late_changes_no_later_latch_of_its_name(
+    zookeeper_server: ZooKeeperServer,
+    contender: MakeContender,
+    latches: Counting,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    counts: int,
+) -> None:
+    """A process is stopped between its read and its write, and the next node has the same version."""
+    key, one, lives = some_key(), Counting(Client(contender(zookeeper_server.url))), [""]
+
+    def begin() -> None:
+        lives.append(latches.make(key, 3).life)
+        for _ in range(counts):
+            latches.count(key)
+
+    def exchanging(self: Session, requests: Any, deadline: Any) -> Any:
+        if self is session and isinstance(requests[-1], SetData | Delete | Transaction):
+            monkeypatch.undo()
+            assert latches.latches.delete_latch(key, lives[-1])
+            begin()
+        return (yield from exchange(self, requests, deadline))
+
+    begin()
+    assert one.left(key) == 3 - counts
+    backend: Any = one.latches
+    session, exchange = backend._any_line().session, Session.exchanging
+    monkeypatch.setattr(Session, "exchanging", exchanging)
+    if what == "count":
+        assert one.latches.count_latch_down(key, 1, "late", lives[1]) is None
+    else:
+        assert not one.latches.delete_latch(key, lives[1])
+    assert len(lives) == 3
+    state = latches.look(key)
+    assert state is not None
+    assert (state.life, state.left) == (lives[2], 3 - counts)
+
+
+def test_nothing_is_left_of_a_latch_that_was_deleted(
+    own_zookeeper: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, key = Counting(Client(contender(own_zookeeper.url))), some_key()
+    for count in (False, True):
+        one.make(key, 1)
+        if count:
+            one.count(key)
+        assert one.latches.delete_latch(key)
+        assert own_zookeeper.admin.get_children(LATCHES) == []
 
 
 def test_it_outlives_the_sessions_of_all(

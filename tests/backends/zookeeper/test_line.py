@@ -23,17 +23,17 @@ def test_one_watcher_is_woken_by_a_release(
 ) -> None:
     key, before = some_key(), zookeeper_server.watches()
     contenders = [contender(zookeeper_server.url) for _ in range(6)]
-    asks = [ask(key) for _ in contenders]
-    contenders[0].hold(asks[0])
-    for one, mine in zip(contenders[1:], asks[1:], strict=True):
+    requests = [ask(key) for _ in contenders]
+    contenders[0].hold(requests[0])
+    for one, mine in zip(contenders[1:], requests[1:], strict=True):
         one.queue(mine)
     # All but the first one's are sent and not awaited.
     eventually(lambda: zookeeper_server.watches() >= before + 5, "they watch")
     watches = zookeeper_server.watches()
     for number in range(5):
-        assert contenders[number].release(asks[number])
+        assert contenders[number].release(requests[number])
         assert contenders[number + 1].sink.wait_for_hint(key)
-        contenders[number + 1].hold(asks[number + 1])
+        contenders[number + 1].hold(requests[number + 1])
         # Its watch is used up, and nobody has another one.
         assert zookeeper_server.watches() == watches - number - 1
     assert [len(one.sink.hints) for one in contenders] == [0, 1, 1, 1, 1, 1]
@@ -55,7 +55,7 @@ def test_who_asks_again_does_not_watch_again(
     assert zookeeper_server.children(key) == [one.line().nodes[first.token].name]
 
 
-def test_who_is_second_takes_a_released_lock_without_looking(
+def test_who_is_second_takes_a_released_lock_in_one_round_trip(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
     key, one, two = some_key(), contender(zookeeper_server.url), contender(zookeeper_server.url)
@@ -75,9 +75,9 @@ def test_who_does_not_take_it_is_sent_away_and_learns_of_it(
 ) -> None:
     key = some_key()
     one, two, three, four = (contender(zookeeper_server.url, ack_window=0.1) for _ in range(4))
-    asks = first, second, third, fourth = [ask(key) for _ in range(4)]
+    requests = first, second, third, fourth = [ask(key) for _ in range(4)]
     one.hold(first)
-    for who, mine in zip((two, three, four), asks[1:], strict=True):
+    for who, mine in zip((two, three, four), requests[1:], strict=True):
         who.queue(mine)
     one.release(first)
     # Not only the next one may do it: that one may hang as well.
@@ -137,7 +137,7 @@ def test_who_comes_in_the_moment_of_a_hand_over_does_not_take_the_next_one_for_t
     session = three.line().session
     exchange = session.exchange
 
-    def and_then_it_is_handed_over(requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
+    def and_then_it_is_handed_off(requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
         monkeypatch.undo()
         *looks, create = requests
         answers = exchange(looks, deadline)
@@ -148,7 +148,7 @@ def test_who_comes_in_the_moment_of_a_hand_over_does_not_take_the_next_one_for_t
         return answers
         yield
 
-    monkeypatch.setattr(session, "exchanging", and_then_it_is_handed_over)
+    monkeypatch.setattr(session, "exchanging", and_then_it_is_handed_off)
     three.queue(third)
     # The next one hangs: it does not take what it was handed.
     left = 1 + crowded

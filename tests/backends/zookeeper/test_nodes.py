@@ -44,7 +44,7 @@ def test_curator_sees_the_same_order(zookeeper_server: ZooKeeperServer, contende
 
 
 def test_what_is_no_contender_is_not_in_line() -> None:
-    names = ["_c_x-lock-0000000002", "members", "lock-", "_c_y-lock-0000000001", "lock-12"]
+    names = ["_c_x-lock-0000000002", "members", "lock-", "_c_y-lock-0000000001", "lock-12", "lock-0000000000"]
     assert in_line(names) == ["_c_y-lock-0000000001", "_c_x-lock-0000000002"]
 
 
@@ -111,7 +111,7 @@ def test_fences_of_later_nodes_leave_room_for_a_span() -> None:
 
 
 def test_the_end_of_the_fences_is_loud() -> None:
-    with pytest.raises(BackendUnavailable, match="raise era"):
+    with pytest.raises(BackendUnavailable, match="raise epoch"):
         first_number_of(2**21 << 32, 64)
     with pytest.raises(ConfigurationError, match="1024"):
         first_number_of(1, 1025)

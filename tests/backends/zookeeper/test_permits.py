@@ -25,19 +25,19 @@ def test_a_permit_that_comes_back_wakes_one_process_and_a_newcomer_wakes_nobody(
     for mine in out:
         one.hold(mine)
     waiting = [contender(zookeeper_server.url) for _ in range(4)]
-    asks = [permit(key, 3) for _ in waiting]
-    for who, mine in zip(waiting, asks, strict=True):
+    requests = [permit(key, 3) for _ in waiting]
+    for who, mine in zip(waiting, requests, strict=True):
         who.queue(mine)
     assert [after(who) for who in waiting] == [0, 0, 0, 0]
     # Not the first one that was given out.
     assert one.release(out[1])
     assert waiting[0].sink.wait_for_hint(key)
-    waiting[0].hold(asks[0])
-    waiting[1].queue(asks[1])
+    waiting[0].hold(requests[0])
+    waiting[1].queue(requests[1])
     assert [after(who) for who in waiting] == [1, 0, 0, 0]
     assert one.release(out[0])
     assert waiting[1].sink.wait_for_hint(key)
-    waiting[1].hold(asks[1])
+    waiting[1].hold(requests[1])
     assert [after(who) for who in waiting] == [1, 1, 0, 0]
 
 
@@ -47,14 +47,14 @@ def test_permits_that_come_back_together_let_in_as_many_one_after_the_other(
     key, one = some_key(), contender(zookeeper_server.url)
     one.hold(all_of_them := permit(key, 3, permits=3))
     waiting = [contender(zookeeper_server.url) for _ in range(4)]
-    asks = [permit(key, 3) for _ in waiting]
-    for who, mine in zip(waiting, asks, strict=True):
+    requests = [permit(key, 3) for _ in waiting]
+    for who, mine in zip(waiting, requests, strict=True):
         who.queue(mine)
     assert one.release(all_of_them)
-    for who, mine in zip(waiting[:3], asks, strict=False):
+    for who, mine in zip(waiting[:3], requests, strict=False):
         assert who.sink.wait_for_hint(key)
         who.hold(mine)
-    waiting[3].queue(asks[3])
+    waiting[3].queue(requests[3])
     assert after(waiting[3]) == 0
 
 
@@ -144,12 +144,12 @@ def test_of_several_permits_that_one_process_gives_back_each_loss_is_told(
     zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender
 ) -> None:
     key, one = some_key(), contender(proxy.url)
-    asks = [permit(key, 3) for _ in range(3)]
-    for mine in asks:
+    requests = [permit(key, 3) for _ in range(3)]
+    for mine in requests:
         one.hold(mine)
     proxy.lose_request(Delete.type)
     told: list[tuple[int, bool | None]] = []
-    for number, mine in enumerate(asks):
+    for number, mine in enumerate(requests):
         one.post(mine, lambda answer, number=number: told.append((number, answer)))  # type: ignore[misc]
     eventually(lambda: one.settle(), "their answers are known to be lost")
     assert (0, None) in told

@@ -153,11 +153,11 @@ def test_a_client_that_was_closed_while_the_server_hung_begins_nothing_anew(
     locks.close()
     own_zookeeper.resume()
     # The keeper has not given the lock back. Its session ends, and the lock with it.
-    keeper = engine_of(locks).keeper
-    eventually(lambda: not keeper.retired, "the keeper is done")
+    cancellations = engine_of(locks).cancellations
+    eventually(lambda: not cancellations, "the maintenance thread is done")
     eventually(lambda: not own_zookeeper.children(":product_1"), "the lock is free")
     left = {thread.name for thread in set(threading.enumerate()) - threads}
-    assert left <= {"distlock-keeper"}
+    assert left <= {"distlock-maintenance"}
 
 
 def test_a_closed_client_leaves_no_thread_no_descriptor_no_session_and_no_node(

@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.base import Held
+from distlock.backends.base import Acquired
 from distlock.testing.fixtures import engine_of, wait_for_waiters
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
 from tests.backends.zookeeper.proxy import Proxy
@@ -156,7 +156,7 @@ def test_a_server_that_lost_its_data_is_used_again(
 
     def served() -> bool:
         try:
-            return isinstance(one.request(second), Held)
+            return isinstance(one.request(second), Acquired)
         except distlock.BackendUnavailable:
             return False
 
@@ -211,7 +211,7 @@ def test_a_client_can_be_closed_in_mid_wait_and_used_again(zookeeper_server: Zoo
             eventually(lambda: len(zookeeper_server.children("again:product_1")) == 1, "it left the line")
         with other.lock("product_1") as grant:
             grant.check()
-        assert engine_of(other).rooms.by_key == {}
+        assert engine_of(other).queues.by_key == {}
     finally:
         locks.close()
         other.close()

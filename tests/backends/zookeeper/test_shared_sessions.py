@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from tests.backends.zookeeper.contender import MakeContender, ask, permit, reader, some_key
 from tests.backends.zookeeper.proxy import Proxy
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
 
 
-def in_its_place(key: str) -> list[tuple[Ask, Ask]]:
+def in_its_place(key: str) -> list[tuple[LockRequest, LockRequest]]:
     """Pairs of one that has it and one that waits for it."""
     return [(ask(key), reader(key)), (reader(key), ask(key)), (permit(f"{key}_p", 1), permit(f"{key}_p", 1))]
 

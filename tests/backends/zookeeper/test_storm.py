@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from distlock.backends.base import PERMIT, READ, Ask, Busy, Held
+from distlock.backends.base import PERMIT, READ, Acquired, Busy, LockRequest
 from distlock.errors import BackendUnavailable
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, permit, reader, some_key
 from tests.backends.zookeeper.proxy import Proxy
@@ -57,17 +57,17 @@ class Caller:
             if self._enter(mine):
                 self._be_inside(mine)
 
-    def _some_ask(self, key: str, kind: str) -> Ask:
+    def _some_ask(self, key: str, kind: str) -> LockRequest:
         if kind == PERMIT:
             return permit(key, LIMIT, self._random.randint(1, 3), wait=self._random.random() > 0.1)
-        make: Callable[..., Ask] = reader if kind == READ else ask
+        make: Callable[..., LockRequest] = reader if kind == READ else ask
         return make(key, wait=self._random.random() > 0.1)
 
-    def _enter(self, mine: Ask) -> bool:
+    def _enter(self, mine: LockRequest) -> bool:
         patience = self._random.choice([3, 1000])
         while True:
             answer = self._again(lambda: self._one.request(mine))
-            if isinstance(answer, Held):
+            if isinstance(answer, Acquired):
                 return True
             patience -= 1
             if answer == Busy():
@@ -77,7 +77,7 @@ class Caller:
             # Some are slower than the window that they have.
             self._pause.wait(self._random.choice([0.0, 0.002, 0.03]))
 
-    def _be_inside(self, mine: Ask) -> None:
+    def _be_inside(self, mine: LockRequest) -> None:
         change = self._inside.change
         if mine.mode == PERMIT:
             change(permits=mine.permits)
@@ -99,13 +99,13 @@ class Caller:
                 change(writers=-1)
         self._release(mine)
 
-    def _read(self, mine: Ask) -> None:
-        assert isinstance(self._again(lambda: self._one.request(mine)), Held)
+    def _read(self, mine: LockRequest) -> None:
+        assert isinstance(self._again(lambda: self._one.request(mine)), Acquired)
         self._inside.change(readers=1)
         self._pause.wait(0.001)
         self._inside.change(readers=-1)
 
-    def _release(self, mine: Ask) -> None:
+    def _release(self, mine: LockRequest) -> None:
         if self._random.random() < 0.5:
             self._one.post(mine, lambda _: None)
         else:

@@ -54,7 +54,7 @@ def test_the_next_one_has_it_before_it_asks_unless_that_is_long_ago(
     for _ in range(5):
         assert three.queue(third).poll > 0.5
     taken = list(sent)
-    assert taken == ["SetData"]
+    assert taken == ["SetData", "GetChildren"]
     two.hold(second)
     assert sent == taken * (2 if late else 1)
     assert two.release(second)
@@ -108,7 +108,9 @@ def test_a_thread_is_prompt_and_a_task_is_not_for_its_loop_may_stand_still(
     async def wait() -> None:
         task = asyncio.ensure_future(acquire())
         await asyncio.to_thread(in_line, 2)
-        assert [room.ask.prompt for room in engine_of(two).rooms.by_key.values() if room.ask] == [False]
+        assert [room.request.prompt for room in engine_of(two).queues.by_key.values() if room.request] == [
+            False
+        ]
         asyncio.get_running_loop().call_soon(stand_still)
         await task
 
@@ -128,7 +130,9 @@ def test_a_thread_is_prompt_and_a_task_is_not_for_its_loop_may_stand_still(
             thread = pool.submit(three.lock("hot").acquire)
             wait_for_waiters(three, 1)
             in_line(3)
-            assert [room.ask.prompt for room in engine_of(three).rooms.by_key.values() if room.ask] == [True]
+            assert [
+                room.request.prompt for room in engine_of(three).queues.by_key.values() if room.request
+            ] == [True]
             held.release()
             # It passes the one that hangs.
             passed = thread.result(CEILING / 2)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,9 +67,13 @@ MIGRATE = "Run: python manage.py migrate distlock"
 TABLE = """
 from django.conf import settings
 settings.configure(
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    ALLOWED_HOSTS=["*"], DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": NAME}},
     INSTALLED_APPS=["django_distlock"], ROOT_URLCONF=__name__, DISTLOCK=SETTING,
 )
+import logging
+from io import StringIO
+from django.core.wsgi import get_wsgi_application
+from django.test import RequestFactory
 import django
 django.setup()
 from django.core.checks import run_checks
@@ -78,8 +83,16 @@ urlpatterns = []
 def found(**words):
     return [message.hint for message in run_checks(**words) if message.id == "distlock.W006"]
 
+def first_request():
+    told = logging.getLogger("distlock").handlers[:] = [logging.StreamHandler(StringIO())]
+    for _ in range(2):
+        list(application(RequestFactory().get("/").environ, lambda *_: None))
+    return told[0].stream.getvalue().splitlines()
+
+application = get_wsgi_application()
 print(found(databases=["default"]))
 print(found())
+print(first_request())
 call_command("migrate", "distlock", verbosity=0, skip_checks=False)
 print(found(databases=["default"]))
 """
@@ -96,16 +109,26 @@ print(found(databases=["default"]))
         ({"default": {"LOCATION": "redis://127.0.0.1:1"}}, []),
     ],
 )
-def test_a_missing_table_is_found_where_the_database_is_asked(setting: object, hints: list[str]) -> None:
+def test_a_missing_table_is_found_where_the_database_is_asked(
+    tmp_path: Path, setting: object, hints: list[str]
+) -> None:
+    database = tmp_path / "shop.sqlite3"
+    database.touch()
     done = subprocess.run(
-        [sys.executable, "-c", TABLE.replace("SETTING", repr(setting))],
+        [
+            sys.executable,
+            "-c",
+            TABLE.replace("SETTING", repr(setting)).replace("NAME}", f"{str(database)!r}}}"),
+        ],
         env=own_environment(),
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [str(hints), "[]", "[]"]
+    named, plain, first_request, *migrated = done.stdout.splitlines()
+    assert [named, plain, *migrated] == [str(hints), str(hints), "[]"]
+    assert ("is missing in the database 'default'. " + MIGRATE in first_request) is bool(hints)
 
 
 def test_a_batch_needs_the_transaction_of_one_database(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

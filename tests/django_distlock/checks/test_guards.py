@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.decorators import login_required, permission_required
 from django.core.checks import run_checks
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
@@ -123,3 +124,13 @@ def test_forgotten_parentheses_are_found(serve: Serve) -> None:
     serve(csrf_exempt(distributed_lock(buy.__wrapped__)))
     assert found() == ["distlock.E008"]
     assert "test_guards.buy: A lock needs a name" in hints()
+
+
+@pytest.mark.parametrize("login", [login_required, permission_required("shop.buy")])
+def test_a_lock_above_the_login_is_found(serve: Serve, login: Callable[..., Any]) -> None:
+    lock = distributed_lock("product_<id>")
+    serve(lock(login(buy.__wrapped__)))
+    assert found() == ["distlock.W010"]
+    assert 'write @distributed_lock("product_<id>") below @login_required' in hints()
+    serve(login(lock(buy.__wrapped__)))
+    assert found() == []

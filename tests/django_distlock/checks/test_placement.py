@@ -105,7 +105,7 @@ def test_a_dispatch_that_may_add_the_argument_makes_it_a_warning(serve: Serve) -
         return super(LockedPost, self).dispatch(request, id=1, **kwargs)
 
     serve(sub(LockedPost, dispatch=dispatch).as_view(), "product")
-    assert list(found()) == ["distlock.W003"]
+    assert list(found()) == ["distlock.W003", "distlock.W011"]
 
 
 def test_each_route_of_a_view_set_is_looked_at(serve: Serve) -> None:

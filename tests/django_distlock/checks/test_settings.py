@@ -91,6 +91,12 @@ def test_a_wrong_status_is_found(settings: Any) -> None:
     assert "distlock.E004" in found()
 
 
+def test_a_switch_that_is_no_bool_is_found(settings: Any) -> None:
+    settings.DISTLOCK_REFRESH_USER = "no"
+    assert "distlock.E004" in found()
+    assert "DISTLOCK_REFRESH_USER is 'no'. Write True or False." in hints()
+
+
 def test_without_settings_production_is_an_error_and_debugging_a_warning(settings: Any) -> None:
     del settings.DISTLOCK
     assert found() == ["distlock.E001"]

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group
 from django.db import connection
 
 from distlock.errors import ConfigurationError
-from distlock.lock import Lock
+from distlock.locks.lock import Lock
 from django_distlock import locks
 
 EARLY = "The lock 'product_1' was released inside a transaction of the database 'default' that began under it"

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.test import Client
 
 from distlock.errors import ConfigurationError
-from distlock.lock import Lock
+from distlock.locks.lock import Lock
 from django_distlock import locks
 from tests.django_distlock.clients.early_releases import (
     anyones,

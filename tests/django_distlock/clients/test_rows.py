@@ -53,7 +53,7 @@ def test_a_view_is_one_transaction_and_its_row_tells_the_fence(serve: Serve) -> 
     client = serve(guarded(inside))
     assert [client.post("/product/1").content for _ in range(3)] == [b"1", b"2", b"3"]
     row = FenceRow.objects.get()
-    assert (row.domain, row.name, row.era, row.number) == ("shop", "product_1", 1, 3)
+    assert (row.namespace, row.name, row.epoch, row.number) == ("shop", "product_1", 1, 3)
 
 
 def test_location_names_another_database(serve: Serve) -> None:
@@ -113,7 +113,7 @@ def test_who_would_wait_in_vain_is_answered_503_without_a_look_at_the_database(
 ) -> None:
     settings.DISTLOCK = {"default": {"BACKEND": "database", "PREFIX": "shop", "MAX_WAITERS_TOTAL": 1}}
     client = serve(guarded(lambda: "sold"))
-    rooms = engine_of(clients["default"]).rooms
+    queues = engine_of(clients["default"]).queues
     queries: list[str] = []
 
     def wait() -> None:
@@ -131,7 +131,7 @@ def test_who_would_wait_in_vain_is_answered_503_without_a_look_at_the_database(
     with ThreadPoolExecutor(2) as pool:
         with locks.lock("product_1"):
             waiting = pool.submit(wait)
-            eventually(lambda: rooms.waiting == 1, "somebody waits")
+            eventually(lambda: queues.waiting == 1, "somebody waits")
             answer = pool.submit(come).result(60)
         waiting.result(60)
     assert (answer.status_code, answer.json()["code"], queries) == (503, "lock_queue_full", [])

@@ -14,8 +14,8 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
-from distlock.current_grants import current_grant
 from distlock.errors import ConfigurationError, LockTimeout
+from distlock.grants.current import current_grant
 from django_distlock import distributed_lock, locks
 from django_distlock.clients import waits
 from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting

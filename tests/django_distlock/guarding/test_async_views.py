@@ -16,8 +16,8 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client
 from django.views import View
 
-from distlock.current_grants import current_grant
 from distlock.errors import ConfigurationError, LockTimeout
+from distlock.grants.current import current_grant
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view

@@ -12,7 +12,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from rest_framework.views import APIView
 
-from distlock.current_grants import current_grants
+from distlock.grants.current import current_grants
 from distlock.web.decorator import Told
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view

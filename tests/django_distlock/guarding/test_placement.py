@@ -46,7 +46,9 @@ def test_a_class_that_answers_no_get_is_not_locked_for_it() -> None:
     class Buy(View):
         def post(self, request: HttpRequest, id: int) -> HttpResponse: ...
 
-    with pytest.raises(ConfigurationError, match=r'answers only POST: .*methods=\["POST"\]\)'):
+    with pytest.raises(
+        ConfigurationError, match=r'answers only POST: .*Write @distributed_lock\("product_<id>"\),'
+    ):
         Buy.as_view()
 
 

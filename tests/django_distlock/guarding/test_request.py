@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict, UnreadablePostError
 from django.test import AsyncClient, Client
 from rest_framework.authentication import BasicAuthentication
 from rest_framework.decorators import api_view, authentication_classes, permission_classes
@@ -18,8 +18,8 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError
+from distlock.grants.current import current_grants
 from django_distlock import distributed_lock
 from django_distlock.guarding.request import DjangoRequest
 
@@ -206,3 +206,39 @@ def test_an_async_view_does_not_load_the_user_in_the_event_loop(serve: Serve, se
         return await client.post("/", {"id": 7}, content_type="application/json")
 
     assert asyncio.run(post()).content.decode() == f'cart_{user.pk}_7 {{"id": 7}}'
+
+
+class Broken:
+    """A client that hangs up while it sends."""
+
+    def read(self, size: int) -> bytes:
+        raise ConnectionResetError(104, "reset by peer")
+
+    readline = read
+
+
+def test_a_body_may_be_read_where_the_server_has_put_it(serve: Serve) -> None:
+    @distributed_lock("shop")
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(request.META["wsgi.input"].read(int(request.META["CONTENT_LENGTH"])))
+
+    assert serve(view, "").generic("POST", "/", b"a body").content == b"a body"
+
+
+def test_a_body_that_was_read_by_django_is_not_read_again(serve: Serve) -> None:
+    @distributed_lock("shop")
+    def view(request: HttpRequest) -> HttpResponse:
+        read = request.body
+        return HttpResponse(b"%s, then %r" % (read, request.META["wsgi.input"].read()))
+
+    assert serve(view, "").generic("POST", "/", b"a body").content == b"a body, then b''"
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_a_client_that_hangs_up_is_djangos_error(serve: Serve, locked: bool) -> None:
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(request.body)
+
+    client = serve(distributed_lock("shop")(view) if locked else view, "")
+    with pytest.raises(UnreadablePostError, match="reset by peer"):
+        client.generic("POST", "/", b"a body", **{"wsgi.input": Broken()})

@@ -229,6 +229,7 @@ def test_the_page_has_no_table_of_its_own(site: None) -> None:
 
 def hold_still(browser: Page) -> None:
     """What is about to be clicked moves where the page comes anew with another line above it."""
+    browser.wait_for("document.readyState === 'complete'")
     browser.evaluate("document.querySelector('#distlock-refresh').checked = false")
 
 

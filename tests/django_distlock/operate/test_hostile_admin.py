@@ -148,7 +148,7 @@ def test_an_alias_is_text_as_a_name_is(log_in: LogIn, settings: Any) -> None:
     assert grant is not None
     seen = client.get(url).content.decode()
     assert "<b>" not in seen
-    assert f"{grant.fence.era}:{grant.fence.number}" in seen
+    assert f"{grant.fence.epoch}:{grant.fence.number}" in seen
     assert client.get(LIST, {"alias": "<b>"}).status_code == 404
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 from django.views import View
+from django.views.generic import FormView
 
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock
@@ -72,7 +74,7 @@ def test_a_rule_that_can_lock_is_not_refused(refusal: Callable[..., str]) -> Non
         (TWICE, [rule(route="buy")], "which does not exist. Did you mean 'us:buy'?"),
         (buy, [rule(lock="product_<pk>")], "<pk> in the lock's name 'product_<pk>' is no argument"),
         (Show.as_view(), [rule(lock="product_<pk>", methods=["GET"])], "the route '<int:id>' has no 'pk'"),
-        (Show.as_view(), [rule()], "the view takes only GET, OPTIONS, so that DELETE, PATCH, POST, PUT wo"),
+        (Show.as_view(), [rule()], "takes only GET, OPTIONS, so that it would never lock: write \"me"),
         (Show.as_view(), [rule(methods=["GET", "POST"])], 'so that POST would never be locked: write "me'),
         (buy, [rule(), rule(methods=["PUT"])], "two rules for 'buy' that lock PUT: name all locks in one"),
         (buy, [rule(alias="othr")], "DISTLOCK has no alias 'othr', only 'default'"),
@@ -161,3 +163,41 @@ class TestWithoutTheMiddleware:
 
 
 class Own(DistlockMiddleware): ...
+
+
+class Sell(View):
+    def post(self, request: HttpRequest, id: int) -> HttpResponse: ...
+
+
+@pytest.mark.parametrize(
+    ("view", "other"),
+    [
+        (buy, buy),
+        (buy, functools.wraps(buy)(lambda *args, **kwargs: buy(*args, **kwargs))),
+        (Sell.as_view(), Sell.as_view()),
+    ],
+    ids=["a function", "behind a decorator", "a class"],
+)
+def test_a_second_route_to_a_view_with_a_rule_is_told(
+    refusal: Callable[..., str], view: Any, other: Any
+) -> None:
+    second = path("old/<int:id>", other, name="old-buy")
+    routes = [path("<int:id>", view, name="buy"), second]
+    assert "the route 'old/<int:id>' leads to the same view without the lock" in (told := refusal(routes))
+    assert 'write a rule for it, too, {"route": "old-buy", …}' in told
+    assert refusal(routes, rule(), rule(route="old-buy")) == ""
+    assert refusal(routes, rule(only_this_route=True)) == ""
+    assert "you have given it a name" in refusal([routes[0], path("old/<int:id>", other)])
+    assert "'only_this_route' is 'no'" in refusal(routes, rule(only_this_route="no"))
+
+
+def test_a_second_route_with_a_guard_of_its_own_is_let_be(refusal: Callable[..., str]) -> None:
+    guarded = distributed_lock("product_<id>")(buy)
+    assert refusal([path("<int:id>", buy, name="buy"), path("old/<int:id>", guarded, name="old")]) == ""
+
+
+def test_generic_views_of_django_serve_routes_that_have_nothing_in_common(
+    refusal: Callable[..., str],
+) -> None:
+    pages = [path(f"{name}/<int:id>", FormView.as_view(), name=name) for name in ("buy", "other")]
+    assert refusal(pages) == ""

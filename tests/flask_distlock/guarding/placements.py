@@ -54,11 +54,6 @@ def above_a_decorator(shop: RecordedShop) -> None:
 
 
 @placed
-def below_a_decorator_without_wraps(shop: RecordedShop) -> None:
-    shop.route(without_wraps(shop.lock()(shop.buy)))
-
-
-@placed
 def above_a_decorator_without_wraps(shop: RecordedShop) -> None:
     shop.route(shop.lock()(without_wraps(shop.buy)))
 
@@ -122,11 +117,6 @@ def first_of_the_decorators(shop: RecordedShop) -> None:
 @placed
 def last_of_the_decorators_above_one_without_wraps(shop: RecordedShop) -> None:
     shop.route(method_view(shop, decorators=(without_wraps, shop.lock())).as_view("buy"))
-
-
-@placed
-def first_of_the_decorators_below_one_without_wraps(shop: RecordedShop) -> None:
-    shop.route(method_view(shop, decorators=(shop.lock(), without_wraps)).as_view("buy"))
 
 
 @placed

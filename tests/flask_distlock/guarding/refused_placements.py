@@ -74,7 +74,7 @@ def another_class(shop: RecordedShop) -> None:
     shop.lock()(type("Shop", (), {}))
 
 
-@refuse("locks DELETE, PATCH, POST, PUT, but the route .* with GET, HEAD only: it would never lock")
+@refuse("locks every method but GET, HEAD, but the route .* with GET, HEAD only: it would never lock")
 def a_class_that_only_reads(shop: RecordedShop) -> None:
     class Look(MethodView):
         decorators = [shop.lock()]
@@ -93,9 +93,19 @@ def a_method_that_its_methods_leave_out(shop: RecordedShop) -> None:
     shop.route(Buy.as_view("buy"))
 
 
-@refuse("was not called as a view.*a decorator above it hides it: write @functools.wraps there")
+@refuse("hides it, so that requests are not answered.*write @functools.wraps in that decorator")
 def methods_below_a_decorator_without_wraps(shop: RecordedShop) -> None:
     shop.route(without_wraps(shop.lock(methods=["POST"])(shop.buy)))
+
+
+@refuse("hides it, so that requests are not answered.*write @functools.wraps in that decorator")
+def first_of_the_decorators_below_one_without_wraps(shop: RecordedShop) -> None:
+    shop.route(method_view(shop, decorators=(shop.lock(), without_wraps)).as_view("buy"))
+
+
+@refuse("hides it, so that requests are not answered.*write @functools.wraps in that decorator")
+def below_a_decorator_without_wraps(shop: RecordedShop) -> None:
+    shop.route(without_wraps(shop.lock()(shop.buy)))
 
 
 @refuse("is a generator")

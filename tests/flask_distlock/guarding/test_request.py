@@ -6,8 +6,8 @@ import pytest
 from flask import Flask, request
 from flask_login import LoginManager, UserMixin
 
-from distlock.current_grants import current_grants
 from distlock.errors import ConfigurationError
+from distlock.grants.current import current_grants
 from flask_distlock import DistLock, distributed_lock
 
 

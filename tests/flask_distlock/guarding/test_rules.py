@@ -9,8 +9,8 @@ from flask import Blueprint, Flask, abort, request
 from flask.views import MethodView
 from flask_login import LoginManager, login_required
 
-from distlock.current_grants import current_grant
 from distlock.errors import ConfigurationError, NotHeld
+from distlock.grants.current import current_grant
 from flask_distlock import DistLock, distributed_lock
 
 RULE = {"route": "buy", "lock": "product_<id>", "timeout": 0}
@@ -230,7 +230,7 @@ def test_what_cannot_work_is_refused_at_the_first_request(
 
 def test_two_rules_that_lock_the_same_request_are_refused(serve: Serve) -> None:
     other = {**RULE, "lock": "stock", "methods": ["POST", "GET"]}
-    refused(serve(RULE, other), "two rules for 'buy' that lock POST: name all locks in one")
+    refused(serve(RULE, other), "two rules for 'buy' that lock HEAD, POST: name all locks in one")
     assert serve(RULE, {**other, "methods": ["GET"]}).test_client().get("/product/1").text == "stock"
 
 
@@ -256,7 +256,7 @@ def test_a_view_that_is_replaced_under_its_rule_is_refused(serve: Serve) -> None
     assert client.post("/product/1").text == "product_1"
     ruled = app.view_functions["buy"]
     app.view_functions["buy"] = buy
-    with pytest.raises(ConfigurationError, match="was replaced after the first request"):
+    with pytest.raises(ConfigurationError, match="was replaced when the first request had come"):
         client.post("/product/1")
     app.view_functions["buy"] = functools.wraps(ruled)(lambda **arguments: ruled(**arguments))
     assert client.post("/product/1").text == "product_1"
@@ -285,7 +285,34 @@ def test_a_rule_for_one_of_two_places_of_a_blueprint_is_refused(
     end = ".shop.buy" if nested else ".buy"
     rules = [{"route": f"{name}{end}", "lock": "product_<id>", "timeout": 0} for name in ("berlin", "paris")]
     app = twice(make_app, rules[0], nested=nested)
-    refused(app, rf"registered a second time as 'paris.*write a rule for it, too: .\"route\": \"paris{end}\"")
+    refused(app, rf"runs the same view as 'paris.*write a rule for it, too, .\"route\": \"paris{end}\"")
     app = twice(make_app, *rules, nested=nested)
     client = app.test_client()
     assert [client.post(f"/{name}/product/1").text for name in ("berlin", "paris")] == ["product_1"] * 2
+
+
+def test_a_second_route_to_a_view_with_a_rule_is_told(make_app: Callable[..., Flask]) -> None:
+    def serve(*rules: Any) -> Flask:
+        app = make_app(DISTLOCK_RULES=list(rules))
+        app.add_url_rule("/product/<int:id>", "buy", buy, methods=["POST"])
+        app.add_url_rule(
+            "/old/<int:id>", "old", functools.wraps(buy)(lambda id: buy(id=id)), methods=["POST"]
+        )
+        return app
+
+    refused(serve(RULE), r"POST /old/<int:id> runs the same view as 'old'.*\"route\": \"old\"")
+    client = serve(RULE, {**RULE, "route": "old"}).test_client()
+    assert client.post("/old/1").text == "product_1"
+    client = serve({**RULE, "only_this_route": True}).test_client()
+    assert (client.post("/product/1").text, client.post("/old/1").text) == ("product_1", "unlocked")
+
+
+def test_a_view_that_a_hook_replaces_at_the_first_request_is_refused(serve: Serve) -> None:
+    app = serve(RULE)
+
+    @app.before_request
+    def replace() -> None:
+        app.view_functions["buy"] = buy
+
+    with pytest.raises(ConfigurationError, match="was replaced when the first request had come"):
+        app.test_client().post("/product/1")

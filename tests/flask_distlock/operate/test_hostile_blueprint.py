@@ -132,7 +132,7 @@ def test_an_alias_is_text_as_a_name_is(open_page: Open, locks: DistLock) -> None
     page = client.get("/locks/", query_string={"alias": alias, "q": "product_1"}).text
     (url,) = re.findall(r'href="(/locks/lock[^"]+)">Look at', page)
     one = client.get(html.unescape(url)).text
-    assert f"{grant.fence.era}:{grant.fence.number}" in one
+    assert f"{grant.fence.epoch}:{grant.fence.number}" in one
     nowhere = client.get("/locks/", query_string={"alias": "<b>"})
     assert nowhere.status_code == 404
     assert all("<b>" not in text for text in (page, one, nowhere.text))

@@ -17,19 +17,21 @@ from flask_distlock import distributed_lock
 from tests.flask_distlock.sql.session_shop import Call, Shop, after, commit_and_note, held
 
 
-def test_a_read_that_is_left_open_keeps_no_lock(shop: Shop) -> None:
+def test_a_hook_after_a_view_that_has_only_read_is_under_its_lock(shop: Shop) -> None:
     after(shop, lambda: shop.note("hook"))
     shop.serve(lambda: str(shop.product().stock))
     assert shop.post().text == "10"
-    assert shop.log == ["hook-"]
+    assert shop.log == ["hook+"]
+    assert not held(shop)
 
 
-def test_the_lock_goes_with_the_transaction_and_not_with_the_request(shop: Shop, sell: Call) -> None:
+def test_the_lock_goes_with_the_request_and_not_with_the_transaction(shop: Shop, sell: Call) -> None:
     after(shop, lambda: commit_and_note(shop))
     after(shop, lambda: shop.note("before"))
     shop.serve(sell)
     assert shop.post().text == "sold"
-    assert shop.log == ["before+", "commit+", "after-"]
+    assert shop.log == ["before+", "commit+", "after+"]
+    assert not held(shop)
 
 
 def test_a_transaction_that_the_view_began_after_its_commit_keeps_the_lock(shop: Shop) -> None:
@@ -44,29 +46,30 @@ def test_a_transaction_that_the_view_began_after_its_commit_keeps_the_lock(shop:
     after(shop, lambda: commit_and_note(shop))
     shop.serve(view)
     assert shop.post().text == "sold"
-    assert (shop.log, shop.stock()) == (["commit+", "commit+", "after-"], 8)
+    assert (shop.log, shop.stock()) == (["commit+", "commit+", "after+"], 8)
 
 
-def test_the_grant_is_current_in_hooks_and_only_as_long_as_it_is_kept(shop: Shop, sell: Call) -> None:
+def test_the_grant_is_current_in_hooks_and_teardowns(shop: Shop, sell: Call) -> None:
     seen: list[Any] = []
 
     def look() -> None:
         seen.append(current_grant().names)
         shop.db.session.commit()
-        with pytest.raises(NotHeld):
-            current_grant()
+        seen.append(current_grant().names)
 
     after(shop, look)
+    shop.app.teardown_request(lambda error: seen.append(current_grant().names))
     shop.serve(sell)
     assert shop.post().text == "sold"
-    assert seen == [("product_1",)]
+    assert seen == [("product_1",)] * 3
+    with shop.app.app_context(), pytest.raises(NotHeld):
+        current_grant()
 
 
 @pytest.mark.parametrize("again", ["guard", "block", "rlock"])
 def test_a_hook_enters_the_kept_lock_again(shop: Shop, sell: Call, again: str) -> None:
     def inside() -> None:
         shop.db.session.commit()
-        # The commit has ended the transaction, and the lock goes on until the block has ended.
         shop.note("inside")
 
     @distributed_lock("product_1", timeout=0)
@@ -84,7 +87,7 @@ def test_a_hook_enters_the_kept_lock_again(shop: Shop, sell: Call, again: str) -
     after(shop, hook)
     shop.serve(sell)
     assert shop.post().text == "sold"
-    assert shop.log == ["commit+", "inside+", "after-"]
+    assert shop.log == ["commit+", "inside+", "after+"]
 
 
 def test_what_is_kept_to_read_is_no_lock_to_write_and_no_permit(shop: Shop, sell: Call) -> None:
@@ -120,7 +123,7 @@ def test_what_is_entered_again_may_begin_the_next_transaction(shop: Shop, sell: 
     after(shop, hook)
     shop.serve(sell)
     assert shop.post().text == "sold"
-    assert (shop.log, shop.stock()) == (["commit+", "between+", "commit+", "after-"], 8)
+    assert (shop.log, shop.stock()) == (["commit+", "between+", "commit+", "after+"], 8)
 
 
 def test_a_function_in_a_view_keeps_its_lock_until_the_view_commits(shop: Shop, sell: Call) -> None:
@@ -171,7 +174,7 @@ def test_a_client_that_preserves_the_context_does_not_prolong_it(shop: Shop, sel
     with shop.app.test_client() as client:
         assert client.post("/").text == "sold"
         assert not held(shop)
-    assert shop.log == ["commit+", "after-"]
+    assert shop.log == ["commit+", "after+"]
 
 
 def test_where_there_is_no_request_of_a_server_the_call_is_the_limit(shop: Shop, sell: Call) -> None:
@@ -184,8 +187,10 @@ def test_where_there_is_no_request_of_a_server_the_call_is_the_limit(shop: Shop,
     assert (shop.stock(), held(shop)) == (10, False)
 
 
-@pytest.mark.parametrize("wrap", [iter, stream_with_context])
-def test_a_stream_begins_when_the_lock_is_released(shop: Shop, sell: Call, wrap: Any) -> None:
+@pytest.mark.parametrize(("wrap", "when"), [(iter, "free"), (stream_with_context, "locked")])
+def test_a_stream_begins_when_the_lock_is_released_unless_it_goes_on_in_its_context(
+    shop: Shop, sell: Call, wrap: Any, when: str
+) -> None:
     def view() -> Response:
         sell()
 
@@ -196,7 +201,8 @@ def test_a_stream_begins_when_the_lock_is_released(shop: Shop, sell: Call, wrap:
 
     shop.app.teardown_request(lambda error: shop.db.session.commit())
     shop.serve(view)
-    assert shop.post().text == "free"
+    assert shop.post().text == when
+    assert not held(shop)
     assert (shop.log, shop.stock()) == (["commit+"], 9)
 
 
@@ -212,7 +218,7 @@ def test_a_hook_of_a_blueprint_and_of_a_class_are_inside(shop: Shop, sell: Call)
     blueprint.after_request(lambda response: (commit_and_note(shop), response)[1])
     shop.app.register_blueprint(blueprint)
     assert shop.post().text == "sold"
-    assert shop.log == ["commit+", "after-"]
+    assert shop.log == ["commit+", "after+"]
 
 
 def test_an_error_handler_commits_what_it_writes_by_itself(shop: Shop, sell: Call) -> None:
@@ -228,7 +234,7 @@ def test_an_error_handler_commits_what_it_writes_by_itself(shop: Shop, sell: Cal
 
     shop.serve(fail)
     assert shop.post().text == "mended"
-    assert (shop.log[0], shop.stock()) == ("handler-", 10)
+    assert (shop.log[0], shop.stock()) == ("handler+", 10)
 
 
 def test_a_thread_with_the_context_of_a_request_that_is_over_keeps_nothing(shop: Shop, sell: Call) -> None:
@@ -277,18 +283,20 @@ def test_a_kept_lock_is_not_waited_for_with_another_in_a_context_of_its_own(shop
     assert not held(shop)
 
 
-def test_two_guards_of_one_request_end_with_one_transaction(shop: Shop, sell: Call) -> None:
+def test_two_guards_of_one_request_end_with_it(shop: Shop, sell: Call) -> None:
     inner = distributed_lock("product_2", timeout=0)(sell)
 
     def look() -> None:
         shop.note(f"names {current_grant().names}")
         commit_and_note(shop)
-        assert not shop.locks.lock("product_2").locked()
+        assert shop.locks.lock("product_2").locked()
 
     after(shop, look)
     shop.serve(inner)
     assert shop.post().text == "sold"
-    assert shop.log == ["names ('product_1',)+", "commit+", "after-"]
+    assert shop.log == ["names ('product_1',)+", "commit+", "after+"]
+    with shop.app.app_context():
+        assert not any(shop.locks.lock(name).locked() for name in ("product_1", "product_2"))
 
 
 def test_nothing_is_logged_where_all_goes_well(

@@ -48,7 +48,7 @@ def test_a_hook_commits_under_the_lock_what_it_has_changed(
     after(shop, lambda: commit_and_note(shop))
     shop.serve(raising(shop, answer, is_async))
     assert shop.post().status_code < 400
-    assert (shop.log, shop.stock()) == (["commit+", "after-"], 9)
+    assert (shop.log, shop.stock()) == (["commit+", "after+"], 9)
 
 
 def test_where_nobody_commits_it_is_an_error(shop: Shop) -> None:
@@ -71,7 +71,7 @@ def test_a_refusal_is_rolled_back_at_once(shop: Shop, answer: Callable[[], Any])
     after(shop, lambda: commit_and_note(shop))
     shop.serve(raising(shop, answer, False))
     assert shop.post().status_code == 409
-    assert (shop.log, shop.stock()) == (["after-"], 10)
+    assert (shop.log, shop.stock()) == (["after+"], 10)
 
 
 def test_what_it_raises_comes_to_the_decorators_above_it(shop: Shop) -> None:

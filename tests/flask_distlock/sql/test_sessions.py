@@ -134,7 +134,7 @@ def test_what_a_hook_commits_is_committed_under_the_lock(shop: Shop, forgetful: 
 
     shop.serve(forgetful)
     assert shop.post().text == "sold"
-    assert (shop.log, shop.stock()) == (["commit+", "after commit-"], 9)
+    assert (shop.log, shop.stock()) == (["commit+", "after commit+"], 9)
 
 
 def test_changes_that_nobody_commits_are_rolled_back_and_refused(

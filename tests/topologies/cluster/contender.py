@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.cluster import ClusterBackend
 from distlock.testing.sink import RecordingSink
 from tests.backends.redis.contender import ask as ask
@@ -21,26 +21,26 @@ class Contender(ClusterBackend):
         self.sink = RecordingSink()
         self.open(self.sink)
 
-    def hold(self, ask: Ask) -> Held:
+    def hold(self, ask: LockRequest) -> Acquired:
         answer = self.request(ask)
-        assert isinstance(answer, Held), f"expected Held, got {answer}"
+        assert isinstance(answer, Acquired), f"expected Held, got {answer}"
         return answer
 
-    def queue(self, ask: Ask) -> Queued:
+    def queue(self, ask: LockRequest) -> Queued:
         answer = self.request(ask)
         assert isinstance(answer, Queued), f"expected Queued, got {answer}"
         return answer
 
-    def until_held(self, ask: Ask) -> Held:
+    def until_held(self, ask: LockRequest) -> Acquired:
         """Ask as an engine does that gets no hints."""
         answers: list[object] = []
 
         def held() -> bool:
             answers.append(self.request(ask))
-            return isinstance(answers[-1], Held)
+            return isinstance(answers[-1], Acquired)
 
         eventually(held, "the lock is ours")
-        assert isinstance(answers[-1], Held)
+        assert isinstance(answers[-1], Acquired)
         return answers[-1]
 
 

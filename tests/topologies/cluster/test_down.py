@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends.base import Held
+from distlock.backends.base import Acquired
 from distlock.backends.cluster.slots import slot_of
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
@@ -50,5 +50,5 @@ def test_a_host_of_the_url_that_was_taken_out_of_the_cluster_is_passed_over(
 ) -> None:
     one = contender(cluster.url.replace("//", f"//127.0.0.1:{server.port},"))
     mine = ask()
-    assert isinstance(one.request(mine), Held)
+    assert isinstance(one.request(mine), Acquired)
     assert one.release(mine)

@@ -11,7 +11,7 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.cluster.node import Node
 from distlock.backends.cluster.slots import slot_of, slot_of_command
 from distlock.backends.inspectable import Row, Seen
@@ -51,10 +51,10 @@ def on_each_primary(cluster: RedisCluster, prefix: str) -> list[str]:
     return list(names.values())
 
 
-def mine(one: Contender) -> Ask:
+def mine(one: Contender) -> LockRequest:
     """As the engine asks: the token begins with the process."""
     asked = ask(some_key())
-    return Ask(asked.key, one.process + asked.token, LIFE, 1)
+    return LockRequest(asked.key, one.process + asked.token, LIFE, 1)
 
 
 def test_what_lies_on_all_primaries_is_listed_as_that_of_one_process(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gc
+import select
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from pymysql.connections import Connection
 
 import distlock
 from distlock.backends import create
+from distlock.backends.advisory.backend import AdvisoryBackend
+from distlock.backends.advisory.listener import Listener
 from distlock.clock import now
+from distlock.engine import hold
 from distlock.testing.closing import opened
-from distlock.testing.fixtures import PATIENCE, wait_until
+from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
 from distlock.testing.protocol import Contender, ask
 from loadtest.mariadb import MariaDBServer
@@ -67,6 +73,43 @@ def test_more_names_than_sessions_are_waited_for(
         assert done.result(PATIENCE) is not None
 
 
+def test_the_next_in_the_process_of_the_holder_gets_no_lock_whose_session_has_ended(
+    server: str, connect: Connect, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The thread that hears of it comes too late, as on a busy host.
+    heard = threading.Event()
+    monkeypatch.setattr(Listener, "_look_at", lambda *_: heard.wait(0.05))
+    # However busy the host is, the process could pass its hold on.
+    monkeypatch.setattr(hold, "TURN", PATIENCE)
+    lost = threading.Event()
+    locks, other = connect(server, on_lost=lambda grant, why: lost.set()), connect(server)
+    grant = locks.lock("cut").acquire()
+    assert grant is not None
+    fence = grant.fence
+    waits = pool.submit(locks.lock("cut").acquire)
+    wait_until(lambda: engine_of(locks).queues.waiting == 1, "the next one waits")
+    backend: Any = engine_of(locks).backend
+    (session,) = [one for one in backend._sessions._all if one.holds]
+    end_holder(server, "t:cut")
+    has_it = other.lock("cut").acquire()
+    assert has_it is not None
+    poller = select.poll()
+    poller.register(session.wire.fileno, select.POLLIN)
+    assert poller.poll(PATIENCE * 1000), "its end has come here"
+    grant.release()
+    assert lost.wait(PATIENCE), "the holder is told"
+    assert not waits.done()
+    assert has_it.release() is None
+    later = waits.result(PATIENCE)
+    assert later is not None
+    assert fence < has_it.fence < later.fence
+
+
+def end_holder(server: str, key: str) -> None:
+    [(session,)] = asked(server, f"SELECT IS_USED_LOCK(lock_name) FROM distlock_name WHERE name = '{key}'")
+    asked(server, f"KILL {session}")
+
+
 def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect: Connect) -> None:
     lost = threading.Event()
     locks = connect(server, on_lost=lambda grant, why: lost.set())
@@ -106,7 +149,9 @@ def test_a_wait_that_could_not_be_called_off_in_time_keeps_no_session(server: st
     one.held(ask("given_up"))
     waits = ask("given_up")
     two.queued(waits)
-    with pytest.raises(distlock.BackendUnavailable):
+    assert isinstance(two.backend, AdvisoryBackend)
+    # Somebody else speaks where waits are called off, however quickly the server answers.
+    with two.backend._at_desk(now() + PATIENCE), pytest.raises(distlock.BackendUnavailable):
         two.backend.cancel(waits, now())
     # A server that waits for a lock looks whether we are there, and not what we have said.
     wait_until(lambda: not waiting(server, "given_up"), "it has left the line")
@@ -207,3 +252,52 @@ def test_what_the_site_has_set_ends_no_wait(server: str, connect: Connect, pool:
         assert other.lock("slow").acquire(timeout=1.0) is None
         waits = pool.submit(other.lock("slow").acquire)
     assert waits.result(PATIENCE) is not None
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_an_interrupt_in_the_middle_of_an_answer_costs_no_later_call(
+    server: str, connect: Connect, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    locks, other = connect(server), connect(server)
+    with locks.lock("product_1"):
+        pass
+    honest, seen = Connection._read_packet, []
+
+    def read(self: Any, *arguments: Any) -> Any:
+        seen.append(self)
+        if len(seen) < 3:
+            return honest(self, *arguments)
+        monkeypatch.undo()
+        if closes:  # As PyMySQL does where it is interrupted while it reads.
+            self._force_close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Connection, "_read_packet", read)
+    with pytest.raises(KeyboardInterrupt):
+        locks.lock("product_1").acquire()
+    for name in ("product_2", "product_1"):
+        with locks.lock(name):
+            assert other.lock(name).locked()
+        with other.lock(name):
+            assert locks.lock(name).locked()
+
+
+def test_an_interrupt_that_ends_a_session_is_told_to_the_other_holders_in_it(
+    server: str, connect: Connect, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = threading.Event()
+    locks = connect(server, on_lost=lambda grant, why: lost.set())
+    grant = pool.submit(locks.lock("product_1").acquire).result(PATIENCE)
+    assert grant is not None
+
+    def read(self: Any, *arguments: Any) -> Any:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Connection, "_read_packet", read)
+    with pytest.raises(KeyboardInterrupt):
+        locks.lock("product_2").acquire()
+    # A renewal would be due in twenty seconds.
+    assert lost.wait(PATIENCE / 2)
+    assert grant.lost
+    assert connect(server).lock("product_1").acquire() is not None

@@ -18,6 +18,12 @@ from distlock.testing.protocol import Contender, ask
 from tests.topologies.postgresql.asking import Connect, asked, waiting
 
 
+@pytest.fixture
+def server(server: str) -> str:
+    """Stopped while it looks for deadlocks, a session would keep the table of locks from everybody."""
+    return f"{server}?options=-cdeadlock_timeout%3D1h"
+
+
 def sessions(server: str, name: str, where: str) -> list[tuple[object, ...]]:
     """Those that stand at the lock *name*; not what other tests have left."""
     return asked(
@@ -30,20 +36,28 @@ def sessions(server: str, name: str, where: str) -> list[tuple[object, ...]]:
 @contextmanager
 def standing_still(server: str, name: str) -> Iterator[int]:
     """The session that waits, which is given the lock, and told to stop, while it can't hear either."""
-    wait_until(lambda: len(sessions(server, name, "NOT granted")) == 1, "it waits")
-    [(session,)] = sessions(server, name, "NOT granted")
+    # A session that asks for a lock keeps the table of locks from everybody until it sleeps.
+    asleep = "NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory')"
+    wait_until(lambda: len(sessions(server, name, asleep)) == 1, "it waits")
+    [(session,)] = sessions(server, name, asleep)
     assert isinstance(session, int)
     os.kill(session, signal.SIGSTOP)
     try:
+        # A signal that comes before the process has stopped overtakes SIGSTOP, and ends the wait.
+        wait_until(lambda: status(session)["State"].startswith("T"), "it stands still")
         yield session
     finally:
         os.kill(session, signal.SIGCONT)
 
 
+def status(session: int) -> dict[str, str]:
+    """What the system says of its process."""
+    lines = Path(f"/proc/{session}/status").read_text("ascii").splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
 def is_told_to_stop(session: int) -> bool:
-    status = Path(f"/proc/{session}/status").read_text("ascii").splitlines()
-    pending = next(line.split()[1] for line in status if line.startswith("ShdPnd:"))
-    return bool(int(pending, 16) & 1 << signal.SIGINT - 1)
+    return bool(int(status(session)["ShdPnd"], 16) & 1 << signal.SIGINT - 1)
 
 
 def test_by_its_own_process(server: str, pool: ThreadPoolExecutor) -> None:

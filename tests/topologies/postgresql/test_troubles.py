@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,6 +18,7 @@ import distlock
 from distlock.backends import create
 from distlock.backends.postgresql.dialect import PostgreSQL
 from distlock.clock import now
+from distlock.engine import hold
 from distlock.testing.closing import opened
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
@@ -85,7 +88,7 @@ def test_a_process_that_finds_no_connection_to_wait_in_asks_again(
     grant = locks.lock("crowded").acquire()
     assert grant is not None
     waits = pool.submit(other.lock("crowded").acquire)
-    wait_until(lambda: engine_of(other).rooms.waiting == 1, "it waits")
+    wait_until(lambda: engine_of(other).queues.waiting == 1, "it waits")
     # It has its one connection: nobody else has any.
     refused = r"too many connections.*Raise max_connections on the server"
     wait_until(
@@ -111,6 +114,46 @@ def test_more_names_than_sessions_are_waited_for(
         grant.release()
     for done in waits:
         assert done.result(PATIENCE) is not None
+
+
+def test_the_next_in_the_process_of_the_holder_gets_no_lock_whose_session_has_ended(
+    server: str, connect: Connect, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the message that ends the session and the end of the connection the lock is free already."""
+    # However busy the host is, the process could pass its hold on.
+    monkeypatch.setattr(hold, "TURN", PATIENCE)
+    lost = threading.Event()
+    with Pooler(server, lambda _: None, late=True) as pooler:
+        locks = connect(pooler.url, on_lost=lambda grant, why: lost.set())
+        grant = locks.lock("cut").acquire()
+        assert grant is not None
+        fence = grant.fence
+        waits = pool.submit(locks.lock("cut").acquire)
+        wait_until(lambda: engine_of(locks).queues.waiting == 1, "the next one waits")
+        backend: Any = engine_of(locks).backend
+        (session,) = [one for one in backend._sessions._all if one.holds]
+        end_holder(server, "t:cut")
+        has_it = connect(server).lock("cut").acquire()
+        assert has_it is not None
+        poller = select.poll()
+        poller.register(session.wire.fileno, select.POLLIN)
+        assert poller.poll(PATIENCE * 1000), "the message has come here"
+        grant.release()
+        assert lost.wait(PATIENCE), "the holder is told"
+        assert not waits.done()
+        assert has_it.release() is None
+        later = waits.result(PATIENCE)
+        assert later is not None
+        assert fence < has_it.fence < later.fence
+        locks.close()
+
+
+def end_holder(server: str, key: str) -> None:
+    asked(
+        server,
+        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN distlock_name ON objid = id::oid "
+        f"WHERE locktype = 'advisory' AND granted AND name = '{key}'",
+    )
 
 
 def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect: Connect) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from distlock import clock
-from distlock.backends.base import Busy, Held
+from distlock.backends.base import Acquired, Busy
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.backends.redlock import RedlockBackend, resting
@@ -50,8 +50,8 @@ def test_two_processes_that_reach_different_servers_first_never_both_hold(
     except BackendUnavailable:
         first = Busy()
     second = quick.backend.request(ask(key))
-    assert isinstance(second, Held)
-    assert isinstance(first, Held) == both
+    assert isinstance(second, Acquired)
+    assert isinstance(first, Acquired) == both
 
 
 def test_who_gets_too_few_gives_them_back_and_asks_again(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distlock.backends.base import Ask, Held, Queued
+from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock.server import Server
@@ -20,7 +20,7 @@ AHEAD = 10_000_000_000
 class NotWrittenBack(RedlockBackend):
     """The majority that grants does not hear of the number."""
 
-    def _agree(self, mine: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
+    def _agree(self, mine: LockRequest, numbers: Mapping[Server, int], deadline: float) -> int | None:
         return max(numbers.values())
 
 
@@ -29,8 +29,8 @@ def count_ahead(url: str, key: str, number: int = 0) -> int:
     server = RedisBackend(url)
     mine = ask(key)
     held = server.request(mine)
-    assert isinstance(held, Held)
-    raised = server.raise_floor(mine, number or held.number + AHEAD)
+    assert isinstance(held, Acquired)
+    raised = server.raise_fence(mine, number or held.number + AHEAD)
     assert raised is not None
     assert server.release(mine)
     server.close()
@@ -42,7 +42,7 @@ class LeftMeanwhile(RedlockBackend):
 
     leaving: Sequence[RedisServer] = ()
 
-    def _agree(self, mine: Ask, numbers: Mapping[Server, int], deadline: float) -> int | None:
+    def _agree(self, mine: LockRequest, numbers: Mapping[Server, int], deadline: float) -> int | None:
         for server in self.leaving:
             server.kill()
         return super()._agree(mine, numbers, deadline)
@@ -109,7 +109,7 @@ def test_a_number_is_raised_above_all_that_its_hold_may_have_given_out(
     one = contender(five.url)
     mine = ask(key, span=1000)
     first = one.held(mine).number
-    raised = one.backend.raise_floor(mine, first)
+    raised = one.backend.raise_fence(mine, first)
     assert raised is not None
     assert raised.number >= first + mine.span
     assert one.backend.release(mine)
@@ -132,7 +132,7 @@ def test_so_it_is_where_servers_that_were_behind_have_numbers_among_them(
     first = one.held(mine).number
     behind[-1].resume()
     ahead.kill()
-    raised = one.backend.raise_floor(mine, first + 2)
+    raised = one.backend.raise_fence(mine, first + 2)
     assert raised is not None
     assert raised.number >= first + mine.span
 

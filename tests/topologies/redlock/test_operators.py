@@ -9,7 +9,7 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.base import Ask
+from distlock.backends.base import LockRequest
 from distlock.backends.inspectable import Quorum, Row
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.scripts import hold_key
@@ -42,7 +42,7 @@ def look(five: Five, contender: MakeContender) -> Inspectable:
     return inspectable(contender(five.url, io_timeout=PATIENCE))
 
 
-def held_on_all(one: Contender, look: Inspectable, key: str) -> tuple[Ask, int]:
+def held_on_all(one: Contender, look: Inspectable, key: str) -> tuple[LockRequest, int]:
     mine = asked(one, key)
     number = one.held(mine).number
     eventually(lambda: look.inspect(key).quorum == Quorum(5, 5, 5), "all have granted it")
@@ -75,7 +75,7 @@ def test_what_a_minority_has_of_another_try_is_not_counted_with_it(
     for server in five[:3]:
         server.client.delete(hold_key(key))
         other = RedisBackend(server.url)
-        other.request(Ask(key, mine.token[:16] + secrets.token_hex(16), mine.ttl, 1, False))
+        other.request(LockRequest(key, mine.token[:16] + secrets.token_hex(16), mine.ttl, 1, False))
         other.close()
     five[0].client.delete(hold_key(key))
     sight = look.inspect(key)
@@ -88,7 +88,7 @@ def test_the_number_that_is_shown_is_that_of_the_holder(one: Contender, look: In
         mine = asked(one, f"{key}_{number}")
         held = one.held(mine)
         assert look.inspect(mine.key).number == held.number
-        raised = one.backend.raise_floor(mine, held.number + 1000)
+        raised = one.backend.raise_fence(mine, held.number + 1000)
         assert raised is not None
         assert look.inspect(mine.key).number == raised.number
         assert one.backend.release(mine)
@@ -104,7 +104,7 @@ def test_who_looks_reads_on_how_many_servers_it_is(five: Five, key: str) -> None
         grant = locks.lock(key).acquire()
         assert grant is not None
         eventually(lambda: "It is held on 5 of 5 servers." in shown(), "all have granted it")
-        assert f"Its fence is {grant.fence.era}:{grant.fence.number}." in shown()
+        assert f"Its fence is {grant.fence.epoch}:{grant.fence.number}." in shown()
         for remain in range(4, -1, -1):
             five[remain].client.delete(hold_key(f":{key}"))
             if remain >= 3:
@@ -151,7 +151,7 @@ def cut_off(one: Contender | Inspectable, servers: int, call: str, monkeypatch: 
     backend = one.backend if isinstance(one, Contender) else one
     assert isinstance(backend, RedlockBackend)
 
-    def unheard(*said: object) -> bool:
+    def unheard(*said: object, **more: object) -> bool:
         raise BackendUnavailable("away")
 
     for server in backend._servers[:servers]:

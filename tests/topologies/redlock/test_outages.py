@@ -6,7 +6,7 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.base import Ask, Held
+from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock import server as server_of_five
@@ -54,7 +54,7 @@ def test_without_three_of_five_it_says_which_and_why_and_comes_back_with_them(
         lambda: one.backend.release(mine),
         lambda: one.backend.locked(key),
         lambda: one.backend.cancel(ask(key)),
-        lambda: one.backend.raise_floor(mine, 1),
+        lambda: one.backend.raise_fence(mine, 1),
     )
     for call in calls:
         with pytest.raises(BackendUnavailable, match="A majority of the 5 Redlock servers can't be") as told:
@@ -71,12 +71,12 @@ def test_without_three_of_five_it_says_which_and_why_and_comes_back_with_them(
 
 def takes(one: Contender, key: str) -> bool:
     try:
-        return isinstance(one.backend.request(ask(key)), Held)
+        return isinstance(one.backend.request(ask(key)), Acquired)
     except BackendUnavailable:
         return False
 
 
-def renewed(one: Contender, mine: Ask) -> bool | None:
+def renewed(one: Contender, mine: LockRequest) -> bool | None:
     try:
         return one.backend.renew([mine])[0]
     except BackendUnavailable:

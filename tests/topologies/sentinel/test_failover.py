@@ -13,6 +13,7 @@ from distlock.backends.sentinel.sentinels import Sentinels
 from distlock.errors import BackendUnavailable
 from loadtest.sentinels import deafen, tell
 from tests.backends.redis.contender import Contender, ask, some_key
+from tests.backends.redis.test_data_loss import TURNS, readers
 from tests.redis_server import eventually
 from tests.topologies.sentinel.contender import PATIENT, MakeContender
 from tests.topologies.sentinel.watched import Calm, client
@@ -193,6 +194,21 @@ def test_a_former_primary_that_lives_is_left_by_all_at_once(
     assert one.sink.doubts
     assert one.renew([held]) == [True]
     assert connected(watched.primary()) >= 1
+
+
+def test_numbers_grow_where_a_former_primary_went_on_granting_for_a_while(
+    watched: Calm, contender: MakeContender, former: int
+) -> None:
+    key, after = some_key(), contender(watched.url)
+    one, two = (Contender(f"redis://127.0.0.1:{former}") for _ in range(2))
+    readers(one, two, key)
+    watched.fail_over()
+    eventually(lambda: watched.primary() != former, "it is replaced")
+    # These do not hear of it, and what they are granted is on no replica.
+    before = max(readers(one, two, key) for _ in range(TURNS))
+    assert after.poll(ask(key)).number > before
+    one.close()
+    two.close()
 
 
 def test_a_primary_that_stands_still_is_left_and_no_longer_asked_when_it_goes_on(

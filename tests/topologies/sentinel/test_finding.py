@@ -102,7 +102,7 @@ def test_a_client_that_is_closed_leaves_no_thread_and_no_connection(shared: Calm
     locks = distlock.connect(shared.url, prefix="closed")
     with locks.lock("product_1"):
         ours = {thread.name for thread in set(threading.enumerate()) - before}
-        assert ours >= {"distlock-keeper", "distlock-redis-sentinel"}
+        assert ours >= {"distlock-maintenance", "distlock-redis-sentinel"}
     locks.close()
     # The one that has asked the sentinels may be about to end.
     eventually(lambda: set(threading.enumerate()) <= before, "its threads have ended")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from distlock import clock
-from distlock.engine.hold import margin
+from distlock.engine.hold import LEASE_LESS, LEASE_SHARE
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
@@ -122,7 +122,7 @@ def test_a_session_outlives_what_was_renewed_even_if_the_server_that_confirmed_i
     sent = clock.now()
     assert one.renew([mine]) == [True]
     follower.pause()
-    ends = sent + mine.ttl - margin(mine.ttl)
+    ends = sent + LEASE_SHARE * mine.ttl - LEASE_LESS
     while clock.now() < ends:
         assert leader.children(mine.key), f"gone {ends - clock.now():.2f} s before its holder knows"
         threading.Event().wait(0.02)

@@ -4,8 +4,10 @@ import enum
 from uuid import UUID
 
 import pytest
+from django import forms
 from hypothesis import given
 from hypothesis import strategies as st
+from rest_framework import serializers
 
 from distlock.web.names.converters import CONVERTERS, Malformed, Unfit, convert_plain
 
@@ -84,3 +86,14 @@ def test_an_enum_is_the_number_that_it_is() -> None:
 def test_a_type_that_never_fits_is_an_error_of_the_template(converter, value: object) -> None:
     with pytest.raises(Unfit):
         converter(value)
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\u00a0", "\u3000"])
+def test_blanks_around_text_make_no_second_lock(blank: str) -> None:
+    """Form fields of Django and REST framework strip them before the view looks."""
+    spellings = ("a b", f"{blank}a b", f"a b{blank}", f"{blank}a b{blank}")
+    assert {CONVERTERS["str"](text) for text in spellings} == {"a b"}
+    assert {serializers.CharField().to_internal_value(text) for text in spellings} == {"a b"}
+    assert {forms.CharField().clean(text) for text in spellings} == {"a b"}
+    with pytest.raises(Malformed, match="is empty"):
+        CONVERTERS["str"](blank)

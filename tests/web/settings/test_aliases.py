@@ -17,7 +17,7 @@ def test_a_url_is_short_for_the_default_alias() -> None:
 
 def test_every_key_arrives() -> None:
     given = {
-        "BACKEND": "redis", "LOCATION": REDIS, "PREFIX": "shop", "ERA": 2, "TTL": 8, "TIMEOUT": 0.5,
+        "BACKEND": "redis", "LOCATION": REDIS, "PREFIX": "shop", "FENCE_EPOCH": 2, "TTL": 8, "TIMEOUT": 0.5,
         "MAX_HOLD": 30, "MAX_NAMES": 4, "MAX_WAITERS": 5, "MAX_WAITERS_TOTAL": 6,
         "ON_BACKEND_DOWN": "run", "FENCE": "orders", "OPTIONS": {"socket_timeout": 1},
         "METRICS": "prometheus",
@@ -102,7 +102,7 @@ def test_the_scheme_of_the_location_knows_more_than_the_backend() -> None:
         ({"default": {"LOCATION": REDIS, "TIMEOUT": -1}}, "value", "is -1. .* 0 or more"),
         ({"default": {"LOCATION": REDIS, "MAX_HOLD": float("nan")}}, "value", "is nan"),
         ({"default": {"LOCATION": REDIS, "MAX_WAITERS": 1.5}}, "value", "whole number"),
-        ({"default": {"LOCATION": REDIS, "ERA": 0}}, "value", "whole number"),
+        ({"default": {"LOCATION": REDIS, "FENCE_EPOCH": 0}}, "value", "whole number"),
         ({"default": {"LOCATION": REDIS, "PREFIX": "a:b"}}, "value", "letters, digits"),
         ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "run"}}, "value", 'FENCE": True'),
         ({"default": {"LOCATION": REDIS, "ON_BACKEND_DOWN": "ignore"}}, "value", "no lock, no view"),

@@ -24,8 +24,8 @@ REST_LOCKED = ["user", "permission", *LOCKED]
 REST_ATOMIC = ["user", "permission", *ATOMIC]
 
 #: The transaction is open before the method is called.
-CLASS_LINE = r'Write @distributed_lock\(.*, methods=\["POST"\]\) above the class Buy\.'
-RULE_LINE = r"DISTLOCK_RULES = \[\{\"route\": 'buy-sell', \"methods\": \['POST'\]"
+CLASS_LINE = r"Write @distributed_lock\((?!.*methods=).*\) above the class Buy\."
+RULE_LINE = r"DISTLOCK_RULES = \[\{\"route\": 'buy-sell', \"lock\": …"
 
 
 def rest_placement(autocommit: list[str] | str = REST_LOCKED, atomic: list[str] | str = REST_ATOMIC) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distlock.web.decorator import Told
-from distlock.web.methods import UNSAFE_METHODS
+from distlock.web.methods import ALL_BUT_GET
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.watching import Events
@@ -52,4 +52,4 @@ def lock(events: Events, **options: Any) -> Any:
 
 def rule(events: Events, view: Any) -> Any:
     """What a rule does with *view*."""
-    return guard_view(view, Told([events.name, "shelf_<int:id>"]), methods=UNSAFE_METHODS)
+    return guard_view(view, Told([events.name, "shelf_<int:id>"]), methods=ALL_BUT_GET)

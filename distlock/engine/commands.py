@@ -1,0 +1,84 @@
+"""What an algorithm asks of its driver: a call to the lock service, or a sleep.
+
+The algorithms of this package are generators that yield these commands and do no I/O themselves (sans-I/O).
+So one source serves threads and asyncio, and the tests play the same generators in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
+
+from distlock import clock
+
+T = TypeVar("T")
+
+
+class Parker(Protocol):
+    """Where one caller sleeps. A wake-up before the sleep is not lost; several of them count as one."""
+
+    #: Whether its caller may be kept from waking while the rest of the process goes on: its event loop may
+    #: stop.
+    may_stall: bool
+
+    def wake(self) -> None:
+        """Wake the caller. Any thread may call it; it returns at once."""
+
+    def alive(self) -> bool:
+        """Return whether the caller can still wake: its event loop may be closed."""
+
+
+class Call:
+    """Call ``function(*arguments)``, which does I/O.
+
+    The algorithm is resumed with its result or its exception.
+
+    Args:
+        until: the moment by which the call has to be over, on `distlock.clock.now`. It is the last argument
+        of the
+            function. None: the function takes no deadline.
+    """
+
+    __slots__ = ("arguments", "ends", "function", "over", "until")
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
+        self.function = function
+        if until is None:
+            self.arguments, self.until = arguments, math.inf
+        else:
+            self.arguments, self.until = (*arguments, until), until
+        #: Another thread has made the call. The algorithm may not have been resumed yet.
+        self.over = False
+        #: The moment by which it is over, where only the event loop of the algorithm learns that.
+        self.ends = math.inf
+
+    def is_over(self) -> bool:
+        """Return whether the lock service can no longer act on the call."""
+        return self.over or clock.now() >= self.ends
+
+
+class NewParker:
+    """Make a parker of the kind that the driver can wait at."""
+
+    __slots__ = ()
+
+
+class Park:
+    """Sleep at *parker* until it is woken, for *timeout* seconds at most (``math.inf``: no limit).
+
+    Args:
+        wait: how a thread sleeps there, where its backend can do better: see `distlock.backends.optional`.
+    """
+
+    __slots__ = ("parker", "timeout", "wait")
+
+    def __init__(
+        self, parker: Parker, timeout: float, wait: Callable[[Any, float], None] | None = None
+    ) -> None:
+        self.parker = parker
+        self.timeout = timeout
+        self.wait = wait
+
+
+Commands = Generator[Call | Park | NewParker, Any, T]

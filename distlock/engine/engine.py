@@ -1,0 +1,530 @@
+"""The engine of a client, between its callers and the lock service: how a caller gets a grant.
+
+Written as generators of commands (`distlock.engine.commands`). What stands between two yields happens under
+one mutex, or touches the caller's own waiter only. So any interleaving of yields is all that can happen,
+and the tests play them.
+
+G3 lives here: every wait has an end, unless the caller asked for no limit. The renewer ends the hold of a
+holder that hangs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from distlock import clock, reentrance
+from distlock.backends.base import Acquired, Backend, Busy, LockRequest, Queued
+from distlock.backends.inspectable import Row, inspectable
+from distlock.backends.optional import Hears, Posts, SeesEnd
+from distlock.engine.admission import Admission, DifferingLimits, Refusals, log_refusals
+from distlock.engine.commands import Call, Commands, Park, Parker
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.drivers import run
+from distlock.engine.grantor import Grantor
+from distlock.engine.hold import SPAN, Hold, NameGrant, Waiter
+from distlock.engine.maintenance import MaintenanceThread
+from distlock.engine.notifications import Callbacks, EngineSink, OnLifted, OnLost
+from distlock.engine.pending import SOON, Cancellations, PendingReplies
+from distlock.engine.process import end_with_process, forget_in_children, may_run, prepare_for_forks
+from distlock.engine.renewal import Renewer
+from distlock.engine.status import Inspection, StatusPublisher, row_of
+from distlock.engine.wait_queue import WaitQueue
+from distlock.engine.wait_queues import StalledWaiters, WaitQueues
+from distlock.errors import BackendUnavailable, TooManyWaiters
+from distlock.grants.grant import OnReleaseRequested
+from distlock.modes import EXCLUSIVE, PERMIT, READ
+from distlock.owner import Owner
+from distlock.reentrance import is_parked, refusal
+from distlock.terms import Terms
+
+#: How much longer than its caller waits a call to the lock service may take, seconds: a reply that is under
+#: way is awaited, and a place in the queue is given up.
+LAST_WORDS = 0.25
+#: How long a caller that asks once stays in the queue for the answers to others, seconds, where none comes:
+#: the event loop of one that asks may stand still.
+BESIDE = 1.0
+
+CLOSED = "The client was closed meanwhile, and holds no locks. It may be used again."
+
+
+class Engine:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        ttl: float,
+        max_hold: float,
+        max_waiters: int | None,
+        max_waiters_total: int | None,
+        epoch: int,
+        on_lost: OnLost | None = None,
+        on_lifted: OnLifted | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
+        on_reconnected: Callable[[], None] = lambda: None,
+        now: Callable[[], float] = clock.now,
+        threads: bool = True,
+    ) -> None:
+        self.backend = backend
+        #: The options of callers that name none.
+        self.options = Terms(ttl, max_hold)
+        self.epoch = epoch
+        self.now = now
+        self.section = section = CriticalSection()
+        self.maintenance = thread = MaintenanceThread(section, now, partial(end_with_process, self), threads)
+        section.wake = thread.wake
+        self.cancellations = Cancellations(section, backend, now, thread)
+        self.replies = PendingReplies(section, backend, now, thread)
+        self.callbacks = Callbacks(on_lost, on_lifted, on_release_requested, threads)
+        self.grantor = Grantor(section, backend, now, self.cancellations, self.replies, self.callbacks)
+        self.renewer = Renewer(section, backend, now, thread, self.grantor)
+        thread.next_renewal = self.renewer.next
+        self.queues = WaitQueues(
+            self.grantor,
+            Admission(max_waiters, max_waiters_total),
+            self.renewer,
+            self.cancellations,
+            epoch,
+            backend.has_ended if isinstance(backend, SeesEnd) else None,
+        )
+        self._stalled = StalledWaiters(section, now)
+        self.status = StatusPublisher(section, backend, now, self.queues)
+        self.inspection = Inspection(section, backend)
+        self._refusals = Refusals(section, now, thread)
+        thread.jobs = (
+            self._stalled,
+            self.renewer,
+            self.replies,
+            self.cancellations,
+            self.status,
+            self._refusals,
+        )
+        self.sink = EngineSink(section, self.queues, self.grantor, self.callbacks, on_reconnected)
+        self._inspectable = inspectable(backend)
+        self._wait = backend.wait if isinstance(backend, Hears) else None
+        self._window = getattr(backend, "window", None)
+        self._limits = DifferingLimits()
+        #: Why no caller is let in; None: callers are let in.
+        self._closed: str | None = None
+        backend.open(self.sink)
+        forget_in_children(self)
+        prepare_for_forks(self)
+
+    # -- a caller --------------------------------------------------------------------------------
+
+    def acquire(
+        self, key: str, name: str, parker: Parker, timeout: float, options: Terms
+    ) -> Commands[NameGrant | None]:
+        """Wait for a grant of *key*, for *timeout* seconds at most (0: ask once). Return None without one."""
+        if self.section.reentered():
+            if key in self.queues.by_key and not timeout > 0:
+                return None
+            raise refusal()
+        asked_at = self.now()
+        # A caller that does not wait asks once. The backend bounds that.
+        until = asked_at + timeout + LAST_WORDS if timeout > 0 else math.inf
+        asked = False
+        try:
+            entered = self._enter(key, name, parker, timeout, options, asked_at)
+            if entered is None:
+                return None
+            queue, waiter = entered
+            while waiter.grant is None:
+                if waiter.failure is not None:
+                    raise BackendUnavailable(waiter.failure)
+                pause = waiter.deadline - self.now()
+                if pause <= 0 and (asked or timeout > 0):
+                    yield from self._withdraw(queue, waiter, until)
+                    break
+                if waiter.leads:
+                    if queue.handed_off is not None and self._begin_on_push(queue):
+                        break
+                    answer = yield from self._request(queue, waiter, until)
+                    asked = True
+                    if isinstance(answer, Acquired):
+                        continue
+                    if not isinstance(answer, Queued):
+                        break
+                    pause = min(pause, answer.poll)
+                elif waiter.asks_once:
+                    pause += BESIDE
+                    if waiter.passed_over:
+                        break
+                    if pause <= 0:
+                        yield from self._withdraw(queue, waiter, until)
+                        break
+                self._note_wait(queue, waiter)
+                yield Park(parker, pause, self._wait if waiter.leads else None)
+        except TooManyWaiters:
+            raise
+        except BaseException as error:
+            self.abandon([key], parker, error)
+            raise
+        if not (waiter.waited or parker.may_stall):
+            return waiter.grant
+        return (yield from self._granted_late(queue, waiter, until))
+
+    def _enter(
+        self, key: str, name: str, parker: Parker, timeout: float, options: Terms, now: float
+    ) -> tuple[WaitQueue, Waiter] | None:
+        """Return the queue and the waiter of a caller; None if it asks once, and would pass others."""
+        section = self.section
+        with section.mutex:
+            if section.left:
+                section.catch_up()
+            if self._closed is not None:
+                raise BackendUnavailable(self._closed)
+            if options.mode == READ and (queue := self.queues.by_key.get(key)) is not None:
+                reader = queue.join_readers(parker, timeout, options, now)
+                if reader is not None:
+                    return queue, reader
+            try:
+                entered = self.queues.enter(key, name, parker, timeout, options, now)
+            except TooManyWaiters as refused:
+                self._refusals.count(refused)
+                raise
+            if entered is not None and parker.may_stall and timeout != math.inf:
+                self.maintenance.wake_before(self._stalled.watch(*entered))
+            return entered
+
+    def _note_wait(self, queue: WaitQueue, waiter: Waiter) -> None:
+        """Note that *waiter* is about to sleep, because the lock was not simply free."""
+        if not waiter.waited:
+            if is_parked():
+                # A signal handler must not wait behind the thread that it has interrupted.
+                with self.section.mutex:
+                    others = [one for one in queue.waiters if one is not waiter]
+                    if any(one.owner == waiter.owner for one in others):
+                        raise refusal()
+            waiter.waited = True
+        elif waiter.leads:
+            self.publish_soon()
+
+    def _granted_late(self, queue: WaitQueue, waiter: Waiter, until: float) -> Commands[NameGrant | None]:
+        """Return the grant of *waiter*, unless it ended while the caller slept: then wait for another one."""
+        if waiter.parker.may_stall:
+            with self.section.mutex:
+                self._stalled.answered(waiter)
+                if waiter.passed_over:
+                    return None
+        grant, options = waiter.grant, waiter.options
+        if not waiter.waited or grant is None or not grant.lost:
+            return grant
+        if options.seat is not None and options.seat.batch is not None:
+            # The holder of the batch looks at the lock before its COMMIT.
+            return grant
+        # The process was stopped, for example, and its hold ended meanwhile.
+        yield from self.grantor.release(grant, until)
+        left = max(0.0, waiter.deadline - self.now())
+        if not left:
+            return None
+        return (yield from self.acquire(queue.key, queue.name, waiter.parker, left, options))
+
+    def abandon(self, keys: Iterable[str], parker: Parker, error: BaseException) -> None:
+        """Remove everything of the caller with *parker*, which *error* interrupted. No I/O."""
+        for key in keys:
+            self.section.undo(error, partial(self._abandon, key, parker, error))
+
+    def _abandon(self, key: str, parker: Parker, error: BaseException) -> None:
+        self._stalled.forget(parker)
+        if (queue := self.queues.by_key.get(key)) is not None:
+            queue.abandon(parker, error)
+
+    # -- the leader of a queue -------------------------------------------------------------------
+
+    def _begin_on_push(self, queue: WaitQueue) -> bool:
+        """Grant the leader what a push handed off, if it may begin with that. Otherwise it has to ask."""
+        if self._window is None:
+            return False
+        with self.section.mutex:
+            return queue.take_handed_off(self._window)
+
+    def _request(
+        self, queue: WaitQueue, waiter: Waiter, until: float
+    ) -> Commands[Acquired | Queued | Busy | None]:
+        """Send the lock request of *queue*, and apply the answer.
+
+        *until*: the moment after which the caller awaits no answer. Returns the answer; None if it came too
+        late for a caller that was told to wait before, or others went on without it.
+        """
+        request, options = queue.request, waiter.options
+        if request is not None and (request.wait == waiter.asks_once or not _asks_for(request, options)):
+            # Its caller has left. This one wants something else, which has a place of its own.
+            with self.section.mutex:
+                queue.cancel_request()
+            request = None
+        told_to_wait = request is not None
+        if request is None:
+            # A secret. Where people may look at the lock service, it begins with the process.
+            process = "" if self._inspectable is None else self._inspectable.process
+            request = queue.request = _new_request(queue.key, process + os.urandom(16).hex(), waiter)
+        queue.queued = None
+        request.prompt = not waiter.parker.may_stall
+        sent = self.now()
+        try:
+            waiter.call = Call(self.backend.request, request, until=until)
+            answer: Acquired | Queued | Busy = yield waiter.call
+        except BackendUnavailable:
+            if self.now() < until:
+                raise
+            # That it is too late for this caller is no outage for those who have more time.
+            if self._give_up_late(queue, waiter, request) and told_to_wait:
+                return None
+            if waiter.passed_over:
+                return None
+            raise
+        with self.section.mutex:
+            if waiter.failure is not None:
+                # The client was closed meanwhile.
+                self.cancellations.add(request)
+            elif waiter.passed_over:
+                self._cancel_unless_used(queue, request)
+                return None
+            elif isinstance(answer, Acquired):
+                hold = Hold(queue, request, answer.number, sent, answer.ttl, options.max_hold)
+                hold.followed = answer.followed
+                queue.take(hold, self.now())
+                if queue.busy and queue.waiters:
+                    queue.refuse_once()
+            else:
+                self._apply_refusal(queue, waiter, request, answer, sent)
+        if request.mode == PERMIT and isinstance(answer, Acquired):
+            self._limits.compare(queue.name, request, answer)
+        return answer
+
+    def _give_up_late(self, queue: WaitQueue, waiter: Waiter, request: LockRequest) -> bool:
+        """Remove *waiter*, whose call got no answer in its time. Return whether it was still waiting."""
+        with self.section.mutex:
+            if waiter.passed_over:
+                return False
+            if waiter.failure is not None:
+                self.cancellations.add(request)
+                return False
+            queue.give_up(waiter, self.now())
+            return True
+
+    def _apply_refusal(
+        self, queue: WaitQueue, waiter: Waiter, request: LockRequest, answer: Queued | Busy, sent: float
+    ) -> None:
+        """Apply the *answer* that another process has the lock. The caller owns the mutex."""
+        if isinstance(answer, Queued):
+            queue.queued = request
+            queue.refuse_once()
+            if queue.handed_off is not None and queue.handed_off.sent < sent:
+                # What an earlier push said is over.
+                queue.handed_off = None
+            return
+        queue.request = None
+        if request.unanswered:
+            self.cancellations.add(request)
+        queue.leave(waiter)
+        # Those that were here when it was sent, and want the same, need not ask one by one.
+        queue.refuse_once(lambda one: one.came < sent and _asks_for(request, one.options))
+        queue.elect()
+
+    def _withdraw(self, queue: WaitQueue, waiter: Waiter, until: float) -> Commands[None]:
+        """Remove *waiter*, whose time is over. If it was granted the lock just then, it has it.
+
+        Where the lock service knows the request of *waiter* alone, its answer to the cancellation decides.
+        """
+        with self.section.mutex:
+            self.section.catch_up()
+            if waiter.grant is not None or waiter.failure is not None or waiter.passed_over:
+                return
+            request = queue.request
+            if not waiter.leads or request is None or len(queue.waiters) > 1:
+                queue.give_up(waiter, self.now())
+                return
+            if not _asks_for(request, waiter.options):
+                # Its caller has left. Should it be granted just now, that is of no use to this one.
+                queue.give_up(waiter, self.now())
+                return
+        sent = self.now()
+        answer: Acquired | Queued | Busy | None = None
+        try:
+            waiter.call = Call(self.backend.cancel, request, until=until)
+            if (yield waiter.call):
+                # It is ours, and cancel() kept it. request() tells what it is worth.
+                waiter.call = Call(self.backend.request, request, until=until)
+                answer = yield waiter.call
+        except BackendUnavailable:
+            if self.now() < until:
+                raise
+            self._give_up_late(queue, waiter, request)
+            return
+        with self.section.mutex:
+            if waiter.failure is not None:
+                self.cancellations.add(request)
+                return
+            if waiter.passed_over:
+                self._cancel_unless_used(queue, request)
+                return
+            if isinstance(answer, Acquired):
+                hold = Hold(queue, request, answer.number, sent, answer.ttl, waiter.options.max_hold)
+                hold.followed = answer.followed
+                queue.take(hold, self.now())
+            if waiter.grant is None:
+                queue.request = None
+                if request.unanswered:
+                    self.cancellations.add(request)
+                queue.give_up(waiter, self.now())
+
+    def _cancel_unless_used(self, queue: WaitQueue, request: LockRequest) -> None:
+        """Cancel *request*, whose caller has left, unless others of *queue* go on with it."""
+        if queue.request is not request and queue.hold_of(request.token) is None:
+            self.cancellations.add(request)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def is_holder(self, key: str, owner: Owner) -> bool:
+        """Return whether *owner*, of this process, has a grant of *key*, as far as is known."""
+        with self.section.mutex:
+            queue = self.queues.by_key.get(key)
+            return queue is not None and any(owner in hold.owners for hold in queue.holds)
+
+    def refuse_upgrade(self, names: Mapping[str, str]) -> None:
+        """Raise `ConfigurationError` if the caller reads one of *names*, by key, and so can't write it."""
+        with self.section.mutex:
+            for key, name in names.items():
+                self.queues.refuse_upgrade(key, name)
+
+    def refuse_overload(self, key: str, timeout: float) -> None:
+        """Raise `TooManyWaiters` if `acquire` would refuse a caller with *timeout* seconds just now."""
+        if self.section.reentered():
+            return
+        with self.section.mutex:
+            try:
+                self.queues.refuse_overload(key, timeout, self.now())
+            except TooManyWaiters as refused:
+                self._refusals.count(refused)
+                raise
+
+    def grants(self) -> list[NameGrant]:
+        """Return the grants that are out, and not lost."""
+        with self.section.mutex:
+            holds = [hold for queue in self.queues.by_key.values() for hold in queue.holds]
+            out = [grant for hold in holds for grant in hold.grants]
+        return [grant for grant in out if not (grant.released or grant.lost)]
+
+    def locked(self, key: str) -> bool:
+        """Return whether anybody holds *key*. Asks the lock service, unless this process holds it."""
+        queue = self.queues.by_key.get(key)
+        if queue is not None and queue.holds:
+            return True
+        if self.section.reentered():
+            raise refusal()
+        return reentrance.call(self.backend.locked, key)
+
+    def row(self, key: str) -> Row | None:
+        """Return what this process could publish of *key*, however short it has lasted. Asks nobody."""
+        queue, now = self.queues.by_key.get(key), self.now()
+        return None if queue is None else row_of(queue, now, time.time() - now, moment=0.0)
+
+    def publish_soon(self) -> None:
+        """Publish the status before long: somebody has waited for a while."""
+        with self.section.mutex:
+            self.maintenance.wake_before(self.status.soon(self.now()))
+
+    # -- the life of the client ------------------------------------------------------------------
+
+    def close(self, all_lost: Callable[[], None] = lambda: None) -> None:
+        """Release what can be released, and stop. Waiters fail, and grants that are out become lost.
+
+        *all_lost*: called when they are lost, and before any caller is let in again.
+        """
+        if self.section.reentered() or reentrance.is_calling():
+            threading.Thread(target=self.close, args=(all_lost,), name="distlock-close").start()
+            return
+        with self.section.mutex:
+            self.section.catch_up()
+            self._closed = CLOSED
+            holds = self.queues.close(CLOSED)
+        try:
+            for hold in holds:
+                self.grantor.lose(hold, "the client was closed", cancel=True, off_thread=False)
+            all_lost()
+            self._stop_maintenance()
+            self.callbacks.join()
+            reentrance.call(self.backend.close)
+        finally:
+            self._closed = None
+
+    def _stop_maintenance(self) -> None:
+        """Stop the maintenance thread, then try once more to cancel what is to be cancelled."""
+        self.maintenance.stop()
+        run(self.cancellations.tick(self.renewer.next, last=True))
+        with self.section.mutex:
+            refusals = self._refusals.take()
+            self.renewer.start_anew()
+            self.replies.forget()
+            self.status.forget()
+            self.maintenance.start_anew()
+            if self.renewer.holds or self.cancellations:
+                self.maintenance.wake_before(self.now())
+        log_refusals(refusals)
+
+    def end_with_process(self) -> None:
+        """See `distlock.engine.process.end_with_process`."""
+        if not self.section.mutex.acquire(timeout=1.0):
+            return  # The thread that owns it was stopped while it did. The leases end by themselves.
+        try:
+            self.section.catch_up()
+            holds = list(self.renewer.holds)
+            refusals = self._refusals.take()
+            if self.replies.any:
+                self.replies.await_reply(within=0.0)
+        finally:
+            self.section.mutex.release()
+        log_refusals(refusals)
+        for hold in holds:
+            # A daemon thread runs on until the very end: if its lock were released, two would be inside.
+            owners = hold.owners
+            kept = not owners or any(may_run(thread) for thread, *_ in owners)
+            self.grantor.lose(hold, "the process ends", cancel=not kept, off_thread=False)
+
+    def has_ended(self) -> bool:
+        """See `distlock.engine.process.Ending`."""
+        return not (self.cancellations or self.replies.any)
+
+    def before_fork(self) -> None:
+        """See to it that what was released is free when the child asks."""
+        if not self.replies.any or self.section.reentered() or reentrance.is_calling():
+            return
+        if isinstance(self.backend, Posts):
+            with suppress(BackendUnavailable):
+                reentrance.call(self.backend.settle, self.now() + SOON)
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: what the parent holds stays the parent's."""
+        self.queues.after_fork()
+        self.section.after_fork()
+        self._closed = None
+        self._stalled.forget()
+        self.renewer.forget()
+        self.cancellations.forget()
+        self._refusals.forget()
+        self.replies.forget()
+        self.status.forget()
+        self.maintenance.start_anew()
+        self.callbacks.after_fork()
+        self.backend.after_fork()
+
+
+def _new_request(key: str, token: str, waiter: Waiter) -> LockRequest:
+    options = waiter.options
+    if options.mode == EXCLUSIVE:
+        return LockRequest(key, token, options.ttl, SPAN, not waiter.asks_once)
+    return LockRequest(
+        key, token, options.ttl, 1, not waiter.asks_once, options.mode, options.limit, options.permits
+    )
+
+
+def _asks_for(request: LockRequest, options: Terms) -> bool:
+    """Return whether *request* asks for what *options* want."""
+    wanted = (options.mode, options.limit, options.permits)
+    return (request.mode, request.limit, request.permits) == wanted

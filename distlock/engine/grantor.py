@@ -1,0 +1,287 @@
+"""What the holder of a grant can have done at the lock service: to confirm, change or release its hold.
+
+Each of these is a generator of commands: it changes state under the mutex, and does no I/O itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from distlock.backends.base import Acquired, Backend, LockRequest, refuse_lacking
+from distlock.backends.optional import Posts, PushesHolds
+from distlock.backends.shared import Reads
+from distlock.engine.commands import Call, Commands
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.hold import Hold, NameGrant
+from distlock.engine.notifications import Callbacks
+from distlock.engine.pending import Cancellations, PendingReplies
+from distlock.engine.renewal import NOT_OURS
+from distlock.errors import BackendUnavailable, ConfigurationError, Reentered
+from distlock.modes import EXCLUSIVE, READ
+from distlock.reentrance import refusal
+
+logger = logging.getLogger("distlock")
+
+
+class Grantor:
+    """Where the grants of one client come from, and go back to."""
+
+    def __init__(
+        self,
+        section: CriticalSection,
+        backend: Backend,
+        now: Callable[[], float],
+        cancellations: Cancellations,
+        replies: PendingReplies,
+        callbacks: Callbacks,
+    ) -> None:
+        self.section = section
+        self.backend = backend
+        self.now = now
+        self._cancellations = cancellations
+        self._replies = replies
+        self._callbacks = callbacks
+        self._posts = backend if isinstance(backend, Posts) else None
+        self._hands_off = backend if isinstance(backend, PushesHolds) else None
+
+    # -- release ---------------------------------------------------------------------------------
+
+    def release(self, grant: NameGrant, until: float = math.inf) -> Commands[None]:
+        """Hand the hold of *grant* to the next waiter here, or give it back to the lock service.
+
+        *until*: the moment after which the maintenance thread does that, and the caller goes on.
+        """
+        section = self.section
+        if section.reentered():
+            if grant.end():
+                self.abandon(grant, refusal())
+            return
+        hold = grant._hold
+        ours: bool | None = None
+        try:
+            if not hold.acknowledged and hold.queue.waiters and not grant.released:
+                # Only a confirmed hold is handed to the next waiter. To release, nothing has to be confirmed.
+                with suppress(BackendUnavailable, Reentered):
+                    yield from self.acknowledge(hold)
+            with section.mutex:
+                if section.left:
+                    section.catch_up()
+                if not grant.end() or not hold.queue.give_back(grant):
+                    return
+            try:
+                if self._posts is None:
+                    ours = yield Call(self.backend.release, hold.request, until=until)
+                else:
+                    # Hardly any caller needs the reply: the release is sent now, and its reply is read later.
+                    replied = partial(self._replied, grant, hold)
+                    yield Call(self._posts.post, hold.request, replied, until=until)
+                    ours = True
+            except Reentered:
+                pass  # The maintenance thread can.
+            except BackendUnavailable as error:
+                logger.warning(
+                    "The lock %r will be released as soon as its lock service answers: %s", grant.name, error
+                )
+            with section.mutex:
+                hold.queue.returned(hold, ours)
+                if ours and self._posts is not None:
+                    self._replies.await_reply()
+        except BaseException as error:
+            self.abandon(grant, error)
+            raise
+        if ours is False:
+            self._callbacks.lost(grant, self._note_end_lost(grant, hold))
+
+    def abandon(self, grant: NameGrant, error: BaseException) -> None:
+        """Release *grant* without I/O: the maintenance thread does it.
+
+        For callers that *error* interrupts.
+        """
+        self.section.undo(error, partial(grant._hold.queue.drop, grant))
+
+    def _replied(self, grant: NameGrant, hold: Hold, ours: bool | None) -> None:
+        """Take in the reply to a release that nobody waited for. *ours*: see `Posts.post`."""
+        if ours is None:
+            with self.section.mutex:
+                self._cancellations.add(hold.request)
+        elif not ours:
+            self._callbacks.lost_off_thread(grant, self._note_end_lost(grant, hold))
+
+    def _note_end_lost(self, grant: NameGrant, hold: Hold) -> str:
+        if self.now() >= hold.deadline:
+            why = self.why_ended(hold)
+        else:
+            why = "the lock service had given it up before it was released"
+        grant.end_lost(why)
+        return why
+
+    # -- loss ------------------------------------------------------------------------------------
+
+    def lose(self, hold: Hold, why: str, cancel: bool, off_thread: bool = True) -> None:
+        """End *hold*, which is lost, and tell its callers. The caller does not own the mutex.
+
+        *cancel*: the lock service may still think that it is ours. *off_thread*: `on_lost` runs in another
+        thread, for this one has more to look after.
+        """
+        with self.section.mutex:
+            lost = hold.queue.lose(hold, why, cancel)
+        for grant in lost:
+            (self._callbacks.lost_off_thread if off_thread else self._callbacks.lost)(grant, why)
+
+    def end_hung_readers(self, hold: Hold) -> None:
+        """End the readers of *hold* that exceed their max_hold, and no others, and tell them."""
+        with self.section.mutex:
+            hung = hold.queue.end_hung_readers(hold)
+        for grant in hung:
+            self._callbacks.lost_off_thread(grant, grant.why_lost or "")
+
+    def why_ended(self, hold: Hold) -> str:
+        """Return why the time of *hold* is over."""
+        if self.now() >= hold.ends:
+            return f"it was held longer than max_hold={hold.max_hold:g} seconds"
+        if not hold.acknowledged:
+            return "its hand-off was not acknowledged in time"
+        return "its lease ended before it could be renewed"
+
+    # -- confirmation ----------------------------------------------------------------------------
+
+    def acknowledge(self, hold: Hold) -> Commands[None]:
+        """Have the lock service confirm *hold*, if a push handed it off. If it is not ours, it is lost.
+
+        A body may begin on the push. Whatever vouches for the lock awaits the confirmation: `Grant.check`,
+        and so the COMMIT of a guard; and the next hand-off. The renewer confirms holds whose bodies last.
+
+        Raises:
+            BackendUnavailable: it is not known whether the hold is ours.
+        """
+        if hold.acknowledged or hold.lost or self._hands_off is None:
+            return
+        if self.section.reentered():
+            raise refusal()
+        sent = self.now()
+        if sent >= hold.deadline:
+            return
+        number = hold.first_number
+        [ours] = yield Call(self._hands_off.acknowledge, [(hold.request, number)], until=hold.deadline)
+        if ours:
+            with self.section.mutex:
+                hold.renew(sent, hold.request.ttl)
+        elif hold.first_number == number:
+            # Otherwise its fence was raised meanwhile, and it is ours with another number.
+            self.lose(hold, NOT_OURS, cancel=False)
+
+    # -- fences ----------------------------------------------------------------------------------
+
+    def raise_fence(self, grant: NameGrant, number: int) -> Commands[bool]:
+        """Raise the fence of *grant* above *number*, if the lock service says that the lock is still ours.
+
+        A fence falls behind what a database remembers where the lock service has lost its data, or its
+        clock was set back. Without this nobody would pass the fence until the numbers catch up.
+
+        The caller has had the fence row locked since it read *number* there. So the writer of *number* is
+        no later holder: the lock has not passed on. This happens once for each hold: a second, larger
+        number comes from a later holder that is alive. Readers share what one of them was raised to.
+        """
+        if self.section.reentered():
+            raise refusal()
+        hold = grant._hold
+        with self.section.mutex:
+            if not _is_out(grant):
+                return False
+            if hold.fence_raised:
+                if grant.mode != READ or hold.first_number <= number:
+                    return False
+                grant._fence = hold.latest_fence(grant.fence.epoch)
+                return True
+        # The lock service compares the token only.
+        yield from self.acknowledge(hold)
+        if hold.lost:
+            return False
+        sent = self.now()
+        answer: Acquired | None = yield Call(self.backend.raise_fence, hold.request, number)
+        if answer is None:
+            self.lose(hold, NOT_OURS, cancel=False)
+            return False
+        with self.section.mutex:
+            if not _is_out(grant):
+                return False
+            was = grant.fence
+            hold.raise_fence(answer.number)
+            hold.renew(sent, answer.ttl)
+            if grant.mode != READ:
+                hold.used = 1
+            grant._fence = hold.latest_fence(was.epoch)
+        self._callbacks.fence_raised(grant, was, number)
+        return True
+
+    # -- downgrade -------------------------------------------------------------------------------
+
+    def downgrade(self, grant: NameGrant) -> Commands[None]:
+        """Make *grant*, a writer's, a reader's.
+
+        No other writer comes between: see `distlock.Grant.downgrade`.
+        """
+        if self.section.reentered():
+            raise refusal()
+        backend, queue = self.backend, grant._hold.queue
+        refuse_lacking(backend, backend.capabilities, "read", "downgrade()")
+        assert isinstance(backend, Reads)
+        if grant._options.mode != EXCLUSIVE:
+            raise ConfigurationError(
+                f"The {grant.shown()} can't be downgraded: only a write lock can. Take it by "
+                "locks.write_lock(…) first."
+            )
+        try:
+            yield from self._downgrade(backend, grant)
+        except BaseException as error:
+            self.section.undo(error, queue.mend)
+            raise
+
+    def _downgrade(self, backend: Reads, grant: NameGrant) -> Commands[None]:
+        hold, queue = grant._hold, grant._hold.queue
+        yield from self.acknowledge(hold)
+        grant.check()
+        with self.section.mutex:
+            request, begins = hold.request, queue.is_writer(grant)
+            if begins and hold.downgrade_request is None:
+                # The lock service may let readers in from here on, so no other writer here may have the hold.
+                hold.downgrade_request = replace(request, mode=READ)
+            downgraded: LockRequest | None = hold.downgrade_request
+        if not begins or downgraded is None:
+            # Another call made it a reader's before. Or it was released, or lost.
+            grant.check()
+            return
+        ours: bool = yield Call(backend.downgrade, request, until=hold.deadline)
+        if not ours:
+            self.lose(hold, NOT_OURS, cancel=False)
+        with self.section.mutex:
+            if ours and queue.is_writer(grant):
+                queue.downgrade(hold, downgraded, grant)
+                return
+            if hold.request is not downgraded:
+                # It was released meanwhile, or lost, and that release may have come before the downgrade.
+                # Where another call was first, the reader lives on *downgraded*, and releases that itself.
+                self._cancellations.add(downgraded)
+        grant.check()
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def is_followed(self, grant: NameGrant) -> bool:
+        """Return whether the next waiter may share *grant* in a batch."""
+        with self.section.mutex:
+            return grant._hold.queue.is_followed(grant)
+
+    def share(self, grant: NameGrant, batch: object) -> bool:
+        """Let the next waiter share *grant* in *batch*. Return False if none may."""
+        with self.section.mutex:
+            self.section.catch_up()
+            return grant._hold.queue.share(grant, batch)
+
+
+def _is_out(grant: NameGrant) -> bool:
+    return grant._hold.is_out(grant) and not grant.released and not grant.lost

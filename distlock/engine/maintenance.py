@@ -1,0 +1,147 @@
+"""The maintenance thread: one for each client. It does what no caller can wait for.
+
+It renews holds, takes back requests that nobody wants, reads late replies, passes over waiters whose event
+loops stand still, publishes the status of the process, and logs refusals. Each of these is a `Job`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from distlock.engine.commands import Commands
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.drivers import ThreadParker, run
+
+logger = logging.getLogger("distlock")
+
+#: How long an idle thread stays, seconds: to start one costs more than a lock.
+LINGER = 10.0
+#: An idle thread looks for work after so many seconds. To wake it for each lock would cost more than the
+#: lock, and most holds have ended by then.
+NAP = 0.5
+
+
+class Job(Protocol):
+    def tick(self, until: Callable[[], float]) -> Commands[None]:
+        """Do what is due. *until*: tells when it has to be over, for holds want to be renewed then."""
+
+    def due(self, now: float) -> float:
+        """Return when there is something to do; ``inf`` if there is nothing. The caller owns the mutex."""
+
+    def is_idle(self) -> bool:
+        """Return whether the thread may end. The caller owns the mutex."""
+
+
+class MaintenanceThread:
+    """It starts with the first hold, and ends when there was nothing to do for a while.
+
+    Args:
+        begun: called when the thread is started.
+        threads: False where somebody else calls `tick`, as tests do.
+    """
+
+    def __init__(
+        self,
+        section: CriticalSection,
+        now: Callable[[], float],
+        begun: Callable[[], None],
+        threads: bool,
+    ) -> None:
+        self._section = section
+        self._now = now
+        self._begun = begun
+        self._threads = threads
+        self.jobs: Sequence[Job] = ()
+        #: Return when the next hold has to be renewed. The caller owns the mutex.
+        self.next_renewal: Callable[[], float] = lambda: math.inf
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Begin without a thread: at first, after `stop`, and in a forked child."""
+        self.thread: threading.Thread | None = None
+        self.parker = ThreadParker()
+        #: When the next tick is.
+        self.wakes_at = math.inf
+        self._stopping = False
+
+    def wake(self) -> None:
+        """Tell the thread, if there is one, that there is something to do. Takes no mutex."""
+        self.parker.wake()
+
+    def wake_before(self, due: float) -> None:
+        """See to it that there is a tick at *due*, with a thread for it. The caller owns the mutex."""
+        if (due >= self.wakes_at and self.thread is not None) or self._stopping:
+            return
+        if self._threads and self.thread is None:
+            thread = threading.Thread(target=self._serve, name="distlock-maintenance", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # A lock ends with its lease then, and the next one tries to start the thread again.
+                logger.error("No maintenance thread could be started, so locks are not renewed: %s", error)
+            else:
+                self.thread = thread
+                self._begun()
+        else:
+            self.wakes_at = due
+            self.parker.wake()
+
+    def tick(self) -> Commands[float]:
+        """Do what is due. Return the seconds until the next tick; ``inf`` if there is nothing to do."""
+        for job in self.jobs:
+            yield from job.tick(self.next_renewal)
+        with self._section.mutex:
+            now = self._now()
+            dues = [job.due(now) for job in self.jobs]
+            if now < self.wakes_at:
+                # Some rely on a tick by then, and were spared a wake-up each.
+                dues.append(self.wakes_at)
+            self.wakes_at = min(dues)
+            return max(0.0, self.wakes_at - now)
+
+    def is_idle(self) -> bool:
+        """Return whether there is nothing to do. The caller owns the mutex."""
+        return all(job.is_idle() for job in self.jobs)
+
+    def stop(self) -> None:
+        """End the thread. There is none until `start_anew`."""
+        with self._section.mutex:
+            self._stopping = True
+            thread = self.thread
+            self.parker.wake()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _serve(self) -> None:
+        try:
+            self._tick_again_and_again()
+        finally:
+            # Whatever ended it, the next hold starts another one.
+            with self._section.mutex:
+                if self.thread is threading.current_thread():
+                    self.thread = None
+
+    def _tick_again_and_again(self) -> None:
+        parker, idle_until = self.parker, math.inf
+        while not self._stopping:
+            try:
+                pause = run(self.tick())
+            except Exception:
+                logger.exception("The maintenance thread met an unexpected error. It goes on renewing locks.")
+                pause = 1.0
+            if pause != math.inf:
+                idle_until = math.inf
+                parker.wait(pause)
+                continue
+            with self._section.mutex:
+                now = self._now()
+                idle_until = min(idle_until, now + LINGER)
+                self.wakes_at = now + NAP
+                if now >= idle_until and self.is_idle():
+                    self.thread = None
+                    return
+            parker.wait(NAP)

@@ -1,0 +1,235 @@
+"""What the lock service notifies this process of, and what the process tells its user's callbacks.
+
+A notification is only a hint. The state is on the lock service, and a notified caller asks there.
+
+G7 lives here: notifications and the maintenance thread find a loss before the lease ends. The grant knows
+it first, then the log and the callbacks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.hold import Hold, NameGrant
+from distlock.engine.wait_queue import HandedOff
+from distlock.engine.wait_queues import WaitQueues
+from distlock.grants.grant import Fence, Grant, OnReleaseRequested
+
+logger = logging.getLogger("distlock")
+
+#: Called with each lost grant and why it was lost, one after the other.
+OnLost = Callable[[Grant, str], None]
+#: Called with each grant whose fence was raised, and its fence before that. It should return soon.
+OnLifted = Callable[[Grant, Fence], None]
+
+
+class Callbacks:
+    """The callbacks of one client. They may take their time, so they run off the threads that renew holds.
+
+    Args:
+        threads: False: they run in the thread that finds what they are told, as tests want it.
+    """
+
+    def __init__(
+        self,
+        on_lost: OnLost | None,
+        on_lifted: OnLifted | None,
+        on_release_requested: OnReleaseRequested | None,
+        threads: bool,
+    ) -> None:
+        self._on_lost = on_lost
+        self._on_lifted = on_lifted
+        self._on_release_requested = on_release_requested
+        self._threads = threads
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: the losses are the parent's."""
+        self._mutex = threading.RLock()
+        self._losses: deque[tuple[Grant, str]] = deque()
+        self._thread: threading.Thread | None = None
+
+    # -- losses ----------------------------------------------------------------------------------
+
+    def lost(self, grant: NameGrant, why: str) -> None:
+        """Log the loss of *grant*, and call `on_lost` in this thread."""
+        _log_loss(grant, why)
+        self._call_on_lost(grant, why)
+
+    def lost_off_thread(self, grant: NameGrant, why: str) -> None:
+        """Log the loss of *grant*, and have `on_lost` called in another thread, in order of the losses."""
+        _log_loss(grant, why)
+        if self._on_lost is None:
+            return
+        if not self._threads:
+            self._call_on_lost(grant, why)
+            return
+        with self._mutex:
+            self._losses.append((grant, why))
+            if self._thread is not None and self._thread.is_alive():
+                return
+            self._thread = threading.Thread(target=self._serve, name="distlock-on-lost", daemon=True)
+            try:
+                self._thread.start()
+                return
+            except RuntimeError as error:
+                logger.warning("on_lost delays renewals, for no thread could be started for it: %s", error)
+        self._serve()
+
+    def join(self) -> None:
+        """Wait until all losses are told, unless `on_lost` itself waits."""
+        with self._mutex:
+            thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            with self._mutex:
+                if not self._losses:
+                    self._thread = None
+                    return
+                grant, why = self._losses.popleft()
+            self._call_on_lost(grant, why)
+
+    def _call_on_lost(self, grant: Grant, why: str) -> None:
+        if self._on_lost is None:
+            return
+        try:
+            self._on_lost(grant, why)
+        except (Exception, SystemExit):
+            # Not even an exit may keep the others from being told.
+            logger.exception("on_lost failed for the lock %s.", ", ".join(map(repr, grant.names)))
+
+    # -- fences and requests to release ----------------------------------------------------------
+
+    def fence_raised(self, grant: NameGrant, was: Fence, seen: int) -> None:
+        """Log that the fence of *grant* was raised above *seen*, and call `on_lifted`."""
+        logger.error(
+            "The fence %d:%d of the lock %r was lifted to %d:%d, because a database has seen %d: has the "
+            "lock service lost its data, or was its clock set back?",
+            *was,
+            grant.name,
+            *grant.fence,
+            seen,
+        )
+        if self._on_lifted is not None:
+            try:
+                self._on_lifted(grant, was)
+            except Exception:
+                logger.exception("on_lifted failed for the lock %r.", grant.name)
+
+    def release_requested(self, grant: NameGrant) -> None:
+        """Log that somebody wants *grant* back, and have its callbacks called in a thread of their own."""
+        logger.info("The %s is wanted back.", grant.shown())
+        own = grant._options.on_release_requested
+        callbacks = [one for one in (own, self._on_release_requested) if one is not None]
+        if not callbacks:
+            return
+        if not self._threads:
+            _call_on_release_requested(callbacks, grant)
+            return
+        # They may hang, or wait for the very lock.
+        thread = threading.Thread(
+            target=_call_on_release_requested,
+            args=(callbacks, grant),
+            name="distlock-release-requested",
+            daemon=True,
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The grant itself knows.
+            logger.warning("Nobody was told that %r is wanted back: %s", grant.name, error)
+
+
+def _log_loss(grant: NameGrant, why: str) -> None:
+    logger.error("The %s was lost: %s.", grant.shown(), why)
+
+
+def _call_on_release_requested(callbacks: Sequence[Callable[[Any], object]], grant: Grant) -> None:
+    for one in callbacks:
+        try:
+            one(grant)
+        except (Exception, SystemExit):
+            logger.exception(
+                "on_release_requested failed for the lock %s.", ", ".join(map(repr, grant.names))
+            )
+
+
+class LatchWaits(Protocol):
+    """The callers that wait for latches."""
+
+    def notified(self, key: str) -> None: ...
+    def missed_notifications(self) -> None: ...
+
+
+class Losing(Protocol):
+    def lose(self, hold: Hold, why: str, cancel: bool) -> None: ...
+
+
+class EngineSink:
+    """See `distlock.backends.base.Sink`."""
+
+    def __init__(
+        self,
+        section: CriticalSection,
+        queues: WaitQueues,
+        losing: Losing,
+        callbacks: Callbacks,
+        on_reconnected: Callable[[], None],
+    ) -> None:
+        self._section = section
+        self._queues = queues
+        self._losing = losing
+        self._callbacks = callbacks
+        self.reconnected = on_reconnected
+        #: None: no caller has ever waited for a latch.
+        self.latch_waits: LatchWaits | None = None
+
+    def notified(self, key: str) -> None:
+        with self._section.mutex:
+            queue = self._queues.by_key.get(key)
+            if queue is not None:
+                queue.wake_leader()
+        if queue is None and self.latch_waits is not None:
+            self.latch_waits.notified(key)
+
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
+        with self._section.mutex:
+            queue = self._queues.by_key.get(key)
+            if queue is not None:
+                queue.handed_off = HandedOff(token, number, sent)
+                queue.wake_leader()
+
+    def lost(self, key: str, token: str) -> None:
+        with self._section.mutex:
+            queue = self._queues.by_key.get(key)
+            hold = queue.hold_of(token) if queue is not None else None
+        if hold is not None:
+            self._losing.lose(hold, "its lock service said so", cancel=False)
+
+    def release_requested(self, key: str, token: str) -> None:
+        with self._section.mutex:
+            queue = self._queues.by_key.get(key)
+            hold = None if queue is None else queue.hold_of(token)
+            # A hold that is not known yet is told by its next renewal.
+            if hold is None or hold.release_requested or not (grants := hold.grants):
+                return
+            # It is for this hold alone: it is handed to nobody else here, and later holds know nothing of it.
+            hold.release_requested = True
+        for grant in grants:
+            self._callbacks.release_requested(grant)
+
+    def missed_notifications(self) -> None:
+        with self._section.mutex:
+            for queue in self._queues.by_key.values():
+                queue.wake_leader()
+            self._queues.renewer.look_at_all()
+        if self.latch_waits is not None:
+            self.latch_waits.missed_notifications()

@@ -1,0 +1,166 @@
+"""What is left to do at the lock service when its callers have gone on: requests to cancel, replies to
+read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distlock.backends.base import Backend, LockRequest
+from distlock.backends.optional import Posts
+from distlock.engine.commands import Call, Commands
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.maintenance import MaintenanceThread
+from distlock.errors import BackendUnavailable, LockError
+
+#: When a request is cancelled a second time, seconds after the first.
+AGAIN = 1.0
+#: After how long a reply is read that no later call has read, seconds, …
+SOON = 0.08
+#: … and how long the thread waits for it: holds want to be renewed.
+PATIENCE = 0.01
+
+
+@dataclass(eq=False)
+class _Cancellation:
+    request: LockRequest
+    next_try: float
+    give_up: float
+    #: It was cancelled once.
+    again: bool = False
+
+
+class Cancellations:
+    """Requests to cancel: nobody here wants them any more, while the lock service may still have them.
+
+    They leave its queue, or their holds are released, as soon as it answers. A request that was sent and
+    never answered may be carried out after that: a server that stood still reads it and its cancellation
+    from two connections, in any order. So such a request is cancelled twice. `len()` is the number that was
+    not tried yet.
+    """
+
+    def __init__(
+        self,
+        section: CriticalSection,
+        backend: Backend,
+        now: Callable[[], float],
+        thread: MaintenanceThread,
+    ) -> None:
+        self._section = section
+        self._backend = backend
+        self._now = now
+        self._thread = thread
+        self.forget()
+
+    def __len__(self) -> int:
+        return sum(not one.again for one in self._pending)
+
+    def forget(self) -> None:
+        """Cancel nothing: in a forked child."""
+        self._pending: list[_Cancellation] = []
+
+    def add(self, request: LockRequest) -> None:
+        """Cancel *request* as soon as the lock service answers. The caller owns the mutex."""
+        now = self._now()
+        # Where there is a lease, what could not be cancelled ends by itself.
+        give_up = now + 2 * request.ttl if self._backend.capabilities.lease else math.inf
+        self._pending.append(_Cancellation(request, now, give_up))
+        self._thread.wake_before(now)
+
+    def due(self, now: float) -> float:
+        return min((one.next_try for one in self._pending), default=math.inf)
+
+    def is_idle(self) -> bool:
+        return not len(self)
+
+    def tick(self, until: Callable[[], float], last: bool = False) -> Commands[None]:
+        """Cancel what is due. *last*: the client is being closed, and nothing is cancelled a second time."""
+        with self._section.mutex:
+            now = self._now()
+            if last:
+                self._pending = [one for one in self._pending if not one.again]
+            due = [one for one in self._pending if one.next_try <= now]
+        for one in due:
+            with self._section.mutex:
+                if self._now() >= until():
+                    return
+            try:
+                if (yield Call(self._backend.cancel, one.request)):
+                    yield Call(self._backend.release, one.request)
+            except BackendUnavailable:
+                self._put_off(due)
+                return
+            except LockError:
+                pass  # It never was a lock service that could hold anything.
+            with self._section.mutex:
+                if one.request.unanswered and not (one.again or last):
+                    one.again, one.next_try = True, self._now() + AGAIN
+                # Two threads that close the client at once may both have come here.
+                elif one in self._pending:
+                    self._pending.remove(one)
+
+    def _put_off(self, due: list[_Cancellation]) -> None:
+        """Try *due* later: the lock service is away, and to try each of them now would delay renewals."""
+        with self._section.mutex:
+            now = self._now()
+            for one in due:
+                one.next_try = now + min(1.0, one.request.ttl / 3)
+            self._pending = [one for one in self._pending if one.next_try < one.give_up]
+
+
+class PendingReplies:
+    """Replies to releases that nobody waits for. The next call on their connection reads them, or a tick."""
+
+    def __init__(
+        self,
+        section: CriticalSection,
+        backend: Backend,
+        now: Callable[[], float],
+        thread: MaintenanceThread,
+    ) -> None:
+        self._section = section
+        self._backend = backend if isinstance(backend, Posts) else None
+        self._now = now
+        self._thread = thread
+        self.forget()
+
+    def forget(self) -> None:
+        """Await no reply: at first, after a close, and in a forked child."""
+        self._due = math.inf
+        self._reading = False
+
+    @property
+    def any(self) -> bool:
+        """Whether there may be a reply that nobody has read."""
+        return self._reading or self._due != math.inf
+
+    def await_reply(self, within: float = SOON) -> None:
+        """Read a reply in *within* seconds, if no later call has read it. The caller owns the mutex."""
+        if within < SOON or self._due == math.inf:
+            self._due = self._now() + within
+            self._thread.wake_before(self._due)
+
+    def due(self, now: float) -> float:
+        return self._due
+
+    def is_idle(self) -> bool:
+        return not self.any
+
+    def tick(self, until: Callable[[], float]) -> Commands[None]:
+        with self._section.mutex:
+            now = self._now()
+            if self._backend is None or now < self._due:
+                return
+            self._due, self._reading = math.inf, True
+        drained = False
+        try:
+            drained = yield Call(self._backend.settle, until=now + PATIENCE)
+        except BackendUnavailable:
+            pass
+        finally:
+            with self._section.mutex:
+                self._reading = False
+                if not drained:
+                    self._due = min(self._due, self._now() + SOON)

@@ -1,0 +1,240 @@
+"""Renewal: every hold with a lease is confirmed every third of its ttl, in batches, until its max_hold is
+over.
+
+A process may have fifteen thousand holds, and one of them with a lease of half a second. So each tick looks
+at the holds that are due, and not at all of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from distlock.backends.base import Backend
+from distlock.backends.inspectable import MOMENT
+from distlock.backends.optional import PushesHolds
+from distlock.engine.commands import Call, Commands
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.hold import Hold
+from distlock.engine.maintenance import MaintenanceThread
+from distlock.errors import LockError
+
+logger = logging.getLogger("distlock")
+
+#: Why a hold is lost that the lock service does not confirm.
+NOT_OURS = "it was broken, or the lock service forgot it or gave it on"
+
+
+class Losing(Protocol):
+    """What ends the holds that the renewer finds lost."""
+
+    def lose(self, hold: Hold, why: str, cancel: bool) -> None: ...
+    def end_hung_readers(self, hold: Hold) -> None: ...
+    def why_ended(self, hold: Hold) -> str: ...
+
+
+class Renewer:
+    def __init__(
+        self,
+        section: CriticalSection,
+        backend: Backend,
+        now: Callable[[], float],
+        thread: MaintenanceThread,
+        losing: Losing,
+    ) -> None:
+        self._section = section
+        self._backend = backend
+        self._now = now
+        self._thread = thread
+        self._losing = losing
+        #: When the status of the process is published next. The thread has to be awake then.
+        self.next_publication = math.inf
+        #: The holds to renew. One that has ended is only taken out of this set.
+        self.holds: set[Hold] = set()
+        self.forget()
+
+    def forget(self) -> None:
+        """Renew nothing: in a forked child."""
+        self.holds.clear()
+        #: Holds whose first look is not planned yet: most end before.
+        self._new: list[Hold] = []
+        #: Planned looks. An entry counts if its time is its hold's `due`, and the hold is in `holds`.
+        self._looks: list[tuple[float, int, Hold]] = []
+        self._count = itertools.count()
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Forget what the lock service was like: after a close."""
+        self._all_due = False
+        #: How long the latest renewal took, if it failed. Another one must not outlast a lease.
+        self.failing_takes = 0.0
+        self._failed_at = 0.0
+
+    # -- under the mutex -------------------------------------------------------------------------
+
+    def add(self, hold: Hold) -> None:
+        """Renew *hold*, which the lock service has just granted."""
+        # What it was like before says nothing about it now.
+        self.failing_takes = 0.0
+        new = self._new
+        if len(new) > 2 * len(self.holds) + 64:
+            self._new = new = [kept for kept in new if kept in self.holds]
+        # In this order: an interrupt in between would leave a hold in the set that nobody looks at.
+        new.append(hold)
+        self.holds.add(hold)
+        due = hold.renewed + min(hold.period, hold.max_hold)
+        if self.next_publication != math.inf:
+            due = min(due, max(self.next_publication, hold.renewed + MOMENT))
+        thread = self._thread
+        if due < thread.wakes_at or thread.thread is None:
+            thread.wake_before(due)
+
+    def look_at(self, hold: Hold) -> None:
+        """Plan the next look at *hold* anew: it may be due earlier than before."""
+        self._thread.wake_before(self._plan(hold))
+
+    def look_at_all(self) -> None:
+        """Confirm every hold now: a notification that one is lost may be missing."""
+        if self.holds:
+            self._all_due = True
+            self._thread.wake_before(self._now())
+
+    def next(self) -> float:
+        """Return when the next look is due; ``inf`` if there are no holds."""
+        while self._new:
+            if (hold := self._new[-1]) in self.holds:
+                self._plan(hold)
+            self._new.pop()
+        looks = self._looks
+        while looks:
+            due, _, hold = looks[0]
+            if hold.due == due and hold in self.holds:
+                return due
+            heapq.heappop(looks)
+        return math.inf
+
+    def due(self, now: float) -> float:
+        return self.next()
+
+    def is_idle(self) -> bool:
+        return not self.holds
+
+    def _plan(self, hold: Hold) -> float:
+        hold.due = self._due(hold)
+        if len(self._looks) > 2 * len(self.holds) + 64:
+            self._looks = [(kept.due, next(self._count), kept) for kept in self.holds]
+            heapq.heapify(self._looks)
+        heapq.heappush(self._looks, (hold.due, next(self._count), hold))
+        return hold.due
+
+    def _take_due(self, now: float) -> list[Hold]:
+        """Return the holds that are due. They have to be planned anew."""
+        taken = []
+        while self.next() <= now:
+            hold = heapq.heappop(self._looks)[2]
+            # So that a second entry with the same time does not count.
+            hold.due = math.inf
+            taken.append(hold)
+        return taken
+
+    def _due(self, hold: Hold) -> float:
+        """Return when *hold* wants its next look."""
+        return min(self._due_by_itself(hold), hold.reads_end)
+
+    def _due_by_itself(self, hold: Hold) -> float:
+        ends = hold.ends
+        if hold.deadline == math.inf:
+            return ends
+        if ends <= self._now():
+            # A hung hold is not renewed any more, so a renewal that is due must not keep the thread awake.
+            return hold.deadline
+        renewal = hold.renewed + hold.period
+        if self.failing_takes:
+            renewal = max(renewal, self._failed_at + min(1.0, 0.3 * hold.period))
+        return hold.deadline if ends <= renewal else min(renewal, hold.deadline)
+
+    # -- a tick ----------------------------------------------------------------------------------
+
+    def tick(self, until: Callable[[], float]) -> Commands[None]:
+        now = self._now()
+        with self._section.mutex:
+            look_at_all, self._all_due = self._all_due, False
+            looked_at = list(self.holds) if look_at_all else self._take_due(now)
+            holds = [hold for hold in looked_at if self._may_be_renewed(hold, now, look_at_all)]
+            if not look_at_all and any(self._due(hold) <= now for hold in holds):
+                # Those that will be due soon come along: one request instead of two.
+                soon = self._take_due(now + min(hold.period for hold in holds) / 2)
+                looked_at += soon
+                holds += [hold for hold in soon if self._may_be_renewed(hold, now, look_at_all)]
+            elif not look_at_all:
+                holds = []
+        try:
+            for hold in looked_at:
+                if now >= hold.reads_end:
+                    self._losing.end_hung_readers(hold)
+                if now >= hold.deadline or (hold.deadline == math.inf and now >= hold.ends):
+                    self._losing.lose(hold, self._losing.why_ended(hold), cancel=True)
+            if kept := [hold for hold in holds if hold.acknowledged and hold in self.holds]:
+                requests = [hold.request for hold in kept]
+                yield from self._confirm(kept, Call(self._backend.renew, requests), now)
+            if handed_off := [hold for hold in holds if not hold.acknowledged]:
+                assert isinstance(self._backend, PushesHolds)
+                numbered = [(hold.request, hold.first_number) for hold in handed_off]
+                yield from self._confirm(handed_off, Call(self._backend.acknowledge, numbered), now)
+        finally:
+            with self._section.mutex:
+                self._plan_again(looked_at)
+
+    def _plan_again(self, holds: Iterable[Hold]) -> None:
+        for hold in holds:
+            if hold in self.holds:
+                self._plan(hold)
+
+    def _may_be_renewed(self, hold: Hold, now: float, look_at_all: bool) -> bool:
+        # A hold without a lease needs no renewal, only a look where a notification may be missing.
+        return (
+            now < hold.ends
+            and now + min(self.failing_takes, hold.period) < hold.deadline
+            and (look_at_all or hold.deadline != math.inf)
+        )
+
+    def _confirm(self, holds: list[Hold], call: Call, now: float) -> Commands[None]:
+        """Have the lock service confirm *holds* by *call*, which answers for each of them."""
+        numbers = [hold.first_number for hold in holds]
+        try:
+            answers = yield call
+        except Exception as error:
+            # Whatever it is: a server that comes back may have other settings, and refuse ours. The leases
+            # end meanwhile.
+            self._failed(now)
+            unforeseen = not isinstance(error, LockError)
+            message = "%s could not be renewed; trying again: %s"
+            logger.warning(message, _counted(len(holds)), error, exc_info=unforeseen)
+            return
+        self.failing_takes = 0.0
+        unknown = 0
+        for hold, number, ours in zip(holds, numbers, answers, strict=True):
+            if ours is None:
+                unknown += 1
+            elif ours:
+                with self._section.mutex:
+                    hold.renew(now, hold.request.ttl if hold.deadline != math.inf else math.inf)
+            elif hold.first_number == number:
+                # Otherwise its fence was raised meanwhile, and it is ours with another number.
+                self._losing.lose(hold, NOT_OURS, cancel=False)
+        if unknown:
+            self._failed(now)
+            logger.warning("%s could not be renewed; trying again", _counted(unknown))
+
+    def _failed(self, sent: float) -> None:
+        """Note that what was sent at *sent* failed."""
+        self._failed_at = self._now()
+        self.failing_takes = max(0.001, self._failed_at - sent)
+
+
+def _counted(locks: int) -> str:
+    return "1 lock" if locks == 1 else f"{locks} locks"

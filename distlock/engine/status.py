@@ -1,0 +1,284 @@
+"""The published status of this process: who holds what here, who waits here, and for how long.
+
+The maintenance thread publishes it every few seconds, for what has lasted longer than a moment. Taking a
+lock does nothing for it. The same thread looks up who holds the names that are waited for here, so that a
+time-out can name the holder without a round trip.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+
+from distlock import reentrance
+from distlock.backends.base import Backend, refuse_lacking
+from distlock.backends.inspectable import (
+    MOMENT,
+    Announces,
+    Breaks,
+    Inspectable,
+    Row,
+    Seen,
+    Sight,
+    inspectable,
+)
+from distlock.backends.notifying import Notifies
+from distlock.engine.commands import Call, Commands
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.wait_queue import WaitQueue
+from distlock.engine.wait_queues import WaitQueues
+from distlock.errors import LockError
+from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
+from distlock.terms import shown_where
+
+logger = logging.getLogger("distlock")
+
+#: Seconds between two publications; longer where there is much to look at.
+PERIOD = 2.0
+#: What is published is forgotten after so many periods without another publication.
+LIFE = 4
+#: At most this share of a processor is spent on it.
+SHARE = 0.02
+#: How many keys one publication has at most, and, where that took too long, at the least, …
+MANY, FEW = 10_000, 500
+#: … and how long it may take, seconds: holds want to be renewed.
+PATIENCE = 0.5
+#: How many holders are looked up at a time.
+MOST_LOOKED_UP = 20
+
+
+class Inspection:
+    """What people ask the lock service about its locks, and what an operator does to them."""
+
+    def __init__(self, section: CriticalSection, backend: Backend) -> None:
+        self._section = section
+        self._backend = backend
+
+    @property
+    def process(self) -> str:
+        """What the lock service calls this process."""
+        return self._inspectable().process
+
+    def inspect(self, key: str) -> Sight:
+        """Return what the lock service shows of *key*."""
+        state: Sight = reentrance.call(self._inspectable().inspect, key)
+        return state
+
+    def announced(self, before: str) -> Iterator[Seen]:
+        """Return what all processes publish of the keys that begin with *before*."""
+        return self._inspectable().announced(before)
+
+    def break_hold(self, key: str, number: int) -> bool:
+        """See `distlock.backends.inspectable.Breaks`."""
+        backend = self._inspectable()
+        refuse_lacking(backend, backend.capabilities, "breaks", "A break")
+        assert isinstance(backend, Breaks)
+        broken: bool = reentrance.call(backend.break_hold, key, number)
+        return broken
+
+    def request_release(self, key: str) -> bool:
+        """Ask every holder of *key* to release it.
+
+        Nothing is taken by force. Return False if nobody holds it.
+        """
+        if self._section.reentered():
+            raise reentrance.refusal()
+        backend = self._backend
+        refuse_lacking(backend, backend.capabilities, "notify", "request_release()")
+        assert isinstance(backend, Notifies)
+        held: bool = reentrance.call(backend.request_release, key)
+        return held
+
+    def _inspectable(self) -> Inspectable:
+        """Return the backend. Raises `ConfigurationError` where the lock service shows nothing."""
+        if self._section.reentered():
+            raise reentrance.refusal()
+        backend = self._backend
+        refuse_lacking(backend, backend.capabilities, "inspect", "A look at the locks")
+        assert isinstance(backend, Inspectable)
+        return backend
+
+
+class StatusPublisher:
+    def __init__(
+        self, section: CriticalSection, backend: Backend, now: Callable[[], float], queues: WaitQueues
+    ) -> None:
+        self._section = section
+        seen = inspectable(backend)
+        self._backend = seen if isinstance(seen, Announces) else None
+        self._now = now
+        self._queues = queues
+        #: Return the rows of what is not in the wait queues, as of latches. Its argument is that of `row_of`.
+        self.more_rows: Callable[[float], list[Row]] = lambda at_epoch: []
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin as if nothing were published: at first, after a close, and in a forked child."""
+        #: What is published of each key; None: something may be.
+        self._published: dict[str, Row | None] = {}
+        #: The keys that are waited for here, as they were seen last.
+        self._states: dict[str, Sight] = {}
+        #: Since when publications fail; ``inf``: they don't.
+        self._failed_since = math.inf
+        #: How many keys the next publication has at most.
+        self._many = MANY
+        #: The earliest moment of the next publication.
+        self._plan(0.0)
+        self._period = PERIOD
+        #: What has to be added to the engine's time to get seconds since 1970.
+        self._at_epoch = 0.0
+
+    def _plan(self, moment: float) -> None:
+        self._next = moment
+        if self._backend is not None:
+            self._queues.renewer.next_publication = moment
+
+    def last_state(self, key: str) -> Sight | None:
+        """Return *key* as it was seen last, without asking anybody; None: nobody has looked."""
+        return self._states.get(key)
+
+    def soon(self, now: float) -> float:
+        """Return when a wait that begins now may have to be published. The caller owns the mutex."""
+        return math.inf if self._backend is None else max(self._next, now + MOMENT)
+
+    def due(self, now: float) -> float:
+        if self._backend is None or not (self._published or self._queues.by_key or self.more_rows(0.0)):
+            return math.inf
+        return self._next if self._published else max(self._next, now + MOMENT)
+
+    def is_idle(self) -> bool:
+        return not self._published
+
+    def tick(self, until: Callable[[], float]) -> Commands[None]:
+        if self._backend is None:
+            return
+        if self._queues.renewer.failing_takes:
+            # The lock service does not answer.
+            self._plan(max(self._next, self._now() + self._period))
+        elif self._now() >= self._next:
+            with self._section.mutex:
+                due = until()
+            yield from self._publish(self._backend, due)
+
+    def _publish(self, backend: Announces, until: float) -> Commands[None]:
+        began = self._now()
+        with self._section.mutex:
+            queues = list(self._queues.by_key.values())
+        if not queues and not self._published and not self.more_rows(0.0):
+            return
+        rows, waits = self._rows(queues, began)
+        news = [row for key, row in rows.items() if self._published.get(key) != row]
+        gone = [key for key in self._published if key not in rows]
+        # A publication that takes longer comes less often.
+        self._period = max(PERIOD, (self._now() - began) / SHARE)
+        self._plan(self._now() + self._period)
+        if not rows:
+            self._states = {}
+            if not gone:
+                return
+        life = LIFE * self._period
+        if not rows and began >= self._failed_since + life:
+            # The lock service has forgotten it by now.
+            self.forget()
+            return
+        until = min(until, self._now() + PATIENCE)
+        if self._now() >= until:
+            # A call without time fails, and its connection is dropped.
+            return
+        many = min(MANY, self._many)
+        all_of_it = len(news) <= many and len(gone) <= many
+        news, gone = news[:many], gone[:many]
+        ttl = max((hold.request.ttl for queue in queues for hold in list(queue.holds)), default=0.0)
+        announce = partial(backend.announce, lease=ttl)
+        try:
+            goes_on = yield Call(announce, socket.gethostname(), os.getpid(), news, gone, life, until=until)
+        except Exception as error:
+            # No lock depends on it, so it may not delay a renewal, whatever it is.
+            if not isinstance(error, LockError):
+                logger.warning("The status of this process could not be published: %r", error, exc_info=True)
+            self._note_failure(news, began, until)
+            return
+        self._failed_since = math.inf
+        if all_of_it:
+            # Not before: after a failure, the next publications say all of it again.
+            self._many = 2 * many
+        dropped = set(gone)
+        kept = {key: row for key, row in self._published.items() if key not in dropped}
+        # What the lock service has forgotten is published again.
+        self._published = {**(kept if goes_on else {}), **{row.key: row for row in news}}
+        yield from self._look_up_holders(backend, waits, until)
+
+    def _rows(self, queues: Sequence[WaitQueue], now: float) -> tuple[dict[str, Row], list[Row]]:
+        """Return all rows by key, and those of *queues*. The caller does not own the mutex.
+
+        There may be a hundred thousand of them. What changes meanwhile is published next time.
+        """
+        at_epoch = time.time() - now
+        if abs(at_epoch - self._at_epoch) > 1.0:
+            # Otherwise all of it would be news whenever the two clocks drift apart a little.
+            self._at_epoch = at_epoch
+        rows = {row.key: row for queue in queues if (row := row_of(queue, now, self._at_epoch)) is not None}
+        waits = list(rows.values())
+        rows |= {row.key: row for row in self.more_rows(self._at_epoch)}
+        return rows, waits
+
+    def _note_failure(self, news: Sequence[Row], began: float, until: float) -> None:
+        # Which part of it arrived is unknown: all is published again, and taken back where it has ended.
+        self._published = dict.fromkeys([*self._published, *(row.key for row in news)])
+        self._failed_since = min(self._failed_since, began)
+        if self._now() >= until:
+            self._many = max(FEW, min(MANY, self._many) // 4)
+
+    def _look_up_holders(self, backend: Announces, rows: Iterable[Row], until: float) -> Commands[None]:
+        """Look up who holds those of *rows* that another process holds, the longest wait first."""
+        elsewhere = (row for row in rows if row.waiting and not row.held_since)
+        states = {}
+        for row in islice(sorted(elsewhere, key=lambda one: one.waiting_since), MOST_LOOKED_UP):
+            if self._now() >= until:
+                break
+            try:
+                states[row.key] = yield Call(backend.inspect, row.key, until=until)
+            except Exception as error:
+                # No lock depends on it, so it may not delay a renewal, whatever it is.
+                if not isinstance(error, LockError):
+                    logger.warning("The holder of a lock could not be looked up: %r", error, exc_info=True)
+                break
+        self._states = states
+
+
+def row_of(queue: WaitQueue, now: float, at_epoch: float, moment: float = MOMENT) -> Row | None:
+    """Return what to publish of *queue*; None: nothing there has lasted for *moment* seconds.
+
+    *at_epoch*: what has to be added to the engine's time to get seconds since 1970.
+    """
+    held_at, held_since, waits_at, waiting_since, waiting = "", 0.0, "", 0.0, 0
+    mode: Mode = EXCLUSIVE
+    holding, limit = 0, 0
+    holds = list(queue.holds)
+    grants = [grant for hold in holds for grant in hold.grants]
+    eldest = min(grants, key=lambda grant: grant.since, default=None)
+    if eldest is not None and now - eldest.since >= moment:
+        held_at, held_since = shown_where(eldest.where), round(eldest.since + at_epoch, 1)
+        mode = eldest.mode
+        if mode == READ:
+            holding = len(grants)
+        elif mode == PERMIT:
+            holding, limit = sum(hold.request.permits for hold in holds), holds[-1].request.limit
+    try:
+        first = queue.waiters[0]
+    except IndexError:
+        first = None
+    if first is not None and now - first.came >= moment:
+        waits_at, waiting_since = shown_where(first.options.where), round(first.came + at_epoch, 1)
+        waiting = len(queue.waiters)
+        if first.options.mode == PERMIT:
+            limit = limit or first.options.limit
+    if not held_since and not waiting:
+        return None
+    return Row(queue.key, held_at, held_since, waiting, waits_at, waiting_since, mode, holding, limit)

@@ -1,0 +1,542 @@
+"""The wait queue of one name: the callers of this process that want it, and what the process owns of it.
+
+Towards the lock service the process is one contender, not each caller. The waiter at the head of the queue
+*leads*: it sends the lock request for all of them. If it gives up, the next waiter goes on with that
+request, and keeps its place in the queue of the lock service.
+
+G5 lives here: callers of a process are served in the order of its queue, processes in the order of the lock
+service. How often and for how long a hold is handed from caller to caller in between, `Hold` bounds.
+
+Callers own the engine's mutex. No method does I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from distlock.backends.base import LockRequest
+from distlock.engine.admission import Admission, Pace
+from distlock.engine.commands import Parker
+from distlock.engine.hold import TURN, Grantor, Hold, NameGrant, PermitGrant, SharedGrant, Waiter
+from distlock.engine.pending import Cancellations
+from distlock.engine.renewal import Renewer
+from distlock.errors import BackendUnavailable, LockError
+from distlock.grants.grant import Fence
+from distlock.modes import EXCLUSIVE, READ
+from distlock.owner import Owner, current_owner
+from distlock.terms import Seat, Terms
+
+
+class HandedOff(NamedTuple):
+    """What a push said: the hold of *token* is ours, with *number*. It was granted after *sent*."""
+
+    token: str
+    number: int
+    sent: float
+
+
+class Queues(Protocol):
+    """What the wait queues of one client share: see `distlock.engine.wait_queues.WaitQueues`."""
+
+    by_key: dict[str, WaitQueue]
+    #: How many callers wait in all queues.
+    waiting: int
+    admission: Admission
+    renewer: Renewer
+    cancellations: Cancellations
+    #: Where the grants go back to.
+    grantor: Grantor
+    #: The first half of the fences.
+    epoch: int
+    #: Return whether the lock service is known to have ended the hold of a request. None: it can't be known.
+    has_ended: Callable[[LockRequest], bool] | None
+
+    def recount(self) -> None: ...
+
+
+class WaitQueue:
+    __slots__ = (
+        "_all",
+        "busy",
+        "granted",
+        "handed_off",
+        "hold",
+        "key",
+        "name",
+        "pace",
+        "queued",
+        "request",
+        "shared",
+        "since",
+        "waiters",
+    )
+
+    def __init__(self, all_queues: Queues, key: str, name: str, since: float, pace: Pace | None) -> None:
+        self._all = all_queues
+        self.key = key
+        self.name = name
+        self.waiters: deque[Waiter] = deque()
+        #: What the lock service may have of this queue. It outlives a leader, but not the hold that it
+        #: becomes.
+        self.request: LockRequest | None = None
+        #: `request`, if its latest answer was to wait.
+        self.queued: LockRequest | None = None
+        #: What the latest push said.
+        self.handed_off: HandedOff | None = None
+        #: There is an exclusive hold, or its release is under way: nobody leads.
+        self.busy = False
+        self.hold: Hold | None = None
+        #: The holds that other processes may have beside theirs, of readers or of permits, the latest last.
+        self.shared: list[Hold] = []
+        #: For `Admission`.
+        self.since = since
+        self.granted = False
+        self.pace = pace
+
+    # -- questions -------------------------------------------------------------------------------
+
+    @property
+    def holds(self) -> list[Hold]:
+        """What this process owns of the name."""
+        return [*self.shared] if self.hold is None else [self.hold, *self.shared]
+
+    @property
+    def turns(self) -> int:
+        """How many grants its waiters wait for: readers that stand together share one."""
+        modes = [waiter.options.mode for waiter in [*self.waiters]]
+        return len(modes) - sum(one == other == READ for one, other in pairwise(modes))
+
+    def hold_of(self, token: str) -> Hold | None:
+        """Return the hold that *token* proves, if it is still ours."""
+        return next((hold for hold in self.holds if hold.request.token == token), None)
+
+    def is_read_by(self, owner: Owner) -> bool:
+        return any(waiter.owner == owner for hold in self.holds for waiter in hold.readers.values())
+
+    def first(self) -> Waiter | None:
+        """Return the next waiter, and remove those whose event loop was closed."""
+        while self.waiters:
+            if self.waiters[0].parker.alive():
+                return self.waiters[0]
+            self.leave(self.waiters[0])
+        return None
+
+    # -- entering and leaving --------------------------------------------------------------------
+
+    def wake_leader(self) -> None:
+        """Have the leader send its request again."""
+        if self.waiters and self.waiters[0].leads:
+            self.waiters[0].parker.wake()
+
+    def leave(self, waiter: Waiter) -> None:
+        """Remove *waiter*: it was granted the lock, gave up, was interrupted, or failed."""
+        self.waiters.remove(waiter)
+        waiter.leads = False
+        self._all.waiting -= 1
+
+    def give_up(self, waiter: Waiter, now: float) -> None:
+        """Remove *waiter*, whose time is over.
+
+        What the lock service has of it is for the next in the queue.
+        """
+        if waiter.leads and self.request is not None and len(self.waiters) == 1:
+            self.cancel_request()
+        self._all.admission.timed_out(self, now)
+        self.leave(waiter)
+        self.elect()
+
+    def cancel_request(self) -> None:
+        """Have the request taken back later: nobody here wants it any more."""
+        if self.request is not None:
+            self._all.cancellations.add(self.request)
+            self.request = None
+
+    def elect(self) -> None:
+        """Make the first waiter the leader, if the lock may be free. Delete the queue if nobody needs it."""
+        if self.busy:
+            return
+        if self.waiters and (first := self.first()) is not None:
+            if not first.leads:
+                first.leads = True
+                first.parker.wake()
+        elif self._all.by_key.get(self.key) is self:
+            if self.request is not None:
+                # Waiters of a closed event loop have left it behind.
+                self.cancel_request()
+            if not self.shared:
+                del self._all.by_key[self.key]
+                if self.pace is not None:
+                    self._all.admission.remember(self.key, self.pace)
+
+    def fail(self, why: str) -> None:
+        """Fail all waiters."""
+        for waiter in list(self.waiters):
+            waiter.failure = why
+            self.leave(waiter)
+            waiter.parker.wake()
+
+    def refuse_once(self, which: Callable[[Waiter], bool] = lambda waiter: True) -> None:
+        """Refuse *which* of the waiters that ask once: the answer to another request refuses them, too."""
+        for waiter in [one for one in self.waiters if one.asks_once and which(one)]:
+            waiter.passed_over = True
+            self.leave(waiter)
+            waiter.parker.wake()
+
+    # -- what the lock service granted -----------------------------------------------------------
+
+    def take(self, hold: Hold, now: float) -> None:
+        """Grant the leader *hold*, which the lock service has just granted to its request."""
+        if hold.deadline <= now:
+            # The answer took longer than the lease: somebody else may have the lock by now.
+            self._all.cancellations.add(hold.request)
+            self.request = None
+            return
+        if hold.request.mode != EXCLUSIVE:
+            self._take_shared(hold, now)
+            return
+        # From here on the hold stands for the request: `mend` finds it.
+        self.hold = hold
+        self.request = None
+        self.busy = True
+        self._all.renewer.add(hold)
+        self._grant(hold, self.waiters[0], now)
+
+    def take_handed_off(self, window: float) -> bool:
+        """Grant the leader the hold that a push handed off. Return False if it has to ask first.
+
+        The hold is worth *window* seconds until the lock service confirms it.
+        """
+        pushed, self.handed_off = self.handed_off, None
+        first, request, now = self.waiters[0], self.request, self._all.grantor.now()
+        options = first.options
+        if pushed is None or request is None or request.token != pushed.token:
+            return False
+        if not (first.leads and options.on_push and options.mode == EXCLUSIVE and options.seat is None):
+            return False
+        # Awaiting the confirmation in `check` would stop an event loop.
+        if first.parker.may_stall or now >= pushed.sent + window / 2:
+            return False
+        hold = Hold(self, request, pushed.number, now, window, options.max_hold)
+        hold.mark_handed_off(pushed.sent, window)
+        self.take(hold, now)
+        return True
+
+    def _take_shared(self, hold: Hold, now: float) -> None:
+        """Grant a hold beside which others may have theirs, so the next waiter asks at once."""
+        self.shared.append(hold)
+        self.request = None
+        self._all.renewer.add(hold)
+        if hold.request.mode == READ:
+            # Each reader has a limit of its own.
+            hold.max_hold = math.inf
+            self._let_readers_in(hold, now)
+        else:
+            self._grant(hold, self.waiters[0], now, PermitGrant)
+        self.elect()
+
+    def _grant(self, hold: Hold, waiter: Waiter, now: float, kind: type[NameGrant] = NameGrant) -> None:
+        hold.waiter = waiter
+        hold.since = now
+        if waiter.options.max_hold != hold.max_hold:
+            hold.max_hold = waiter.options.max_hold
+            self._all.renewer.look_at(hold)
+        fence = Fence(self._all.epoch, hold.first_number + hold.used)
+        hold.used += 1
+        hold.grant = waiter.grant = kind(self._all.grantor, hold, fence, now, waiter.options)
+        self.leave(waiter)
+        if waiter.waited or self.pace is not None:
+            self._all.admission.granted(self, now, waiter.waited)
+        else:
+            self.since, self.granted = now, True
+
+    # -- hand-off and release --------------------------------------------------------------------
+
+    def hand_off(self, hold: Hold) -> bool:
+        """Grant *hold* to the next waiter. Return False if there is none, or the turn is over."""
+        if not self.waiters or not hold.may_hand_off(now := self._all.grantor.now()):
+            return False
+        waiter = self.first()
+        if waiter is None or waiter.options.ttl != hold.request.ttl or waiter.options.mode != EXCLUSIVE:
+            # It wants a lease of another length; or to read, which readers elsewhere may do at the same time.
+            return False
+        if self._all.has_ended is not None and self._all.has_ended(hold.request):
+            # Another process may have the lock by now. The release finds out, and tells the holder.
+            return False
+        self._grant(hold, waiter, now)
+        waiter.parker.wake()
+        return True
+
+    def give_back(self, grant: NameGrant) -> bool:
+        """Note that *grant* ended. Return whether its hold has to be released: nobody here goes on with it.
+
+        The queue stays busy during the release: a request of ours would queue behind our own hold.
+        """
+        hold = grant._hold
+        if hold.grant is grant and self.hold is hold and not hold.readers:
+            if self.waiters and self.hand_off(hold):
+                return False
+        elif not self._ends_share(hold, grant):
+            return False
+        self._send_back(hold)
+        return True
+
+    def _ends_share(self, hold: Hold, grant: NameGrant) -> bool:
+        """Note that *grant*, one of several of *hold*, ended. Return whether no other uses the hold."""
+        # The reads of a writer keep its hold, too.
+        if not hold.remove_reader(grant) and hold.grant is not grant:
+            return False
+        if hold.is_used:
+            if hold.grant is grant and hold in self._all.renewer.holds:
+                # Without the limit of its writer it may want a renewal earlier.
+                self._all.renewer.look_at(hold)
+            return False
+        if self.hold is hold:
+            return not self.hand_off(hold)
+        return hold in self.shared
+
+    def _send_back(self, hold: Hold) -> None:
+        hold.returning = True
+        if self.hold is hold:
+            self.hold = None
+        else:
+            self.shared.remove(hold)
+        self._all.renewer.holds.discard(hold)
+
+    def returned(self, hold: Hold, ours: bool | None) -> None:
+        """Note that the release of *hold* is over, so the queue is free.
+
+        *ours*: None: it is repeated later.
+        """
+        if not hold.returning:
+            return
+        if ours is None or hold.request.unanswered:
+            self._all.cancellations.add(hold.request)
+        if hold.downgrade_request is not None:
+            self._all.cancellations.add(hold.downgrade_request)
+        self._all.renewer.holds.discard(hold)
+        hold.returning = False
+        if hold.waiter is not None:
+            # They refer to each other, which would keep all of them until garbage is collected.
+            hold.grant = hold.waiter.grant = None
+        if self.hold is None and hold.request.mode == EXCLUSIVE:
+            self.busy = False
+        self.elect()
+
+    def lose(self, hold: Hold, why: str, cancel: bool) -> list[NameGrant]:
+        """End *hold*, which is not ours any more. Return the grants whose callers have to be told.
+
+        *cancel*: the lock service may still think that it is ours.
+        """
+        if hold.lost or hold not in self.holds:
+            return []
+        hold.lost = why
+        self._all.renewer.holds.discard(hold)
+        if cancel or hold.request.unanswered:
+            self._all.cancellations.add(hold.request)
+        if hold.downgrade_request is not None:
+            self._all.cancellations.add(hold.downgrade_request)
+        if self.hold is hold:
+            self.hold = None
+            self.busy = False
+        else:
+            self.shared.remove(hold)
+        self.elect()
+        return [grant for grant in hold.grants if not grant.released]
+
+    # -- readers ---------------------------------------------------------------------------------
+    #
+    # A reader that comes later joins the hold of other readers without asking anybody, for one turn after a
+    # request to which the lock service answered that nobody waits. After that it asks for a hold of its
+    # own, behind the writers that wait by then, and the older hold ends with its last reader. So a writer
+    # waits for one turn and the longest read, at most.
+
+    def join_readers(self, parker: Parker, timeout: float, options: Terms, now: float) -> Waiter | None:
+        """Let a reader in at once. Return None if it has to ask the lock service."""
+        hold = self._hold_of_owner(current_owner()) or self._open_to_readers(options, now)
+        if hold is None:
+            return None
+        waiter = Waiter(parker, now, timeout, options)
+        self._admit_reader(hold, waiter, now)
+        return waiter
+
+    def _hold_of_owner(self, owner: Owner) -> Hold | None:
+        """Return the hold under which *owner* reads or writes. Behind others it would wait for itself."""
+        for hold in self.holds:
+            for grant in hold.grants:
+                waiter = hold.waiter_of(grant)
+                if waiter is not None and waiter.owner == owner and not (grant.released or grant.lost):
+                    return hold
+        return None
+
+    def _open_to_readers(self, options: Terms, now: float) -> Hold | None:
+        """Return the hold that any reader may join."""
+        if self.waiters or not self.shared:
+            return None
+        hold = self.shared[-1]
+        if hold.followed or hold.release_requested or hold.request.mode != READ:
+            return None
+        if hold.request.ttl != options.ttl:
+            return None
+        return hold if now < min(hold.turn_ends, hold.deadline - hold.request.ttl / 3) else None
+
+    def _let_readers_in(self, hold: Hold, now: float) -> None:
+        """Let the readers in that are first in the queue, up to the first writer."""
+        while (waiter := self.first()) is not None and waiter.options.mode == READ:
+            if waiter.options.ttl != hold.request.ttl and hold.readers:
+                break  # It asks for a lease of another length.
+            if not hold.readers:
+                self._all.admission.granted(self, now, waiter.waited)
+            self._admit_reader(hold, waiter, now)
+            self.leave(waiter)
+            waiter.parker.wake()
+
+    def _admit_reader(self, hold: Hold, waiter: Waiter, now: float) -> None:
+        grant = NameGrant(self._all.grantor, hold, hold.latest_fence(self._all.epoch), now, waiter.options)
+        grant._ends = now + waiter.options.max_hold
+        earlier = grant._ends < hold.reads_end
+        hold.add_reader(grant, waiter)
+        waiter.grant = grant
+        if earlier and hold in self._all.renewer.holds:
+            self._all.renewer.look_at(hold)
+
+    def is_writer(self, grant: NameGrant) -> bool:
+        """Return whether *grant* is a writer's, and out."""
+        hold = grant._hold
+        return hold.grant is grant and self.hold is hold and not grant.released
+
+    def downgrade(self, hold: Hold, request: LockRequest, grant: NameGrant) -> None:
+        """Make *grant*, a writer's, a reader's. The lock service knows *hold* by *request* from now on."""
+        assert hold.waiter is not None
+        grant.mode, grant._ends = READ, hold.since + hold.max_hold
+        hold.add_reader(grant, hold.waiter)
+        # From here on it is a reader's: `mend` does the rest if that is interrupted.
+        hold.request = request
+        self._open_hold(hold)
+        self._let_readers_in(hold, self._all.grantor.now())
+        self.elect()
+
+    def _open_hold(self, hold: Hold) -> None:
+        """Let others have theirs beside *hold*, which was a writer's."""
+        hold.grant = hold.waiter = hold.downgrade_request = None
+        hold.max_hold = math.inf
+        # The lock service did not say whether others wait.
+        hold.followed = True
+        if hold not in self.shared:
+            self.shared.append(hold)
+        self.hold, self.busy = None, False
+        self._all.renewer.look_at(hold)
+
+    def end_hung_readers(self, hold: Hold) -> list[NameGrant]:
+        """End the readers that exceed their max_hold.
+
+        A hold without readers goes back. Return their grants.
+        """
+        hung = hold.remove_hung_readers(self._all.grantor.now())
+        if hung and hold in self.holds:
+            self.mend()
+        return hung
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def is_followed(self, grant: NameGrant) -> bool:
+        """Return whether the next waiter may share *grant*."""
+        return self._next_to_share(grant) is not None
+
+    def _next_to_share(self, grant: NameGrant) -> tuple[Waiter, Seat] | None:
+        """Return the next waiter and its seat, if it may share *grant* in a batch."""
+        hold, now = grant._hold, self._all.grantor.now()
+        if not hold.is_out(grant) or hold.waiter is None or grant.released or hold.lost:
+            return None
+        if not hold.acknowledged or now >= min(grant.since + TURN, hold.deadline - hold.request.ttl / 3):
+            return None
+        waiter, mine = self.first(), hold.waiter.options.seat
+        if waiter is None or mine is None or (seat := waiter.options.seat) is None or seat.key != mine.key:
+            return None
+        return waiter, seat
+
+    def share(self, grant: NameGrant, batch: object) -> bool:
+        """Let the next waiter share *grant* in *batch*, and wake it. Return False if no waiter may.
+
+        Waiters are taken from the head of the queue, so nobody is passed over.
+        """
+        if (found := self._next_to_share(grant)) is None:
+            return False
+        waiter, seat = found
+        hold, now = grant._hold, self._all.grantor.now()
+        waiter.grant = SharedGrant(self._all.grantor, hold, grant.fence, now, waiter.options)
+        seat.batch = batch
+        self.leave(waiter)
+        self._all.admission.granted(self, now, waited=True)
+        # A batch is a turn: if another process wants the lock, it gets the next one.
+        hold.turn_ends = now
+        waiter.parker.wake()
+        return True
+
+    # -- after an interrupt ----------------------------------------------------------------------
+
+    def abandon(self, parker: Parker, error: BaseException) -> None:
+        """Remove everything of the caller with *parker*, which *error* interrupted."""
+        if not isinstance(error, LockError):
+            self.mend()
+        for hold in self.holds:
+            for grant in hold.grants:
+                if (mine := hold.waiter_of(grant)) is not None and mine.parker is parker:
+                    self.drop(grant)
+        waiter = next((one for one in self.waiters if one.parker is parker), None)
+        if waiter is None:
+            return
+        if waiter.leads:
+            # What became of its request is unknown, so the next leader asks with another token.
+            self.cancel_request()
+        self.leave(waiter)
+        if isinstance(error, BackendUnavailable):
+            # Otherwise each of the others would find out after a time-out of its own.
+            self.fail(str(error))
+        self.elect()
+
+    def drop(self, grant: NameGrant) -> None:
+        """End *grant* without I/O, wherever its release was interrupted. A second time does nothing."""
+        grant.end()
+        hold = grant._hold
+        if hold in self.holds:
+            self.mend()
+        elif hold.returning and (hold.is_out(grant) or grant.mode == READ):
+            self.returned(hold, None)
+
+    def mend(self) -> None:
+        """Complete the change in the middle of which a caller may have been interrupted."""
+        renewer = self._all.renewer
+        for hold in self.holds:
+            self.busy = self.busy or self.hold is hold
+            if self.hold is hold and hold.request.mode == READ:
+                self._open_hold(hold)
+            if self.request is hold.request:
+                self.request = None
+            for grant in hold.grants:
+                self._mend_grant(hold, grant)
+            if hold.is_used:
+                if hold not in renewer.holds:
+                    renewer.add(hold)
+                elif hold.readers:
+                    renewer.look_at(hold)  # Its writer may be gone, and the limit with it.
+            elif self.hold is not hold or not self.hand_off(hold):
+                # Nobody has it, and nobody ever would.
+                self._send_back(hold)
+                self.returned(hold, None)
+        self._all.recount()
+        self.elect()
+
+    def _mend_grant(self, hold: Hold, grant: NameGrant) -> None:
+        waiter = hold.waiter_of(grant)
+        if grant.released:
+            hold.remove_reader(grant)
+        elif waiter is not None and (waiter in self.waiters or waiter.grant is not grant):
+            waiter.grant = grant
+            if waiter in self.waiters:
+                self.leave(waiter)
+                self._all.admission.granted(self, grant.since, waiter.waited)
+            waiter.parker.wake()

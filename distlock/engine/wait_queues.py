@@ -1,0 +1,197 @@
+"""All wait queues of a client: who may enter one, and what becomes of them when the client ends.
+
+Callers own the engine's mutex. No method does I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from distlock.backends.base import LockRequest
+from distlock.engine.admission import Admission
+from distlock.engine.commands import Commands, Parker
+from distlock.engine.critical_section import CriticalSection
+from distlock.engine.hold import Grantor, Hold, Waiter
+from distlock.engine.pending import Cancellations
+from distlock.engine.renewal import Renewer
+from distlock.engine.wait_queue import WaitQueue
+from distlock.errors import ConfigurationError
+from distlock.modes import EXCLUSIVE
+from distlock.owner import current_owner
+from distlock.terms import Terms
+
+#: How long after its deadline a busy event loop may still see to its waiter, seconds.
+GRACE = 2.0
+
+
+class WaitQueues:
+    """See `distlock.engine.wait_queue.Queues` for the attributes."""
+
+    def __init__(
+        self,
+        grantor: Grantor,
+        admission: Admission,
+        renewer: Renewer,
+        cancellations: Cancellations,
+        epoch: int,
+        has_ended: Callable[[LockRequest], bool] | None,
+    ) -> None:
+        self.grantor = grantor
+        self.admission = admission
+        self.renewer = renewer
+        self.cancellations = cancellations
+        self.epoch = epoch
+        self.has_ended = has_ended
+        self.by_key: dict[str, WaitQueue] = {}
+        self.waiting = 0
+
+    def enter(
+        self, key: str, name: str, parker: Parker, timeout: float, options: Terms, now: float
+    ) -> tuple[WaitQueue, Waiter] | None:
+        """Add a caller to the queue of *key*, for *timeout* seconds at most.
+
+        Returns:
+            None for a caller that asks once (*timeout* is 0), if others of this process hold the lock or
+            wait for it: the caller would pass them. Readers and permits enter all the same while those are
+            being answered.
+
+        Raises:
+            TooManyWaiters: the caller would most likely wait in vain, or a limit is reached.
+            ConfigurationError: the caller reads under *key*, and would wait for itself.
+        """
+        queue = self.by_key.get(key)
+        if queue is not None and not queue.busy:
+            queue.elect()
+            queue = self.by_key.get(key)
+        if queue is None:
+            pace = self.admission.recall(key, now) if self.admission.remembered else None
+            queue = self.by_key[key] = WaitQueue(self, key, name, now, pace)
+        else:
+            if options.mode == EXCLUSIVE and (
+                queue.shared or (queue.hold is not None and queue.hold.readers)
+            ):
+                self.refuse_upgrade(key, name)
+            if timeout > 0:
+                self.admission.admit(queue, self.waiting, timeout, now)
+            elif options.mode == EXCLUSIVE or not self._may_ask_once(queue):
+                return None
+        waiter = Waiter(parker, now, timeout, options)
+        waiter.leads = not queue.busy and not queue.waiters
+        queue.waiters.append(waiter)
+        self.waiting += 1
+        return queue, waiter
+
+    def refuse_overload(self, key: str, timeout: float, now: float) -> None:
+        """Raise `TooManyWaiters` if `enter` would refuse a caller with *timeout* seconds."""
+        queue = self.by_key.get(key)
+        if queue is not None and timeout > 0:
+            self.admission.admit(queue, self.waiting, timeout, now)
+
+    def refuse_upgrade(self, key: str, name: str) -> None:
+        """Raise `ConfigurationError` if the caller reads under *key*."""
+        queue = self.by_key.get(key)
+        if queue is not None and queue.is_read_by(current_owner()):
+            raise upgrade_refusal(repr(name))
+
+    def _may_ask_once(self, queue: WaitQueue) -> bool:
+        """Return whether a caller that asks once may get the lock, beside others or after their answer."""
+        if queue.busy or (queue.request is not None and queue.queued is queue.request):
+            return False
+        if not queue.waiters:
+            return True
+        # The code beneath a signal handler stands still, and so never gets its answer.
+        owner = current_owner()
+        return self.admission.has_place(queue, self.waiting) and all(
+            one.owner != owner for one in queue.waiters
+        )
+
+    def recount(self) -> None:
+        """Count the waiters anew: a thread may have been interrupted between a change and the count."""
+        self.waiting = sum(len(queue.waiters) for queue in self.by_key.values())
+
+    def close(self, why: str) -> list[Hold]:
+        """Fail all waiters. Return the holds that are out."""
+        queues = list(self.by_key.values())
+        for queue in queues:
+            queue.fail(why)
+            queue.request = None
+            queue.elect()
+        return [hold for queue in queues for hold in queue.holds]
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: what the parent holds stays the parent's."""
+        for queue in self.by_key.values():
+            for hold in queue.holds:
+                hold.lost = "it belongs to the parent of this forked process"
+                hold.queue = WaitQueue(self, queue.key, queue.name, 0.0, None)
+        self.admission.forget()
+        self.by_key = {}
+        self.waiting = 0
+
+
+class StalledWaiters:
+    """The waiters of tasks, whose event loops may stand still: none keeps others waiting past its deadline.
+
+    A loop that is stopped, and not closed, may go on at any time. What its task waited for then is a
+    time-out.
+    """
+
+    def __init__(self, section: CriticalSection, now: Callable[[], float]) -> None:
+        self._section = section
+        self._now = now
+        #: Those that have no answer yet, with their queues.
+        self._watched: dict[Waiter, WaitQueue] = {}
+
+    def watch(self, queue: WaitQueue, waiter: Waiter) -> float:
+        """Return when *waiter* has to be passed over, if its loop stands still."""
+        self._watched[waiter] = queue
+        return waiter.deadline + GRACE
+
+    def answered(self, waiter: Waiter) -> None:
+        self._watched.pop(waiter, None)
+
+    def forget(self, parker: Parker | None = None) -> None:
+        """Forget the caller with *parker*; None: all of them."""
+        self._watched = {
+            waiter: queue
+            for waiter, queue in self._watched.items()
+            if parker is not None and waiter.parker is not parker
+        }
+
+    def due(self, now: float) -> float:
+        """Return when the next one may have to be passed over."""
+        # One that is late, and has a call under way, is looked at again.
+        return min((max(one.deadline, now) + GRACE for one in self._watched), default=math.inf)
+
+    def is_idle(self) -> bool:
+        return not self._watched
+
+    def tick(self, until: Callable[[], float]) -> Commands[None]:
+        with self._section.mutex:
+            self._section.catch_up()
+            self._pass_over(self._now())
+        yield from ()
+
+    def _pass_over(self, now: float) -> None:
+        """Give up on behalf of those whose loops did not."""
+        late = [one for one in self._watched.items() if now >= one[0].deadline + GRACE]
+        for waiter, queue in late:
+            if waiter.is_calling:
+                continue
+            del self._watched[waiter]
+            if waiter.grant is not None:
+                waiter.passed_over = True
+                queue.drop(waiter.grant)
+            elif waiter in queue.waiters:
+                waiter.passed_over = True
+                queue.give_up(waiter, now)
+
+
+def upgrade_refusal(shown: str) -> ConfigurationError:
+    """Return the error of a caller that reads under the lock *shown* and wants to write."""
+    return ConfigurationError(
+        f"The lock {shown} can't be taken to write: this very thread or task reads under it, and would wait "
+        "for itself. Release the read lock first, and read again what you need; or take the write lock from "
+        "the beginning, and downgrade() its grant when only reading is left."
+    )

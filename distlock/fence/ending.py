@@ -1,0 +1,93 @@
+"""Whether the transaction that is about to be committed is the one that has passed the fence.
+
+Code under the lock can end the fenced transaction early: by `commit()` or `rollback()` of the driver, by SQL,
+or on MariaDB and MySQL by any statement that commits by itself. The row of the fence is unlocked then, and
+what follows is another transaction, which has passed no fence. So the fenced transaction gets a mark that
+ends with it, and a statement that fails without the mark is sent before COMMIT, or in one message with it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distlock.errors import OutcomeUnknown
+from distlock.fence.trouble import is_unmarked
+
+#: PostgreSQL's expression for the id of a transaction, in the words that `of_transaction` takes.
+TRANSACTION_ID = "pg_catalog.pg_current_xact_id()::text"
+
+#: The bit of MySQL's protocol by which a client may send several statements in one message.
+_MULTI_STATEMENTS = 1 << 16
+
+
+class EndedEarly(OutcomeUnknown):
+    """The transaction that passed the fence had ended before its COMMIT: what it wrote may stand."""
+
+    def __init__(self, names: Sequence[str], dropped: Sequence[str] = ()) -> None:
+        """*dropped*: what was to be done after COMMIT, and is not done."""
+        shown = ", ".join(map(repr, names))
+        hooks = f" These on_commit hooks do not run: {', '.join(dropped)}." if dropped else ""
+        super().__init__(
+            f"The fenced transaction under the lock {shown} ended before its COMMIT, so that others may have "
+            f"come between. What was written before that may stand; the rest is rolled back.{hooks} Leave "
+            "out commit() and rollback() of the driver's connection, COMMIT, ROLLBACK and BEGIN, and on "
+            "MariaDB and MySQL statements that commit by themselves, such as TRUNCATE, CREATE TABLE or "
+            "ANALYZE TABLE; or execute them outside of the lock."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The mark of one transaction, which passed the fence under the locks *names*."""
+
+    names: Sequence[str]
+    #: A statement that fails in every other transaction. Where it removes the mark, the mark is gone then.
+    check: str
+    #: Whether `check` leaves the mark in the transaction.
+    stays: bool = False
+
+    def look(
+        self, send: Callable[[str], object], then: str = "", dropped: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """Send `check`, and *then* in the same message. Raises `EndedEarly` if the mark is gone.
+
+        *dropped*: gives the names of the hooks that do not run in that case.
+        """
+        try:
+            send(f"{self.check}; {then}" if then else self.check)
+        except Exception as error:
+            if is_unmarked(error):
+                raise EndedEarly(self.names, dropped()) from error
+            raise
+
+
+def of_transaction(names: Sequence[str], number: str) -> Mark:
+    """The mark that PostgreSQL sets by itself: *number* is what `TRANSACTION_ID` gave.
+
+    A savepoint would take a second id, and pg_export_snapshot() is refused where there is one.
+    """
+    same = f"pg_catalog.pg_current_xact_id_if_assigned() IS NOT DISTINCT FROM '{int(number)}'::xid8"
+    # Any error would do. What follows in the same message is not executed.
+    return Mark(names, f"SELECT 1 / ({same})::int", stays=True)
+
+
+def of_savepoint(names: Sequence[str]) -> tuple[Mark, str]:
+    """A mark for the other databases, and the statement that sets it."""
+    # A savepoint of the same name, made behind an early COMMIT, would hide that.
+    name = f"distlock_{secrets.token_hex(8)}"
+    return Mark(names, f"RELEASE SAVEPOINT {name}"), f"SAVEPOINT {name}"
+
+
+def takes_several(driver: Any) -> bool:
+    """Whether *driver*, a connection to MariaDB or MySQL, may send several statements in one message."""
+    return bool(getattr(driver, "client_flag", 0) & _MULTI_STATEMENTS)
+
+
+def commits_in_message(driver: Any) -> bool:
+    """Whether *driver* sends no second COMMIT where a message had one already: psycopg 3 asks libpq."""
+    pgconn = getattr(driver, "pgconn", None)
+    # Nothing else than one statement a message is possible in its pipelines.
+    return pgconn is not None and hasattr(driver, "pipeline") and not pgconn.pipeline_status

@@ -1,0 +1,1 @@
+"""Grants: one of a name, several as one, and those around the running code."""

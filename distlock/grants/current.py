@@ -1,0 +1,201 @@
+"""What the guards around the running code hold: `current_grant`, and how nested guards find each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from itertools import filterfalse
+from operator import attrgetter
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from distlock.errors import NotHeld
+from distlock.grants.grant import Grant
+from distlock.owner import Owner, current_owner
+
+if TYPE_CHECKING:
+    from distlock.locks.namespace import Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentGrant:
+    """One grant, and the guard around the running code that has it."""
+
+    #: Where it is the lock of its names: in another namespace they are other locks.
+    namespace: Namespace
+    grant: Grant
+    #: Threads and tasks that inherit the context did not inherit the lock.
+    owner: Owner
+    #: The database whose transaction is fenced with the grant.
+    fenced_in: str | None = None
+    #: What keeps it after the call of its guard; None: that call is around the running code.
+    kept: Kept | None = None
+    #: Seconds after which its holder counts as hung.
+    max_hold: float = math.inf
+
+    @property
+    def running(self) -> bool:
+        """Whether a call that relies on it is around the running code."""
+        return self.kept is None or self.kept.entered > 0
+
+
+class Kept:
+    """A lock that outlives the call of its guard. Code that asks for it again enters it in a ``with``."""
+
+    __slots__ = ("entered",)
+
+    def __init__(self) -> None:
+        #: How many calls are inside.
+        self.entered = 0
+
+    @property
+    def with_request(self) -> bool:
+        """Whether it is released when its request is over, and not with its transaction."""
+        return True
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.entered -= 1
+
+
+@dataclass(slots=True)
+class Keeping:
+    """What one request keeps. Its hooks run as *owner*, even if another thread or task ran its view."""
+
+    owner: Owner
+    #: What the request keeps in which this one is made.
+    around: tuple[CurrentGrant, ...] = ()
+    #: Also what was released since.
+    kept: list[CurrentGrant] = field(default_factory=list)
+    #: Nobody ends any more what is kept from now on: code that copied the context outlives the request.
+    closed: bool = False
+
+    def open(self) -> tuple[CurrentGrant, ...]:
+        """What is not released yet."""
+        return tuple(one for one in (*self.around, *self.kept) if not one.grant.released)
+
+
+_current: ContextVar[tuple[CurrentGrant, ...]] = ContextVar("distlock_current_grants", default=())
+_keeping: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=None)
+
+
+_asked_for: WeakSet[Grant] = WeakSet()
+
+_RELEASED = attrgetter("grant.released")
+
+
+def current_grant() -> Grant:
+    """The `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
+
+    It takes no arguments. A guard whose names were all held already has no grant of its own: it is the outer
+    one's. Raises `NotHeld` where no guard is around the code, and in threads and tasks that the guarded code
+    started.
+
+    Example::
+
+        @distributed_lock("product_<id>")
+        def reduce_stock(request, id):
+            distlock.current_grant().check()
+            return HttpResponse("sold")
+    """
+    mine = current_grants()
+    if not mine:
+        raise NotHeld(
+            "No guard is around the running code, so there is no current grant: call current_grant() inside "
+            "a function under @distributed_lock, or use the grant that 'with locks.lock(...) as grant' gives."
+        )
+    _asked_for.add(mine[-1].grant)
+    return mine[-1].grant
+
+
+def was_asked_for(grant: Grant) -> bool:
+    """Whether the guarded code has called `current_grant`: it may have told others its fence."""
+    return grant in _asked_for
+
+
+def note_asked_for(grant: Grant) -> None:
+    """Let `was_asked_for` say so of *grant*, as of one that shares its fence."""
+    _asked_for.add(grant)
+
+
+def any_around() -> bool:
+    """Return whether a guard or a request may hold something around the running code."""
+    return bool(_current.get()) or _keeping.get() is not None
+
+
+def is_guarded() -> bool:
+    """Return whether a guard, or a request that keeps locks, may be around the running code."""
+    return bool(_current.get()) or _keeping.get() is not None
+
+
+def current_grants() -> tuple[CurrentGrant, ...]:
+    """What the guards around the running code hold, the outermost first; before them what is kept."""
+    mine, request = _current.get(), _keeping.get()
+    kept = request.open() if request is not None and (request.kept or request.around) else ()
+    if not mine and not kept:
+        return ()
+    owner = current_owner()
+    if request is not None and owner != request.owner:
+        kept = tuple(one for one in kept if one.owner == owner)
+    # What was passed on to a coroutine may have been let go in it, and a guard may have been interrupted.
+    running = (one for one in mine if one.owner == owner and not one.grant.released)
+    return (*kept, *running)
+
+
+def inherited() -> tuple[CurrentGrant, ...]:
+    """`current_grants`, and what still is held around the code that started the running task or thread."""
+    mine, request = _current.get(), _keeping.get()
+    kept = request.open() if request is not None and (request.kept or request.around) else ()
+    return (*kept, *filterfalse(_RELEASED, mine)) if mine or kept else ()
+
+
+@contextmanager
+def holding(
+    namespace: Namespace, grant: Grant, fenced_in: str | None = None, max_hold: float = math.inf
+) -> Iterator[CurrentGrant]:
+    """A guard holds *grant* while the block runs."""
+    owner = current_owner()
+    around = _current.get()
+    if around:
+        around = tuple(one for one in around if one.owner == owner)
+    mine = CurrentGrant(namespace, grant, owner, fenced_in, max_hold=max_hold)
+    before = _current.set((*around, mine))
+    try:
+        yield mine
+    finally:
+        _current.reset(before)
+
+
+@contextmanager
+def keeping() -> Iterator[Keeping]:
+    """What is kept in the block, a request, is held in all of it: in its view, and in what follows."""
+    around = _keeping.get()
+    request = Keeping(current_owner(), () if around is None else around.open())
+    before = _keeping.set(request)
+    try:
+        yield request
+    finally:
+        request.closed = True
+        _keeping.reset(before)
+
+
+def kept_by_request() -> Keeping | None:
+    """Of the request that runs; None where nothing can be kept."""
+    request = _keeping.get()
+    return None if request is None or request.closed else request
+
+
+@contextmanager
+def passed_on(mine: tuple[CurrentGrant, ...]) -> Iterator[None]:
+    """The block runs elsewhere for the owner of *mine*, which waits for it: a bridge of sync and async."""
+    owner = current_owner()
+    before = _current.set(tuple(replace(one, owner=owner) for one in mine))
+    try:
+        yield
+    finally:
+        _current.reset(before)

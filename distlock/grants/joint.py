@@ -1,0 +1,146 @@
+"""Several names granted as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from distlock.engine.commands import Commands
+from distlock.grants.grant import Fence, Grant
+from distlock.modes import EXCLUSIVE, Mode
+
+
+class MultiGrant(Grant):
+    """Several names granted as one: all of them, or none."""
+
+    __slots__ = ("_grants",)
+
+    def __init__(self, grants: Sequence[Grant]) -> None:
+        self._grants = tuple(grants)
+
+    def __repr__(self) -> str:
+        return f"<Grant of {', '.join(map(repr, self._grants))}>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(grant.names[0] for grant in self._grants)
+
+    @property
+    def since(self) -> float:
+        return max(grant.since for grant in self._grants)
+
+    @property
+    def fences(self) -> Mapping[str, Fence]:
+        return {grant.names[0]: grant.fence for grant in self._grants}
+
+    @property
+    def namespace(self) -> str:
+        return self._grants[0].namespace
+
+    @property
+    def holder_ids(self) -> Mapping[str, str]:
+        return {name: holder_id for grant in self._grants for name, holder_id in grant.holder_ids.items()}
+
+    @property
+    def mode(self) -> Mode:
+        # A downgrade that failed between two names has left some of them a writer's.
+        return EXCLUSIVE if any(grant.mode == EXCLUSIVE for grant in self._grants) else self._grants[0].mode
+
+    @property
+    def released(self) -> bool:
+        return all(grant.released for grant in self._grants)
+
+    @property
+    def lost(self) -> bool:
+        return any(grant.lost for grant in self._grants)
+
+    @property
+    def why_lost(self) -> str | None:
+        return next((grant.why_lost for grant in self._grants if grant.lost), None)
+
+    @property
+    def release_requested(self) -> bool:
+        return any(grant.release_requested for grant in self._grants)
+
+    @property
+    def parts(self) -> Mapping[str, Grant]:
+        return {grant.names[0]: grant for grant in self._grants}
+
+    @property
+    def unnumbered_by(self) -> str | None:
+        return self._grants[0].unnumbered_by
+
+    def remaining(self) -> float:
+        return min(grant.remaining() for grant in self._grants)
+
+    def check(self) -> None:
+        for grant in self._grants:
+            grant.check()
+
+    def lift(self, name: str, number: int) -> bool:
+        return any(grant.lift(name, number) for grant in self._grants if name in grant.names)
+
+    def _downgrade(self) -> Commands[None]:
+        for grant in self._grants:
+            yield from grant._downgrade()
+
+    def _release(self, until: float = math.inf) -> Commands[None]:
+        # The reverse of the order in which they were taken.
+        rest = list(self._grants)
+        try:
+            while rest:
+                yield from rest[-1]._release(until)
+                rest.pop()
+        except BaseException as error:
+            for grant in rest:
+                grant._abandon(error)
+            raise
+
+    def _abandon(self, error: BaseException) -> None:
+        for grant in self._grants:
+            grant._abandon(error)
+
+
+class JointGrant(MultiGrant):
+    """What `multi_lock` gives: the grants of all its locks, or of none."""
+
+    __slots__ = ("grants",)
+
+    def __init__(self, grants: Sequence[Grant], taken: Sequence[Grant]) -> None:
+        """*grants*: in the order in which the locks were given. *taken*: in that in which they were taken."""
+        super().__init__(taken)
+        #: Those of the locks, in the order in which `multi_lock` was given them.
+        self.grants = tuple(grants)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for grant in self.grants for name in grant.names)
+
+    @property
+    def fences(self) -> Mapping[str, Fence]:
+        """The fence of each name. Raises `AttributeError` where two prefixes have one name: see `grants`."""
+        names = self.names
+        if len(set(names)) < len(names):
+            raise AttributeError(
+                "Two of the locks have the same name under other prefixes, and each has its fence: use "
+                "grant.grants[0].fence, in the order in which multi_lock() was given them."
+            )
+        return {name: fence for grant in self.grants for name, fence in grant.fences.items()}
+
+    @property
+    def namespace(self) -> str:
+        """Raises `AttributeError`: each of `grants` has its own."""
+        raise AttributeError("The locks may have several prefixes: use grant.grants[0].namespace.")
+
+    @property
+    def unnumbered_by(self) -> str | None:
+        return next((told for grant in self.grants if (told := grant.unnumbered_by) is not None), None)
+
+    def _vouch(self) -> None:
+        super()._vouch()
+        for grant in self._grants:
+            grant._vouch()
+
+    def of(self, namespace: str, name: str) -> Grant:
+        """That of the lock *name* under the prefix *namespace*."""
+        return next(one for one in self.grants if one.namespace == namespace and name in one.names)

@@ -1,0 +1,1 @@
+"""The locks: plain, re-entrant, shared, latches, and several as one."""

@@ -1,0 +1,331 @@
+"""The client: it makes locks of names."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import Any, Never
+
+from distlock.grants.grant import OnReleaseRequested
+from distlock.locks.latch import Latch, check_total
+from distlock.locks.lock import Lock
+from distlock.locks.namespace import Acquirer, AtEnd
+from distlock.locks.rlock import RLock
+from distlock.locks.shared import ReadLock, Semaphore
+from distlock.modes import PERMIT, READ, Kind
+from distlock.names import check_name
+from distlock.numbers import LONG, check_permits, check_seconds, check_timeout
+from distlock.operate import looking
+from distlock.operate.looking import Listed, LockState
+from distlock.terms import Terms, calling_code
+from distlock.translations import refuse_unknown
+
+#: How many are listed before a task goes on.
+_AT_ONCE = 100
+
+
+class Locks:
+    """Locks of one lock service under one prefix. Threads, tasks and forked children share it."""
+
+    def __init__(self, acquirer: Acquirer, timeout: float, at_end: AtEnd | None = None) -> None:
+        """*acquirer*: what takes the names. *timeout*: the longest wait, seconds; -1: no limit."""
+        self.acquirer = acquirer
+        self.namespace = acquirer.namespace
+        self.prefix = self.namespace.prefix
+        self.timeout = timeout
+        self.at_end = at_end
+
+    def lock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        on_push: bool = False,
+        on_release_requested: OnReleaseRequested | None = None,
+        **unknown: Never,
+    ) -> Lock:
+        """A lock of *names*: all of them or none, in one order for everybody. Cheap; nothing is asked yet.
+
+        *names*: one or several, each text of 1 to 255 characters.
+        *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit. None: the
+        client's.
+        *ttl*: how long the lock lives without renewal, seconds, more than 0. None: the client's.
+        *max_hold*: after so many seconds its holder counts as hung, and is not renewed any more; more than 0.
+        None: the client's.
+        *on_push*: True: a waiting thread begins when Redis pushes that another process has handed the lock
+        over, and has that confirmed later: faster, at a price that the documentation tells ("Beginning on the
+        push").
+        *on_release_requested*: called with the grant, in a thread of its own, when somebody wants it back:
+        see `request_release`.
+
+        Returns a `Lock`, for ``with``, ``async with``, or its `Lock.acquire`. Raises `InvalidName`; TypeError
+        without a name or with an unknown argument; `ConfigurationError` for a *ttl* or *max_hold*, and
+        ValueError or OverflowError for a *timeout*, that can't be.
+
+        The ``with`` gives a `Grant`. It raises `LockTimeout` if the lock stays taken; `TooManyWaiters` if it
+        would most likely be waited for in vain; `BackendUnavailable`; `Reentered` in a signal handler in the
+        middle of a call of ours; `ConfigurationError` inside a ``with`` or a guard on the same name, which
+        would wait for itself; and at its end `LostInside` if the lock was lost.
+
+        Example::
+
+            with locks.lock("product_1", "product_2", timeout=2) as grant:
+                grant.check()
+        """
+        return Lock(
+            self,
+            *self._checked("lock", names, timeout, ttl, max_hold, unknown, on_release_requested, on_push),
+        )
+
+    def rlock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
+        **unknown: Never,
+    ) -> RLock:
+        """A re-entrant lock of *names*: its owner, the running thread or task, may take it again.
+
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `RLock` says what counts
+        as the owner.
+
+        Raises what `lock` raises. Only its owner may release it: elsewhere `RLock.release` raises `NotHeld`.
+
+        Example::
+
+            with locks.rlock("product_1"):
+                with locks.rlock("product_1", "product_2") as grant:
+                    grant.check()
+        """
+        checked = self._checked("rlock", names, timeout, ttl, max_hold, unknown, on_release_requested)
+        return RLock(self, *checked)
+
+    def write_lock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
+        **unknown: Never,
+    ) -> Lock:
+        """What `lock` is, by its name in a pair with `read_lock`: nobody else reads or writes.
+
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Its `Grant.downgrade`
+        lets others read.
+
+        Raises what `lock` raises; `ConfigurationError` where the caller reads one of the *names*: it would
+        wait for itself.
+
+        Example::
+
+            with locks.write_lock("catalogue") as grant:
+                grant.downgrade()
+        """
+        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
+        return self.lock(*names, on_release_requested=on_release_requested, **words, **unknown)
+
+    def read_lock(
+        self,
+        *names: str,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        on_release_requested: OnReleaseRequested | None = None,
+        **unknown: Never,
+    ) -> ReadLock:
+        """A lock of *names* that any number of readers share, and that keeps writers out.
+
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `ReadLock` says who may
+        read at once.
+
+        Raises what `lock` raises; `ConfigurationError` if the backend has no locks that readers share.
+
+        Example::
+
+            with locks.read_lock("catalogue", timeout=2):
+                print("nobody writes")
+        """
+        self.namespace.refuse_lacking("read", "read_lock()")
+        checked = self._checked("read_lock", names, timeout, ttl, max_hold, unknown, on_release_requested)
+        checked[2].mode = READ
+        return ReadLock(self, *checked)
+
+    def semaphore(
+        self,
+        name: str,
+        *,
+        limit: int,
+        permits: int = 1,
+        timeout: float | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        **unknown: Never,
+    ) -> Semaphore:
+        """A semaphore: *limit* permits of *name*, over all processes, first come, first served.
+
+        *name*: it has nothing to do with a lock of that name. *limit*: how many permits there are, 1 or more.
+        *permits*: how many of them this one takes at once. *timeout*, *ttl*, *max_hold*: as for `lock`; the
+        permits of a process that was killed come back when their *ttl* is over.
+
+        Raises what `lock` raises; `ConfigurationError` for a *limit* or *permits* that can't be, and if the
+        backend has no semaphores. Its grants have no fence.
+
+        Example::
+
+            with locks.semaphore("gateway", limit=10):
+                print("at most ten at a time")
+        """
+        self.namespace.refuse_lacking("permits", "semaphore()")
+        check_permits(limit, permits)
+        ordered, timeout, terms = self._checked("semaphore", (name,), timeout, ttl, max_hold, unknown)
+        terms.mode, terms.limit, terms.permits = PERMIT, limit, permits
+        return Semaphore(self, ordered, timeout, terms)
+
+    def latch(
+        self,
+        name: str,
+        count: int | None = None,
+        *,
+        ttl: float = 3600.0,
+        timeout: float | None = None,
+        **unknown: Never,
+    ) -> Latch:
+        """A latch: some wait until others have counted it down from *count* to 0. Nothing is asked yet.
+
+        *name*: text of 1 to 255 characters. A lock of that name is something else.
+        *count*: how often it is counted down until it is open, 0 or more. For `Latch.make`; elsewhere it may
+        be left out, or else has to be the same.
+        *ttl*: for how long it lives after `Latch.make`, and after each count, seconds, more than 0. Then it
+        is gone, open or not. It is for `Latch.make`, too.
+        *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit but its life.
+        None: the client's.
+
+        Returns a `Latch`. Raises `InvalidName`; TypeError for an unknown argument; `ConfigurationError` for a
+        *count* or *ttl* that can't be, and where the lock service has no latches; ValueError or OverflowError
+        for a *timeout* that can't be.
+
+        Example::
+
+            locks.latch("import_7", 3, ttl=600).make()
+            # Each of three importers, anywhere, when it is done:
+            locks.latch("import_7").count_down()
+            # Where all of them are needed:
+            if locks.latch("import_7").wait(300):
+                print("All three are done.")
+        """
+        if unknown:
+            refuse_unknown("latch", unknown, inspect.signature(self.latch).parameters)
+        check_name(name)
+        total = None if count is None else check_total(count)
+        if timeout is not None and timeout != -1:
+            check_timeout(timeout)
+        longest = self.timeout if timeout is None else timeout
+        return Latch(
+            self.namespace.latches, self.prefix, name, total, check_seconds("ttl", ttl, most=LONG), longest
+        )
+
+    # -- looking at locks ------------------------------------------------------------------------
+    #
+    # The calls for asyncio run in a thread: nobody waits for a lock in them, and what is slow there keeps
+    # no task from releasing a lock.
+
+    def inspect(self, name: str, kind: Kind = "lock") -> LockState:
+        """The holder of *name*, since when, and those that wait for it, in order: a picture of one moment.
+
+        *kind*: what has the name, "lock", "semaphore" or "latch". Asks the lock service, and changes nothing.
+        Raises `InvalidName`; `BackendUnavailable`; `ConfigurationError` for another *kind*, and where the
+        lock service does not show it.
+
+        Example::
+
+            print(locks.inspect("product_1").holder, locks.inspect("gateway", "semaphore").inside)
+        """
+        return looking.inspect(self.namespace, name, kind)
+
+    async def ainspect(self, name: str, kind: Kind = "lock") -> LockState:
+        """`inspect`, for asyncio."""
+        return await asyncio.to_thread(self.inspect, name, kind)
+
+    def list(self, before: str = "") -> Iterator[Listed]:
+        """What is held or waited for, in all processes, for longer than about three seconds.
+
+        First locks, then semaphores, then latches, each with its kind. *before*: what the names
+        begin with. Each process says of itself what it has, every few seconds; where the lock service knows
+        that, it is what is so just now.
+        It is read in small parts while you go through it, so it is no picture of one moment.
+        Raises `BackendUnavailable`; `ConfigurationError` where the lock service does not show it.
+
+        Example::
+
+            for one in locks.list("product_"):
+                print(one.name, "held" if one.held else "waited for", one.party)
+        """
+        return looking.list_locks(self.namespace, before)
+
+    async def alist(self, before: str = "") -> AsyncIterator[Listed]:
+        """`list`, for asyncio: ``async for one in locks.alist("product_")``."""
+        listed = self.list(before)
+        while some := await asyncio.to_thread(_some, listed):
+            for one in some:
+                yield one
+
+    def request_release(self, name: str) -> bool:
+        """Ask the holder of *name*, in any process, to give it back. Returns whether anybody holds it.
+
+        Nothing is taken by force, and it does not wait. The holder sees `Grant.release_requested`, and what
+        it gave as *on_release_requested* is called: at once, or within some seconds, as the page of its
+        backend says. A later grant of the name knows nothing of it. Raises `InvalidName`;
+        `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
+
+        Example::
+
+            if locks.request_release("catalogue"):
+                print("An import runs, and was asked to stop.")
+        """
+        return self.namespace.request_release(check_name(name))
+
+    async def arequest_release(self, name: str) -> bool:
+        """`request_release`, for asyncio. One that is cancelled may have asked, or may still ask."""
+        return await asyncio.to_thread(self.request_release, name)
+
+    def close(self) -> None:
+        """Give everything back and drop threads and connections. The client may be used again."""
+        self.namespace.close()
+
+    def _checked(
+        self,
+        word: str,
+        names: tuple[str, ...],
+        timeout: float | None,
+        ttl: float | None,
+        max_hold: float | None,
+        unknown: dict[str, Any],
+        on_release_requested: OnReleaseRequested | None = None,
+        on_push: bool = False,
+    ) -> tuple[tuple[str, ...], float | None, Terms]:
+        if unknown:
+            refuse_unknown(word, unknown, inspect.signature(getattr(self, word)).parameters)
+        if not names:
+            raise TypeError(f"{word}() needs at least one name, for example {word}('product_1').")
+        # Deduplicated, and in one order for everybody: two carts with the same products never wait in a ring.
+        ordered = tuple(sorted({check_name(name) for name in names})) if names[1:] else (check_name(*names),)
+        if timeout is not None and timeout != -1:
+            timeout = check_timeout(timeout)
+        usual = self.namespace.terms
+        ttl = usual.ttl if ttl is None else check_seconds("ttl", ttl)
+        max_hold = usual.max_hold if max_hold is None else check_seconds("max_hold", max_hold)
+        if on_release_requested is not None:
+            self.namespace.refuse_lacking("notify", f"{word}(on_release_requested=…)")
+        where = calling_code()
+        terms = Terms(ttl, max_hold, where, on_push=on_push, on_release_requested=on_release_requested)
+        return ordered, timeout, terms
+
+
+def _some(listed: Iterator[Listed]) -> tuple[Listed, ...]:
+    return tuple(islice(listed, _AT_ONCE))

@@ -1,0 +1,293 @@
+"""Those that wait for latches, in one process: threads and tasks, for all latches of one client.
+
+They sleep at gates of their own. One thread looks for all of them: when one comes, at hints, and now and
+then as the net under a lost hint. It is there while somebody waits.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import CodeType
+
+from distlock import clock, reentrance
+from distlock.backends.inspectable import MOMENT, Row
+from distlock.backends.latches import Latches, LatchState
+from distlock.engine.commands import Commands, Park, Parker
+from distlock.engine.drivers import ThreadParker
+from distlock.engine.process import forget_in_children
+from distlock.errors import BackendUnavailable
+from distlock.terms import shown_where
+
+logger = logging.getLogger("distlock")
+
+#: Seconds between two looks at a latch, where nobody gave a hint.
+POLL = 2.0
+#: So soon is looked again where the lock service did not answer, seconds.
+AGAIN = 0.25
+#: An answer that is under way when the time of its waiter is over is awaited for so long, seconds.
+LAST_WORDS = 0.25
+#: For how long the thread stays when nobody waits any more, seconds.
+LINGER = 1.0
+#: The event loop of a waiter that did not leave so long after its time was over stands still, seconds.
+STALLED = 2.0
+
+_CLOSED = "The client was closed meanwhile, and waits for no latch. It may be used again."
+
+
+class LatchGone(Exception):
+    """There is no such latch, or not any more."""
+
+
+class _Waiter:
+    __slots__ = ("came", "life", "outcome", "parker", "seen", "until", "where")
+
+    def __init__(self, parker: Parker, until: float, where: str | CodeType | None) -> None:
+        self.parker = parker
+        #: Since when it waits, and what does: see `distlock.terms.Terms`.
+        self.came = clock.now()
+        self.where = where
+        #: Its time is over then, on `distlock.clock.now`.
+        self.until = until
+        #: The latch was looked at since it came.
+        self.seen = False
+        #: The life of the latch that it waits for, as first seen. The next latch of that name has its own.
+        self.life: str | None = None
+        #: The latch, open; or why it never will be, as far as anybody can tell.
+        self.outcome: LatchState | Exception | None = None
+
+    def end(self, outcome: LatchState | Exception) -> None:
+        self.outcome = outcome
+        self.parker.wake()
+
+
+class _Watched:
+    """One latch that is waited for."""
+
+    __slots__ = ("due", "ends", "trouble", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: set[_Waiter] = set()
+        #: When it is to be looked at. Not while it is being looked at.
+        self.due = -math.inf
+        #: By when it is gone, as far as is known.
+        self.ends = -math.inf
+        #: Why the last look failed; None: it did not.
+        self.trouble: BackendUnavailable | None = None
+
+
+class LatchWaits:
+    """Of one client. It hears the hints of its lock service, from any thread."""
+
+    def __init__(self, latches: Latches, lasts: Callable[[], None] = lambda: None) -> None:
+        """*lasts*: called now and then while there are rows to be told: see `rows`."""
+        self.latches = latches
+        self._lasts = lasts
+        self.after_fork()
+        forget_in_children(self)
+
+    def after_fork(self) -> None:
+        """In the child: those that wait are the parent's."""
+        self._mutex = reentrance.mutex()
+        self._watched: dict[str, _Watched] = {}
+        #: What was hinted since the last look; None: it may have been any of them.
+        self._hints: deque[str | None] = deque()
+        self._called = ThreadParker()
+        self._thread: threading.Thread | None = None
+
+    def notified(self, key: str) -> None:
+        """It is worth looking at *key*."""
+        self._hints.append(key)
+        self._called.wake()
+
+    def missed_notifications(self) -> None:
+        """Hints may be missing."""
+        self._hints.append(None)
+        self._called.wake()
+
+    def rows(self, at_epoch: float) -> list[Row]:
+        """What is waited for, for longer than a moment. *at_epoch*: as for `engine.status.row_of`."""
+        now, rows = clock.now(), []
+        for key, watched in self._watched.copy().items():
+            eldest = min(watched.waiters.copy(), key=lambda one: one.came, default=None)
+            if eldest is not None and now - eldest.came >= MOMENT:
+                waiting, since = len(watched.waiters), round(eldest.came + at_epoch, 1)
+                where = shown_where(eldest.where)
+                rows.append(Row(key, waiting=waiting, waits_at=where, waiting_since=since))
+        return rows
+
+    def wait(
+        self, key: str, parker: Parker, until: float, where: str | CodeType | None = None
+    ) -> Commands[LatchState | None]:
+        """The latch *key*, open; None: it was not before the moment *until*. *where*: what wants it.
+
+        Raises `LatchGone`; `BackendUnavailable` where that can't be told.
+        """
+        waiter = _Waiter(parker, until, where)
+        try:
+            watched = self._enter(key, waiter)
+            while waiter.outcome is None:
+                left = until - clock.now()
+                if left <= 0 and not waiter.seen:
+                    left += LAST_WORDS
+                if left <= 0:
+                    break
+                yield Park(parker, left)
+        finally:
+            # Commands that need no mutex: this may run as a finaliser of the thread that has it.
+            if (entered := self._watched.get(key)) is not None:
+                entered.waiters.discard(waiter)
+        if isinstance(waiter.outcome, Exception):
+            # Others raise it, too, each with a traceback of its own.
+            raise copy.copy(waiter.outcome) from waiter.outcome.__cause__
+        if waiter.outcome is None and (watched.trouble is not None or not waiter.seen):
+            raise BackendUnavailable(str(watched.trouble or "The lock service has not answered in time."))
+        return waiter.outcome
+
+    def close(self) -> None:
+        """Nobody waits any more. Bounded in time by the calls of the lock service."""
+        if self._mutex._is_owned() or reentrance.is_calling():
+            threading.Thread(target=self.close, name="distlock-close").start()
+            return
+        with self._mutex:
+            for watched in self._watched.values():
+                for waiter in list(watched.waiters):
+                    waiter.end(BackendUnavailable(_CLOSED))
+            self._watched.clear()
+            thread, self._thread = self._thread, None
+        self._called.wake()
+        if thread is not None and thread.is_alive():
+            thread.join()
+
+    def _enter(self, key: str, waiter: _Waiter) -> _Watched:
+        if self._mutex._is_owned():
+            raise reentrance.refusal()
+        with self._mutex:
+            watched = self._watched.setdefault(key, _Watched())
+            if self._thread is None or not self._thread.is_alive():
+                self._start()
+            watched.waiters.add(waiter)
+            # It looks at least once for each that comes: what opened before may not be waited for.
+            watched.due = -math.inf
+        self._called.wake()
+        return watched
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(
+            target=reentrance.call, args=(self._run,), name="distlock-latches", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            raise BackendUnavailable(
+                "A latch cannot be waited for, because this process can start no more threads "
+                f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, pids of a "
+                "container), or run fewer threads."
+            ) from error
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._mutex:
+                if self._thread is not threading.current_thread():
+                    return
+                self._forget_who_left()
+                due, pause = self._due()
+            if due:
+                self._look(due)
+                self._tell_rows()
+                continue
+            self._called.wait(min(pause, LINGER) if self._watched else LINGER)
+            with self._mutex:
+                if self._thread is threading.current_thread() and not (self._watched or self._hints):
+                    # The next that comes starts another one.
+                    self._thread = None
+                    return
+
+    def _tell_rows(self) -> None:
+        if not self.rows(0.0):
+            return
+        try:
+            self._lasts()
+        except Exception as error:
+            # Where no thread can be started it is not told, and those that wait are looked for all the same.
+            logger.debug("What waits for latches is told later: %s", error)
+
+    def _forget_who_left(self) -> None:
+        now = clock.now()
+        for key, watched in list(self._watched.items()):
+            for waiter in list(watched.waiters):
+                if now > waiter.until + STALLED or not waiter.parker.alive():
+                    watched.waiters.discard(waiter)
+            if not watched.waiters:
+                del self._watched[key]
+
+    def _due(self) -> tuple[dict[str, set[_Waiter]], float]:
+        """What is to be looked at now, for whom; and in how long the next one is, seconds."""
+        while self._hints:
+            hinted = self._hints.popleft()
+            for key in [hinted] if hinted is not None else list(self._watched):
+                if (found := self._watched.get(key)) is not None:
+                    found.due = -math.inf
+        now, due, pause = clock.now(), {}, math.inf
+        for key, watched in self._watched.items():
+            if watched.due <= now:
+                watched.due = math.inf
+                due[key] = watched.waiters.copy()
+            pause = min(pause, watched.due - now)
+        return due, pause
+
+    def _look(self, due: dict[str, set[_Waiter]]) -> None:
+        failure: Exception | None = None
+        states: list[LatchState | None] = [None] * len(due)
+        try:
+            states = list(self.latches.look_at_latches(list(due), True))
+        except Exception as error:
+            failure = error
+        with self._mutex:
+            for (key, waiters), state in zip(due.items(), states, strict=True):
+                # A close may have taken it away.
+                watched = self._watched.get(key, _Watched())
+                if failure is None:
+                    _tell(watched, waiters, state)
+                else:
+                    _tell_failure(watched, waiters, failure)
+
+
+def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) -> None:
+    """What the latch is, for those that had come before it was looked at."""
+    watched.trouble = None
+    for waiter in waiters:
+        waiter.seen = True
+        if clock.now() >= waiter.until:
+            waiter.parker.wake()
+        if state is not None:
+            waiter.life = waiter.life or state.life
+        if state is None or state.life != waiter.life:
+            waiter.end(LatchGone())
+        elif not state.left:
+            waiter.end(state)
+        if waiter.outcome is not None:
+            watched.waiters.discard(waiter)
+    if state is not None:
+        watched.ends = clock.now() + state.ttl
+        watched.due = min(watched.due, clock.now() + min(POLL, max(state.ttl, 0.01)))
+
+
+def _tell_failure(watched: _Watched, waiters: set[_Waiter], failure: Exception) -> None:
+    """The lock service may be back in a moment; but nobody waits for longer than the latch can live."""
+    now = clock.now()
+    if isinstance(failure, BackendUnavailable):
+        watched.trouble = failure
+        watched.due = min(watched.due, now + AGAIN)
+        if now < watched.ends:
+            return
+    for waiter in waiters:
+        waiter.end(failure)
+        watched.waiters.discard(waiter)

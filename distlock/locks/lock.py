@@ -1,0 +1,368 @@
+"""A lock for use in ``with``, as `threading.Lock`, over one name or several."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import sys
+from types import FrameType
+from typing import Any, Never
+
+from distlock.engine.admission import is_time_out
+from distlock.engine.commands import Commands, Parker
+from distlock.engine.drivers import TaskParker, ThreadParker, arun, run
+from distlock.errors import LostInside, NotHeld
+from distlock.grants.grant import Grant
+from distlock.locks import self_deadlock
+from distlock.locks.namespace import AtEnd, Client, Namespace
+from distlock.locks.self_deadlock import Entry
+from distlock.numbers import check_timeout
+from distlock.owner import Owner, current_owner, in_event_loop
+from distlock.terms import Terms
+
+
+class Entries:
+    """The books of one `Lock`. Threads and tasks share it; its own thread may be interrupted anywhere."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        #: Those that have a grant: for `release` and ``with``.
+        self._out: list[Entry] = []
+        #: The ``with`` blocks that are being run, the oldest first.
+        self.entered: list[Entry] = []
+
+    def granted(self, entry: Entry) -> None:
+        """*entry* has its grant."""
+        with self._namespace.books:
+            # Grants that were released by themselves need not be remembered.
+            self._out = [*self._unreleased(), entry] if self._out else [entry]
+
+    def any_open(self) -> bool:
+        """Whether a grant is out, and not lost."""
+        return any(entry.is_open for entry in self._out)
+
+    def latest(self, owner: Owner) -> Entry | None:
+        """What `release` gives back: the latest of *owner*, else the oldest one. It changes nothing."""
+        with self._namespace.books:
+            out = self._unreleased()
+            mine = (one for one in reversed(out) if one.owner == owner)
+            return next(mine, next(iter(out), None))
+
+    def take_out(self, entry: Entry) -> bool:
+        """*entry* is being released. False if somebody did so before."""
+        with self._namespace.books:
+            try:
+                self._out.remove(entry)
+            except ValueError:
+                return False
+        return True
+
+    def grant_of(self, block: Entry) -> Grant | None:
+        """What the end of *block* gives back: its owner's latest, for the body may have exchanged it."""
+        if self._out == [block]:
+            return block.grant
+        with self._namespace.books:
+            others = [entry for entry in self.entered if entry is not block]
+            out = [entry for entry in self._unreleased() if entry not in others]
+        return next((entry.grant for entry in reversed(out) if entry.owner == block.owner), block.grant)
+
+    def forget(self, block: Entry) -> None:
+        """*block* has ended."""
+        with self._namespace.books:
+            if block in self.entered:
+                self.entered.remove(block)
+            self._out = self._unreleased() if self._out != [block] else []
+
+    def _unreleased(self) -> list[Entry]:
+        return [entry for entry in self._out if entry.grant is not None and not entry.grant.released]
+
+
+logger = logging.getLogger("distlock")
+
+
+class Lock:
+    """What `Locks.lock` returns. Cheap; make one wherever you need it; threads and tasks may share it."""
+
+    #: False where the end of its ``with`` is a COMMIT, which looks at the lock itself.
+    tells_loss = True
+
+    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
+        self.client = client
+        self.names = names
+        #: The longest wait, seconds; -1: no limit.
+        self.timeout = client.timeout if timeout is None else timeout
+        self.terms = terms
+        self._namespace = client.namespace
+        self._entries = Entries(self._namespace)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._shown()}>"
+
+    def __call__(self, *_: object, **__: object) -> Never:
+        raise TypeError(
+            f"A lock is no decorator: write 'with locks.lock({self._shown()}):' inside of the function, or "
+            f"@distributed_lock({self._shown()}) above it, from django_distlock or flask_distlock."
+        )
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
+        """Wait for the lock. Returns the `Grant`, or None if the lock stays taken, or most likely would.
+
+        *blocking*: False asks once, and does not wait. *timeout*: the longest wait, seconds; 0: ask once;
+        -1: no limit; None: the lock's. Raises `BackendUnavailable`; `TooManyWaiters` at a fixed limit;
+        `Reentered` in a handler; ValueError and OverflowError as `threading.Lock` does. Example::
+
+            if grant := locks.lock("product_1").acquire(timeout=0):
+                grant.release()
+        """
+        seconds = self._seconds(blocking, timeout)
+        entry = self._entry(ThreadParker())
+        try:
+            return self._told(run(self._enter(entry, seconds)), seconds)
+        except BaseException as error:
+            self._abandon(entry, error)
+            if is_time_out(error):
+                return None
+            raise
+
+    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
+        """`acquire`, for asyncio."""
+        seconds = self._seconds(blocking, timeout)
+        entry = self._entry(TaskParker())
+        try:
+            return self._told(await arun(self._enter(entry, seconds)), seconds)
+        except BaseException as error:
+            self._abandon(entry, error)
+            if is_time_out(error):
+                return None
+            raise
+
+    def release(self) -> None:
+        """Release what `acquire` of this object granted: the caller's latest grant, else the oldest one.
+
+        Any thread may call it. Raises `NotHeld` if this object holds nothing.
+        """
+        entry = None
+        try:
+            entry = self._last()
+            run(self._give_back(entry))
+        except NotHeld:
+            raise
+        except BaseException as error:
+            self._hand_back(entry or self._last(), error)
+            raise
+
+    async def arelease(self) -> None:
+        """`release`, for asyncio."""
+        entry = None
+        try:
+            entry = self._last()
+            await arun(self._give_back(entry))
+        except NotHeld:
+            raise
+        except BaseException as error:
+            self._hand_back(entry or self._last(), error)
+            raise
+
+    def locked(self) -> bool:
+        """Whether anybody holds one of the names just now, here or elsewhere. Asks the lock service."""
+        return any(self._namespace.locked(name) for name in self.names)
+
+    async def alocked(self) -> bool:
+        """`locked`, for asyncio."""
+        return await asyncio.to_thread(self.locked)
+
+    def owned(self) -> bool:
+        """Whether a grant that came from this object is out, and not lost. Asks nobody."""
+        return self._entries.any_open()
+
+    def __enter__(self) -> Grant:
+        block = self._entry(ThreadParker())
+        try:
+            self._refuse_own(block)
+            grant = run(self._enter(block, self._longest()))
+            return self._opened(block, grant, sys._getframe(1))
+        except BaseException as error:
+            self._abandon(block, error)
+            raise
+
+    def __exit__(self, *exc_info: Any) -> None:
+        block = None
+        try:
+            block = self._ending(sys._getframe(1))
+            if block is not None:
+                run(self._leave(block))
+                self._forget(block)
+        except BaseException as error:
+            self._break_off(block, error, sys._getframe(1))
+            raise
+        self._tell(block, exc_info)
+
+    async def __aenter__(self) -> Grant:
+        block = self._entry(TaskParker())
+        try:
+            self._refuse_own(block)
+            grant = await arun(self._enter(block, self._longest()))
+            return self._opened(block, grant, sys._getframe(1))
+        except BaseException as error:
+            self._abandon(block, error)
+            raise
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        block = None
+        try:
+            block = self._ending(sys._getframe(1))
+            if block is not None:
+                await arun(self._leave(block))
+                self._forget(block)
+        except BaseException as error:
+            self._break_off(block, error, sys._getframe(1))
+            raise
+        self._tell(block, exc_info)
+
+    # -- entering --------------------------------------------------------------------------------
+
+    def _entry(self, parker: Parker) -> Entry:
+        return Entry(self._namespace, self.names, current_owner(), parker)
+
+    def _wanted(self, entry: Entry) -> tuple[str, ...]:
+        """What the lock service has to be asked for."""
+        return self.names
+
+    def _refuse_own(self, entry: Entry) -> None:
+        """Raise `ConfigurationError` where a ``with`` would wait for the code around it."""
+        if self_deadlock.is_any_around():
+            self_deadlock.refuse_own(
+                self._namespace, self._wanted(entry), seconds=self._longest(), enters_kept=self._enters_kept()
+            )
+
+    def _enters_kept(self) -> bool:
+        """Return whether the acquirer is a framework's, which enters again what its request keeps."""
+        return self.client.acquirer is not self._namespace
+
+    def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
+        grant = yield from self.client.acquirer.acquire(self.names, entry.parker, seconds, self.terms)
+        if grant is not None:
+            grant.timeout = self.timeout
+            entry.grant = grant
+            self._entries.granted(entry)
+        return grant
+
+    def _opened(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
+        if grant is None:
+            stopped_loop = isinstance(block.parker, ThreadParker) and in_event_loop()
+            raise self_deadlock.timed_out(self._namespace, self.names, self.timeout, stopped_loop)
+        block.grant = grant
+        block.frame = frame
+        self._entries.entered.append(block)  # one step
+        self_deadlock.begin(block)
+        return grant
+
+    def _abandon(self, entry: Entry, error: BaseException) -> None:
+        """*entry* was interrupted, or refused: leave nothing of it behind."""
+        if entry in self._entries.entered:
+            self._entries.entered.remove(entry)
+        entry.namespace.abandon(self.names, entry.parker, error)
+
+    def _told(self, grant: Grant | None, seconds: float) -> Grant | None:
+        if grant is None and seconds > 0 and (fault := self_deadlock.own_fault(self._namespace, self.names)):
+            logger.warning("The lock %s was still held after %g seconds, %s", self._shown(), seconds, fault)
+        return grant
+
+    def _longest(self) -> float:
+        return math.inf if self.timeout == -1 else self.timeout
+
+    def _seconds(self, blocking: bool, timeout: float | None) -> float:
+        if not blocking:
+            if timeout is not None and timeout != -1:
+                raise ValueError("can't specify a timeout for a non-blocking call")
+            return 0.0
+        if timeout is None:
+            return self._longest()
+        return math.inf if timeout == -1 else check_timeout(timeout)
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def _last(self) -> Entry:
+        """What `release` gives back. It changes nothing."""
+        entry = self._entries.latest(current_owner())
+        if entry is None:
+            raise self._not_held()
+        return entry
+
+    def _give_back(self, entry: Entry) -> Commands[None]:
+        if not self._entries.take_out(entry):
+            raise self._not_held()
+        if entry.grant is not None:
+            yield from entry.grant._release()
+
+    def _not_held(self) -> NotHeld:
+        return NotHeld(f"The lock {self._shown()} can't be released: this object does not hold it.")
+
+    def _ending(self, frame: FrameType) -> Entry | None:
+        """The ``with`` block that *frame* ends; None if nothing is left of it. It changes nothing."""
+        entered = self._entries.entered.copy()  # to copy is one step
+        if len(entered) == 1 and entered[0].frame is frame:
+            return entered[0]
+        return self_deadlock.ending(entered, frame)
+
+    def _leave(self, block: Entry) -> Commands[None]:
+        """Release what *block* holds, after what its client does before that."""
+        at_end = self.client.at_end
+        if at_end is None or not self._gives_back(block):
+            return self._release(block)
+        return self._leave_after(at_end, block)
+
+    def _leave_after(self, at_end: AtEnd, block: Entry) -> Commands[None]:
+        try:
+            block.trouble = yield from at_end(self.names)
+        finally:
+            yield from self._release(block)
+
+    def _gives_back(self, block: Entry) -> bool:
+        """Whether the end of *block* releases anything."""
+        return True
+
+    def _release(self, block: Entry) -> Commands[None]:
+        if (grant := self._entries.grant_of(block)) is not None:
+            yield from grant._release()
+
+    def _forget(self, block: Entry) -> None:
+        self._entries.forget(block)
+        self_deadlock.end(block)
+
+    def _break_off(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
+        """The end of *block* was interrupted: the keeper does the rest of it."""
+        if block is None:
+            # Nothing is changed yet. A block of others is not ours to end.
+            block = self._ending(frame)
+            if block is None or (block.frame is not frame and block.owner != current_owner()):
+                return
+        block.grant = self._entries.grant_of(block)
+        self._hand_back(block, error)
+        self._forget(block)
+
+    def _hand_back(self, entry: Entry, error: BaseException) -> None:
+        """Give back without I/O what is left of *entry*, whose release was interrupted by *error*."""
+        if entry.grant is not None:
+            entry.grant._abandon(error)
+
+    def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
+        """Unless the body has raised: `LostInside` if the lock was lost, `NotHeld` if *block* is gone."""
+        if exc_info and exc_info[0] is not None:
+            return
+        if block is not None and block.trouble is not None:
+            raise block.trouble
+        if not self.tells_loss:
+            return
+        if block is None:
+            raise self._not_held()
+        if (grant := block.grant) is not None and grant.lost and not grant.committed:
+            raise LostInside(
+                f"The lock {self._shown()} was lost inside its 'with' block: {grant.why_lost}. What the "
+                "block did may stand, and somebody else may have worked at the same time: look before you "
+                "repeat it."
+            )
+
+    def _shown(self) -> str:
+        return ", ".join(map(repr, self.names))

@@ -1,0 +1,347 @@
+"""Several locks as one, over several clients: all of them, or none.
+
+As Curator's InterProcessMultiLock and Redisson's MultiLock, with two differences. The locks are taken in one
+order for everybody, so that callers never wait in a ring; and the longest wait is that of all together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from types import FrameType
+from typing import Any, TypeVar
+
+from distlock import clock
+from distlock.engine.admission import is_time_out
+from distlock.engine.commands import Commands, Park, Parker
+from distlock.engine.drivers import TaskParker, ThreadParker, arun, run
+from distlock.engine.engine import LAST_WORDS
+from distlock.errors import ConfigurationError, LockError
+from distlock.grants.grant import Grant
+from distlock.grants.joint import JointGrant, MultiGrant
+from distlock.locks import self_deadlock
+from distlock.locks.lock import Lock
+from distlock.locks.namespace import Acquirer, Namespace
+from distlock.locks.self_deadlock import Entry
+from distlock.modes import EXCLUSIVE
+from distlock.numbers import check_timeout
+from distlock.operate.looking import Party, known_holder
+from distlock.owner import in_event_loop
+from distlock.reentrance import park
+from distlock.terms import Terms
+
+T = TypeVar("T")
+
+#: Called when a caller begins to wait: with what is known, at no cost, of the holder.
+OnContended = Callable[[Party | None], None]
+
+
+class Contended:
+    """*inner*, with *tell* called before an acquisition waits for the first time."""
+
+    def __init__(self, inner: Acquirer, tell: OnContended) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
+        self._tell = tell
+
+    def acquire(
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
+        steps = self._inner.acquire(names, parker, seconds, terms)
+        if not seconds > 0:
+            return steps  # It waits for answers only.
+        return told_of_the_wait(steps, lambda: self._tell(holder_of(self.namespace, names)))
+
+
+def holder_of(namespace: Namespace, names: tuple[str, ...]) -> Party | None:
+    """What is known of the holder of one of *names*. Asks nobody."""
+    return next((one for name in names if (one := known_holder(namespace, name)) is not None), None)
+
+
+def told_of_the_wait(steps: Commands[T], tell: Callable[[], None]) -> Commands[T]:
+    """*steps*, with *tell* called before they wait for the first time."""
+    try:
+        step, told = next(steps), False
+        while True:
+            if isinstance(step, Park) and not told:
+                told = True
+                # It waits from here on. One that asks for the same lock there would wait for itself, and is
+                # refused as a signal handler is.
+                park(lambda _: tell(), 0.0)
+            try:
+                answer = yield step
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        steps.close()
+
+
+#: Each lock, and the ``with`` block of it that ends; None: nothing is left of that.
+Ended = list[tuple[Lock, Entry | None]]
+
+
+def multi_lock(*locks: Lock, timeout: float | None = None) -> MultiLock:
+    """One lock of several *locks*, which may be of several clients: all of them are taken, or none.
+
+    *locks*: what `Locks.lock` and `Locks.rlock` return; their ttl and max_hold stay their own. *timeout*: the
+    longest wait for all together, seconds. 0: each lock service is asked once. -1: no limit. None: the
+    shortest of the locks' own.
+
+    They are taken in the order of prefix and name, whatever order you write, and released in reverse. Returns
+    a `MultiLock`. Raises `ConfigurationError` for two of the same prefix and name, which would be one and the
+    same in a fenced database; TypeError for what is no lock, and without any; ValueError and OverflowError
+    for a *timeout* that can't be.
+
+    Example::
+
+        with distlock.multi_lock(orders.lock("order_7"), stock.lock("product_1"), timeout=2) as grant:
+            print(grant.grants[0].fence, grant.grants[1].fence)
+    """
+    for one in locks:
+        if not isinstance(one, Lock):
+            raise TypeError(
+                f"multi_lock() takes locks, as locks.lock('product_1') returns them, not {one!r}."
+            )
+    if not locks:
+        raise TypeError("multi_lock() needs at least one lock, for example locks.lock('product_1').")
+    if timeout is None:
+        limits = [one.timeout for one in locks if one.timeout != -1]
+        timeout = min(limits, default=-1)
+    elif timeout != -1:
+        check_timeout(timeout)
+    return MultiLock(locks, timeout)
+
+
+class MultiLock:
+    """What `multi_lock` returns. Threads and tasks may share it."""
+
+    def __init__(self, given: Sequence[Lock], timeout: float) -> None:
+        self.timeout = timeout
+        self._given = tuple(given)
+        # One for each name: locks of several names may stand between each other in the order.
+        parts = [
+            (place, type(one)(one.client, (name,), one.timeout, one.terms))
+            for place, one in enumerate(given)
+            for name in one.names
+        ]
+        parts.sort(key=lambda part: _pair(part[1]))
+        for (_, one), (_, other) in pairwise(parts):
+            if _pair(one) == _pair(other):
+                prefix, name = _pair(one)
+                raise ConfigurationError(
+                    f"multi_lock() was given the lock {name!r} of the prefix {prefix!r} twice. Of one lock "
+                    "service it is one lock: leave one out. Of two, give one client another prefix: in a "
+                    "fenced database both would have one row."
+                )
+        self._places = [place for place, _ in parts]
+        self._parts = [one for _, one in parts]
+
+    def __repr__(self) -> str:
+        return f"<MultiLock of {', '.join(map(repr, self._given))}>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order in which they are taken."""
+        return tuple(name for one in self._parts for name in one.names)
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> JointGrant | None:
+        """`Lock.acquire`, of all: the grant, or None if one of them stays taken."""
+        seconds = self._seconds(blocking, timeout)
+        entries = self._entries(ThreadParker)
+        try:
+            return run(self._enter(entries, seconds))
+        except BaseException as error:
+            self._abandon(entries, error)
+            if is_time_out(error):
+                return None
+            raise
+
+    async def aacquire(self, blocking: bool = True, timeout: float | None = None) -> JointGrant | None:
+        """`acquire`, for asyncio."""
+        seconds = self._seconds(blocking, timeout)
+        entries = self._entries(TaskParker)
+        try:
+            return await arun(self._enter(entries, seconds))
+        except BaseException as error:
+            self._abandon(entries, error)
+            if is_time_out(error):
+                return None
+            raise
+
+    def release(self) -> None:
+        """Release what `acquire` of this object granted. Raises `NotHeld` if it holds nothing."""
+        held = [one._last() for one in self._parts]
+        try:
+            run(self._give_back(held))
+        except BaseException as error:
+            self._hand_back(held, error)
+            raise
+
+    async def arelease(self) -> None:
+        """`release`, for asyncio."""
+        held = [one._last() for one in self._parts]
+        try:
+            await arun(self._give_back(held))
+        except BaseException as error:
+            self._hand_back(held, error)
+            raise
+
+    def locked(self) -> bool:
+        """Whether anybody holds one of the names just now. Asks the lock services."""
+        return any(one.locked() for one in self._parts)
+
+    async def alocked(self) -> bool:
+        """`locked`, for asyncio."""
+        return await asyncio.to_thread(self.locked)
+
+    def owned(self) -> bool:
+        """Whether a grant that came from this object is out, and not lost. Asks nobody."""
+        return all(one.owned() for one in self._parts)
+
+    def __enter__(self) -> JointGrant:
+        entries = self._entries(ThreadParker)
+        try:
+            self._refuse_own(entries)
+            grant = run(self._enter(entries, self._longest()))
+            return self._opened(entries, grant, sys._getframe(1))
+        except BaseException as error:
+            self._abandon(entries, error)
+            raise
+
+    def __exit__(self, *exc_info: Any) -> None:
+        ended = None
+        try:
+            ended = self._ending(sys._getframe(1))
+            run(self._leave(ended))
+        except BaseException as error:
+            self._break_off(ended, error, sys._getframe(1))
+            raise
+        self._tell(ended, exc_info)
+
+    async def __aenter__(self) -> JointGrant:
+        entries = self._entries(TaskParker)
+        try:
+            self._refuse_own(entries)
+            grant = await arun(self._enter(entries, self._longest()))
+            return self._opened(entries, grant, sys._getframe(1))
+        except BaseException as error:
+            self._abandon(entries, error)
+            raise
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        ended = None
+        try:
+            ended = self._ending(sys._getframe(1))
+            await arun(self._leave(ended))
+        except BaseException as error:
+            self._break_off(ended, error, sys._getframe(1))
+            raise
+        self._tell(ended, exc_info)
+
+    # -- entering --------------------------------------------------------------------------------
+
+    def _entries(self, parker: Callable[[], Parker]) -> list[Entry]:
+        return [one._entry(parker()) for one in self._parts]
+
+    def _refuse_own(self, entries: Iterable[Entry]) -> None:
+        for one, entry in zip(self._parts, entries, strict=True):
+            one._refuse_own(entry)
+
+    def _enter(self, entries: Sequence[Entry], seconds: float) -> Commands[JointGrant | None]:
+        deadline = clock.now() + seconds
+        until = deadline + LAST_WORDS if seconds else math.inf
+        taken: list[Grant] = []
+        # Before any is waited for: behind the others the refusal of one would come late, or never.
+        for one, entry in zip(self._parts, entries, strict=True):
+            if one.terms.mode == EXCLUSIVE:
+                one._namespace.refuse_upgrade(one._wanted(entry))
+        try:
+            for one, entry in zip(self._parts, entries, strict=True):
+                left = max(0.0, deadline - clock.now())
+                if seconds and not left:
+                    break
+                grant = yield from one._enter(entry, left)
+                if grant is None:
+                    break
+                taken.append(grant)
+            else:
+                return self._joined(taken)
+        except LockError:
+            # The services of the others answer.
+            yield from MultiGrant(taken)._release(until)
+            raise
+        yield from MultiGrant(taken)._release(until)
+        return None
+
+    def _joined(self, taken: Sequence[Grant]) -> JointGrant:
+        of: list[list[Grant]] = [[] for _ in self._given]
+        for place, grant in zip(self._places, taken, strict=True):
+            of[place].append(grant)
+        grant = JointGrant([one[0] if len(one) == 1 else MultiGrant(one) for one in of], taken)
+        for part in (grant, *grant.grants):
+            part.timeout = self.timeout
+        return grant
+
+    def _opened(self, entries: Sequence[Entry], grant: JointGrant | None, frame: FrameType) -> JointGrant:
+        if grant is None:
+            stopped_loop = isinstance(entries[0].parker, ThreadParker) and in_event_loop()
+            short = next(one for one, entry in zip(self._parts, entries, strict=True) if entry.grant is None)
+            raise self_deadlock.timed_out(short._namespace, short.names, self.timeout, stopped_loop)
+        for one, entry in zip(self._parts, entries, strict=True):
+            one._opened(entry, entry.grant, frame)
+        return grant
+
+    def _abandon(self, entries: Sequence[Entry], error: BaseException) -> None:
+        for one, entry in zip(reversed(self._parts), reversed(entries), strict=True):
+            one._hand_back(entry, error)
+            one._abandon(entry, error)
+
+    def _longest(self) -> float:
+        return math.inf if self.timeout == -1 else self.timeout
+
+    def _seconds(self, blocking: bool, timeout: float | None) -> float:
+        return self._parts[0]._seconds(blocking, self.timeout if blocking and timeout is None else timeout)
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def _give_back(self, held: Sequence[Entry]) -> Commands[None]:
+        for one, entry in zip(reversed(self._parts), reversed(held), strict=True):
+            yield from one._give_back(entry)
+
+    def _hand_back(self, held: Sequence[Entry], error: BaseException) -> None:
+        for one, entry in zip(reversed(self._parts), reversed(held), strict=True):
+            one._hand_back(entry, error)
+
+    def _ending(self, frame: FrameType) -> Ended:
+        """The ``with`` blocks of the locks that *frame* ends, the last lock first. It changes nothing."""
+        return [(one, one._ending(frame)) for one in reversed(self._parts)]
+
+    def _leave(self, ended: Ended) -> Commands[None]:
+        for one, block in ended:
+            if block is not None:
+                yield from one._leave(block)
+                one._forget(block)
+
+    def _break_off(self, ended: Ended | None, error: BaseException, frame: FrameType) -> None:
+        """The end was interrupted: the keeper does the rest of it."""
+        if ended is None:
+            ended = self._ending(frame)
+        for one, block in ended:
+            if block in one._entries.entered:
+                one._break_off(block, error, frame)
+
+    def _tell(self, ended: Ended, exc_info: tuple[Any, ...]) -> None:
+        for one, block in ended:
+            one._tell(block, exc_info)
+
+
+def _pair(one: Lock) -> tuple[str, str]:
+    return one._namespace.prefix, one.names[0]

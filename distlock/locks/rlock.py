@@ -1,0 +1,182 @@
+"""A re-entrant lock, as `threading.RLock`: its owner may take it again, and no other may release it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from distlock.engine.commands import Commands, Parker
+from distlock.engine.drivers import ThreadParker, run
+from distlock.errors import NotHeld
+from distlock.grants.grant import Grant
+from distlock.locks.lock import Lock
+from distlock.locks.namespace import Client
+from distlock.locks.recursion import Entered, Names, together
+from distlock.locks.self_deadlock import Entry
+from distlock.owner import Owner, current_owner
+from distlock.terms import Terms
+
+
+class RLock(Lock):
+    """What `Locks.rlock` returns. The owner is the running thread, or the running task in it.
+
+    A task made by `asyncio.gather` is another owner than its parent. Re-entrance is by name: of several
+    names only those are asked for that their owner is not inside yet. Taking the others again costs no round
+    trip, and gives the same grant.
+    """
+
+    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
+        super().__init__(client, names, timeout, terms)
+        self._inside = client.namespace.inside
+
+    def owned(self) -> bool:
+        """Whether the caller is inside, and the lock is not lost."""
+        mine = self._inside.get(current_owner(), {})
+        return all(name in mine and mine[name].is_held for name in self.names)
+
+    # -- entering --------------------------------------------------------------------------------
+
+    def _entry(self, parker: Parker) -> Entry:
+        owner = current_owner()
+        return Entry(self._namespace, self.names, owner, parker, before=self._inside.get(owner, {}))
+
+    def _wanted(self, entry: Entry) -> tuple[str, ...]:
+        mine: Names = entry.before
+        return tuple(name for name in self.names if name not in mine or not mine[name].is_written)
+
+    def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
+        wanted = self._wanted(entry)
+        after: dict[str, Entered] = {}
+        if wanted:
+            grant = yield from self.client.acquirer.acquire(wanted, entry.parker, seconds, self.terms)
+            if grant is None:
+                return None
+            for name, part in grant.parts.items():
+                part.timeout = self.timeout
+                earlier = entry.before.get(name)
+                after[name] = Entered(part, grant, before=earlier and earlier.unreleased())
+        for name in self.names:
+            if name not in wanted:
+                one = entry.before[name]
+                after[name] = replace(one, count=one.count + 1)
+        entry.grant = together([after[name] for name in self.names])
+        entry.grant.timeout = self.timeout
+        self._note(entry.owner, {**self._inside.get(entry.owner, {}), **after})
+        return entry.grant
+
+    def _abandon(self, entry: Entry, error: BaseException) -> None:
+        self._note(entry.owner, entry.before)
+        super()._abandon(entry, error)
+
+    def _note(self, owner: Owner, names: Names) -> None:
+        if names:
+            self._inside[owner] = names
+        else:
+            self._inside.pop(owner, None)
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def _last(self) -> Entry:
+        """The running thread or task, if it is inside: anybody else may not release the lock."""
+        owner = current_owner()
+        mine = self._inside.get(owner, {})
+        if any(name not in mine for name in self.names):
+            raise NotHeld(
+                f"The lock {self._shown()} can't be released by a thread or task that does not hold it."
+            )
+        return Entry(self._namespace, self.names, owner, ThreadParker(), before=mine)
+
+    def _give_back(self, entry: Entry) -> Commands[None]:
+        after, over = self._once_less(entry.owner)
+        entry.grant = over
+        if over is not None:
+            yield from over._release()
+        self._note(entry.owner, after)
+
+    def _once_less(self, owner: Owner) -> tuple[Names, Grant | None]:
+        """What *owner* is inside of after leaving once, and what that releases."""
+        after = dict(self._inside.get(owner, {}))
+        over = []
+        for name in self.names:
+            entered = after.get(name)
+            if entered is None:
+                continue  # The client was closed inside, or the body has released it.
+            if entered.count > 1:
+                after[name] = replace(entered, count=entered.count - 1)
+                continue
+            over.append(entered)
+            if entered.before is not None:
+                after[name] = entered.before
+            else:
+                del after[name]
+        return after, together(over) if over else None
+
+    def _ending(self, frame: FrameType) -> Entry | None:
+        if (block := super()._ending(frame)) is not None:
+            block.before = self._inside.get(block.owner, {})
+        return block
+
+    def _gives_back(self, block: Entry) -> bool:
+        return self._once_less(block.owner)[1] is not None
+
+    def _release(self, block: Entry) -> Commands[None]:
+        if any(name in block.before for name in self.names):
+            yield from self._give_back(Entry(self._namespace, self.names, block.owner, block.parker))
+
+    def _hand_back(self, entry: Entry, error: BaseException) -> None:
+        if self._inside.get(entry.owner) is entry.before:
+            after, over = self._once_less(entry.owner)
+            if over is not None:
+                over._abandon(error)
+            self._note(entry.owner, after)
+
+    def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
+        # The lock was given back all the same: no other code would ever do it.
+        if block is not None and block.owner != current_owner():
+            names = self._shown()
+            raise NotHeld(
+                f"The 'with' block of rlock({names}) was left in another thread or task than the one that "
+                f"entered it, which is its owner: write lock({names}), which has no owner, or leave the "
+                "block where it was entered."
+            )
+        super()._tell(block, exc_info)
+
+    # -- what threading.Condition asks of a lock -------------------------------------------------
+
+    def _is_owned(self) -> bool:
+        mine = self._inside.get(current_owner(), {})
+        return all(name in mine for name in self.names)
+
+    def _release_save(self) -> Names:
+        """Leave as often as the caller has entered. Returns what `_acquire_restore` needs."""
+        entry = self._last()
+        saved = {name: entry.before[name] for name in self.names}
+        grant = together([*saved.values()])
+        try:
+            run(grant._release())
+        except BaseException as error:
+            grant._abandon(error)
+            raise
+        finally:
+            self._note(entry.owner, {name: one for name, one in entry.before.items() if name not in saved})
+        return saved
+
+    def _acquire_restore(self, saved: Names) -> None:
+        """Take it again, as often as it was entered before; without a limit, as `threading.RLock` does."""
+        entry = self._entry(ThreadParker())
+        try:
+            run(self._enter(entry, math.inf))
+            mine = self._inside[entry.owner]
+            again = {
+                name: replace(mine[name], count=one.count, before=one.before) for name, one in saved.items()
+            }
+            self._note(entry.owner, {**mine, **again})
+        except BaseException as error:
+            self._abandon(entry, error)
+            raise
+        # The blocks around have another grant than they began with.
+        for block in self._entries.entered:
+            if block.owner == entry.owner:
+                block.grant = entry.grant

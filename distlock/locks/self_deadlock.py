@@ -1,0 +1,373 @@
+"""The ``with`` blocks around the running code: one on a name inside another on it would wait for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from threading import Lock, get_ident
+from types import CellType, CoroutineType, FrameType
+from typing import Any
+
+from distlock.engine.commands import Parker
+from distlock.engine.wait_queues import upgrade_refusal
+from distlock.errors import ConfigurationError, LockTimeout
+from distlock.grants.current import CurrentGrant, current_grants, inherited, is_guarded
+from distlock.grants.grant import Grant
+from distlock.locks.namespace import Namespace
+from distlock.modes import READ
+from distlock.operate.looking import known_holder
+from distlock.operate.typed import URL
+from distlock.owner import Owner, current_owner
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One caller's way into a lock: an ``acquire()``, or a ``with`` block."""
+
+    namespace: Namespace
+    names: tuple[str, ...]
+    owner: Owner
+    #: It marks all that the engine does for this entry.
+    parker: Parker
+    #: What the lock's own books had of the owner before.
+    before: Any = None
+    grant: Grant | None = None
+    #: Whose code has entered the block. A generator is another frame than the code that drives or closes it.
+    frame: FrameType | None = None
+    #: What its end found, and raises unless the block has raised something itself.
+    trouble: Exception | None = None
+
+    @property
+    def reads(self) -> bool:
+        """Whether others may read under the lock, too."""
+        return self.grant is not None and self.grant.mode == READ
+
+    @property
+    def is_open(self) -> bool:
+        return self.grant is not None and not self.grant.released and not self.grant.lost
+
+
+#: For so long the task may run until it awaits anything, seconds. A loop that stands still tells nothing.
+_PATIENCE = 1.0
+#: It comes on top of a wait, of which it is a small part.
+_SHARE = 0.1
+
+_here: ContextVar[object] = ContextVar("distlock_here")
+
+
+def awaits_this(task: asyncio.Task[Any], seconds: float) -> bool:
+    """Whether *task*, of another thread's loop, awaits what this one does.
+
+    False where it can't be told. *seconds*: for so long it would be waited otherwise.
+    """
+    suspended = Lock()
+    suspended.acquire()
+    try:
+        # It has started this thread, and may run on for a moment.
+        task.get_loop().call_soon_threadsafe(suspended.release)
+    except RuntimeError:
+        return False
+    if not suspended.acquire(timeout=min(_PATIENCE, _SHARE * seconds)):
+        return False
+    mark = object()
+    before = _here.set(mark)
+    try:
+        # Not `isinstance`, which asks lazy objects, as a request's user, what they are: that is a query.
+        return any(type(one) is Context and one.get(_here) is mark for one in _variables(_innermost(task)))
+    finally:
+        _here.reset(before)
+
+
+def _innermost(task: asyncio.Task[Any]) -> object:
+    """The coroutine of *task* that awaits what others do."""
+    found: Any = task.get_coro()
+    while isinstance(inner := getattr(found, "cr_await", None), CoroutineType):
+        found = inner
+    return found
+
+
+def _variables(coroutine: object) -> list[object]:
+    """Not by `f_locals`, which keeps what it gives for as long as the coroutine runs."""
+    found = gc.get_referents(coroutine)
+    # Those that its inner functions share.
+    return found + gc.get_referents(*(one for one in found if type(one) is CellType))
+
+
+_PLAIN_WITH = (
+    " This 'with' stopped the event loop, and so every task that may hold the lock: write 'async with'."
+)
+
+#: Why code that asks for a lock that its request keeps would never get it, and what to write.
+_KEPT = (
+    "kept by the very request that this code runs in, which waits for itself: leave this lock out, for the "
+    "request holds it already, or take it by the DistLock extension, as in 'with locks.lock(…)', which "
+    "enters it again."
+)
+
+#: A contextvar, and not the thread's: pools that run parts of several calls in one thread keep their
+#: contexts apart. Threads and tasks that inherit a context are other owners.
+_around: ContextVar[tuple[Entry, ...]] = ContextVar("distlock_blocks", default=())
+
+
+def begin(block: Entry) -> None:
+    """The running code goes into *block*."""
+    around = _around.get()
+    _around.set((*(one for one in around if one.is_open), block) if around else (block,))
+
+
+def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
+    """Which of *entered*, the oldest first, the caller ends in *frame*.
+
+    A ``with`` statement enters and ends its block in one frame, in whatever thread or task a generator is
+    closed. Of other callers of `__enter__` and `__exit__`, as `ExitStack`, only the owner is known, and what
+    is over goes first: the code of another block may still run under its lock.
+    """
+    for block in reversed(entered):
+        if block.frame is frame:
+            return block
+    owner = current_owner()
+    own = [block for block in reversed(entered) if block.owner == owner]
+    some = own or entered
+    return next((block for block in some if not block.is_open), next(iter(some), None))
+
+
+def end(block: Entry) -> None:
+    """It leaves *block*, perhaps in another context than it was entered in."""
+    # A frame keeps alive what its code works with.
+    block.frame = None
+    if (around := _around.get()) == (block,):
+        _around.set(())
+    elif around:
+        _around.set(tuple(one for one in around if one is not block and one.is_open))
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """The block is a request: what is around it is a site's test, which may play somebody else."""
+    before = _around.set(())
+    try:
+        yield
+    finally:
+        _around.reset(before)
+
+
+def is_any_around() -> bool:
+    """Return whether a guard, a request or a ``with`` block may hold a lock around the running code."""
+    return bool(_around.get()) or is_guarded()
+
+
+def refuse_own(
+    namespace: Namespace,
+    names: Sequence[str],
+    reads: bool = False,
+    seconds: float = math.inf,
+    *,
+    enters_kept: bool = False,
+) -> None:
+    """Raise `ConfigurationError` if the code around holds one of *names*, which it would wait for.
+
+    *reads*: it asks to read, which it may beside its own reads, and in its own client's write. *seconds*: for
+    so long it would wait. *enters_kept*: its client enters again what the request keeps.
+    """
+    if reads:
+        owner = current_owner()
+        read = [one for one in _around.get() if one.reads]
+        names = [
+            name
+            for name in names
+            if not namespace.is_holder(name, owner) and not _common(namespace, [name], read)
+        ]
+    if both := _of_guard(namespace, names):
+        raise ConfigurationError(
+            f"The lock {both} is held by the guard around this very code, which would wait for itself: leave "
+            "this lock out, for the guard holds it already."
+        )
+    if not enters_kept and (both := _of_request(namespace, names)):
+        raise ConfigurationError(f"The lock {both} is {_KEPT}")
+    refuse_awaited(namespace, names, reads, seconds, _around.get())
+    if not namespace.keeps_out or not (around := _around.get()):
+        return
+    owner = current_owner()
+    own = [one for one in around if one.owner == owner]
+    if both := _common(namespace, names, [one for one in own if one.reads]):
+        raise upgrade_refusal(both)
+    if both := _common(namespace, names, own):
+        raise ConfigurationError(
+            f"The lock {both} is held by a 'with' block around this very code, which would wait for itself: "
+            f"leave the inner 'with' out, or write rlock({both}) twice, which lets its owner in again."
+        )
+
+
+def refuse_awaited(
+    namespace: Namespace, names: Sequence[str], reads: bool, seconds: float, around: Sequence[Entry] = ()
+) -> None:
+    """Raise `ConfigurationError` if a task holds one of *names* and awaits what the running thread does.
+
+    *reads*: it asks to read, which it may beside others that do. *seconds*: for so long it would wait; what
+    does not wait is not refused. *around*: the ``with`` blocks that count, beside guards.
+    """
+    guards = inherited()
+    if not seconds or not (guards or around) or not (namespace.keeps_out and namespace.has_owners):
+        return
+    grants = [(one.owner, one.grant) for one in guards if namespace.is_same(one.namespace)]
+    blocks = [one for one in around if namespace.is_same(one.namespace)]
+    grants += [(one.owner, one.grant) for one in blocks if one.grant is not None]
+    for (thread, _, task), grant in grants:
+        both = _shown(names, grant.names)
+        if not both or grant.released or grant.lost or (reads and grant.mode == READ):
+            continue
+        holder = None if task is None else task()
+        if holder is not None and thread != get_ident() and awaits_this(holder, seconds):
+            raise ConfigurationError(
+                f"The lock {both} is held by the task that awaits this very thread, so both would wait for "
+                "themselves: take the lock in one of them only."
+            )
+
+
+def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool = False) -> Namespace | None:
+    """Where the running thread or task may read *names* again at once, if that is another client's.
+
+    In it, a ``with`` block or a guard around the running code holds all of them. *enters_kept*: the client
+    enters by itself what the request keeps.
+    """
+    owner = current_owner()
+    for guard in current_grants():
+        if guard.namespace is namespace or not namespace.is_same(guard.namespace):
+            continue
+        if enters_kept and not guard.running:
+            continue
+        # The view of a guard may run in another thread than the one that was granted its lock.
+        if all(guard.namespace.is_holder(name, owner) for name in names):
+            return guard.namespace
+    for one in reversed(_around.get()):
+        if one.owner != owner or one.namespace is namespace or not set(names) <= set(one.names):
+            continue
+        if one.is_open and namespace.is_same(one.namespace):
+            return one.namespace
+    return None
+
+
+def own_grant(namespace: Namespace, names: Sequence[str]) -> Grant | None:
+    """The grant under which the running code has all of *names* already, of a guard or of a block."""
+    guards = [one.grant for one in current_grants() if one.running and namespace.is_same(one.namespace)]
+    owner = current_owner()
+    own = [one for one in _around.get() if one.owner == owner and namespace.is_same(one.namespace)]
+    grants = guards + [one.grant for one in own if one.grant is not None and one.is_open]
+    return next((grant for grant in grants if set(names) <= set(grant.names)), None)
+
+
+def held_around() -> list[Grant]:
+    """Return what guards and ``with`` blocks hold around the running code, or around what has started it."""
+    blocks = [one.grant for one in _around.get() if one.is_open and one.grant is not None]
+    return [one.grant for one in inherited()] + blocks
+
+
+def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stopped_loop: bool) -> LockTimeout:
+    """The error of one that has waited *seconds* in vain. *stopped_loop*: no task could run meanwhile."""
+    shown = ", ".join(map(repr, names))
+    plain_with = _PLAIN_WITH if stopped_loop else ""
+    if not namespace.has_owners:
+        return LockTimeout(
+            f"The semaphore {shown} had too few permits left for {seconds:g} seconds. Try again later, raise "
+            f"the time-out, or its limit.{plain_with}"
+        )
+    if fault := own_fault(namespace, names):
+        return LockTimeout(f"The lock {shown} was still held after {seconds:g} seconds, {fault}{plain_with}")
+    return LockTimeout(
+        f"The lock {shown} was still held by somebody else after {seconds:g} seconds. "
+        # Last the line to type, which can be copied to the end.
+        f"Try again later, or raise the time-out.{plain_with}{_held_by(namespace, names)}"
+    )
+
+
+def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
+    """The holder, since when, and the line to type if it is stuck: as far as is known without asking."""
+    for name in names:
+        holder = known_holder(namespace, name)
+        if holder is not None:
+            said = f" It has been held for {holder.seconds():.0f} seconds by {holder}."
+            typed = namespace.typed
+            if typed is None:
+                return said
+            first = f"put its URL into {URL} and " if typed.hides_url else ""
+            return f"{said} If that is stuck, {first}see how to break it: {typed.line('show', name)}"
+    return ""
+
+
+def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
+    """How the running code itself keeps *names* from being granted, as far as is known, and what to do."""
+    if not namespace.has_owners:
+        return None
+    if _of_guard(namespace, names):
+        return (
+            "by the guard around this very code, which waits for itself: leave this lock out, for the "
+            "guard holds it already."
+        )
+    if _of_request(namespace, names):
+        return _KEPT
+    owner = current_owner()
+    around = _around.get()
+    again = f"write rlock({', '.join(map(repr, names))}), which lets its owner in again."
+    own = [one for one in around if one.owner == owner]
+    if _common(namespace, names, [one for one in own if one.reads]):
+        return "by a read lock around this very code, which waits for itself: release that one first."
+    if _common(namespace, names, own):
+        return f"by a 'with' block around this very code, which waits for itself: leave it out, or {again}"
+    if any(namespace.is_holder(name, owner) for name in names):
+        return f"by an acquire() of this very thread or task, which waits for itself: release it, or {again}"
+    if is_held_around(namespace, names):
+        return (
+            "by the code that started this thread or task. If that waits for it, both wait for themselves: "
+            "take the lock in one of them only."
+        )
+    return None
+
+
+def is_held_around(namespace: Namespace, names: Sequence[str]) -> bool:
+    """Whether the running code, or what has started it, holds one of *names*, as far as is known."""
+    owner = current_owner()
+    return (
+        any(namespace.is_holder(name, owner) for name in names)
+        or bool(_common(namespace, names, _around.get()))
+        or any(
+            namespace.is_same(one.namespace) and not set(names).isdisjoint(one.grant.names)
+            for one in inherited()
+            if not one.grant.lost
+        )
+    )
+
+
+def _of_guard(namespace: Namespace, names: Sequence[str]) -> str:
+    """Those of *names* that a guard around the running code holds, as text."""
+    return _of_grants(namespace, names, [one for one in current_grants() if one.running])
+
+
+def _of_request(namespace: Namespace, names: Sequence[str]) -> str:
+    """Return, as text, those of *names* that the request keeps after the call of a guard."""
+    return _of_grants(namespace, names, [one for one in current_grants() if not one.running])
+
+
+def _of_grants(namespace: Namespace, names: Sequence[str], grants: Sequence[CurrentGrant]) -> str:
+    for one in grants:
+        both = _shown(names, one.grant.names)
+        if both and not (one.grant.released or one.grant.lost) and namespace.is_same(one.namespace):
+            return both
+    return ""
+
+
+def _common(namespace: Namespace, names: Sequence[str], blocks: Sequence[Entry]) -> str:
+    """Those of *names* that one of *blocks* holds, as text."""
+    for one in blocks:
+        both = _shown(names, one.names)
+        if both and one.is_open and namespace.is_same(one.namespace):
+            return both
+    return ""
+
+
+def _shown(names: Sequence[str], others: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names if name in others)

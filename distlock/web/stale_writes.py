@@ -1,0 +1,269 @@
+"""What the detectors of stale writes share: the site's lines, the outermost lock, the words, the switch.
+
+A stale write is a row that was loaded before the outermost lock, and is saved under it: what another request
+has written in between is overwritten, or was not looked at. The detectors are on in debug mode and in
+`distlock.testing.race`. While they are off they listen to nothing.
+"""
+
+from __future__ import annotations
+
+import linecache
+import logging
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Literal, NamedTuple, cast, get_args
+
+from distlock.clock import now
+from distlock.errors import ConfigurationError, StaleWrite
+from distlock.locks import self_deadlock as blocks
+from distlock.modes import PERMIT
+
+logger = logging.getLogger("distlock")
+
+#: The setting of both frameworks.
+SETTING = "DISTLOCK_STALE_WRITES"
+
+Mode = Literal["warn", "raise", "off"]
+
+
+# -- lines of the site's code -----------------------------------------------------------------------------
+
+
+class CodeLine(NamedTuple):
+    """A line of code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        code = linecache.getline(self.file, self.line).strip()
+        return f"{self.file}:{self.line} in {self.function}" + (f": {code}" if code else "")
+
+
+class Read(NamedTuple):
+    """One read of a row: when, on `distlock.clock`, and where."""
+
+    at: float
+    place: CodeLine
+
+
+_STANDARD = sysconfig.get_path("stdlib")
+_OWN = str(Path(__file__).parents[2])
+_OURS = tuple(f"{_OWN}/{package}/" for package in ("distlock", "django_distlock", "flask_distlock"))
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+#: The code that calls views and middlewares. A line further out is the server's, or that of a test.
+_CALLERS = (
+    "/django/core/handlers/",
+    "/django/test/client.py",
+    "/flask/app.py",
+    "/werkzeug/serving.py",
+)
+#: Packages that load and save rows for other code: a line outside of them tells more.
+_MAPPERS = ("/django/db/", "/django/dispatch/", "/sqlalchemy/", "/flask_sqlalchemy/")
+
+#: It runs in this thread what a coroutine awaits.
+_BRIDGE = "/asgiref/"
+#: Gives the frames of the coroutine that awaits the running thread, the innermost first.
+Awaiting = Callable[[], Iterator[FrameType]]
+
+
+def this_place(awaiting: Awaiting | None = None) -> CodeLine:
+    """Return the innermost line of the site's own code, or else that of a library that works for it.
+
+    *awaiting*: looks on where this thread works for a coroutine.
+    """
+    library: FrameType | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        kind = _kinds.get(frame.f_code.co_filename) or _kind_of(frame.f_code.co_filename)
+        if kind == "site":
+            return _line_of(frame)
+        if kind == "caller":
+            break
+        if kind == "bridge" and awaiting is not None:
+            for one in awaiting():
+                if _kind_of(one.f_code.co_filename) == "site":
+                    return _line_of(one)
+            awaiting = None
+        if kind == "library" and library is None:
+            library = frame
+        frame = frame.f_back
+    return _line_of(library) if library is not None else CodeLine("unknown code", 0, "an unknown function")
+
+
+def _line_of(frame: FrameType) -> CodeLine:
+    return CodeLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
+
+
+_Kind = Literal["site", "library", "caller", "bridge", "between"]
+#: What the code of a file is. Each row that is loaded asks for it.
+_kinds: dict[str, _Kind] = {}
+
+
+def _kind_of(file: str) -> _Kind:
+    kind: _Kind = "site"
+    if any(part in file for part in _CALLERS):
+        kind = "caller"
+    elif _BRIDGE in file:
+        kind = "bridge"
+    elif file.startswith((_STANDARD, "<", *_OURS)) or any(part in file for part in _MAPPERS):
+        kind = "between"
+    elif any(folder in file for folder in _INSTALLED):
+        kind = "library"
+    _kinds[file] = kind
+    return kind
+
+
+def this_read(awaiting: Awaiting | None = None) -> Read:
+    """Return a `Read` of this moment."""
+    return Read(now(), this_place(awaiting))
+
+
+# -- the outermost lock -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outermost:
+    """The outermost lock around the running code."""
+
+    names: tuple[str, ...]
+    #: The moment of its grant on `distlock.clock`.
+    since: float
+
+
+def outermost() -> Outermost | None:
+    """Return the outermost lock around the running code, or around what has started it; None: there is none.
+
+    A semaphore excludes nobody, so it does not count.
+    """
+    held = [grant for grant in blocks.held_around() if grant.mode != PERMIT]
+    if not held:
+        return None
+    first = min(held, key=lambda grant: grant.since)
+    return Outermost(first.names, first.since)
+
+
+# -- telling ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A stale write."""
+
+    #: What messages call the row: ``Product 1``.
+    row: str
+    fields: Sequence[str]
+    lock: Outermost
+    loaded: CodeLine
+    saved: CodeLine
+    #: What to write: a sentence.
+    remedy: str
+
+    def __str__(self) -> str:
+        names = ", ".join(map(repr, self.lock.names))
+        return (
+            f"{self.row} was loaded before the lock {names} and is saved under it: what another request has "
+            f"written to {', '.join(self.fields)} in between is overwritten.\n"
+            f"  loaded: {self.loaded}\n"
+            f"  saved:  {self.saved}\n"
+            f"{self.remedy}"
+        )
+
+
+class _Race:
+    """What the detectors have told during one race."""
+
+    def __init__(self, mode: Mode | None) -> None:
+        self.mode = mode
+        self.told: dict[tuple[CodeLine, CodeLine], StaleWrite] = {}
+
+
+#: What was told last, so that a loop under one lock fills no log.
+_last: tuple[float, CodeLine, CodeLine] | None = None
+_races: list[_Race] = []
+#: Each turns the detector of one framework on or off, as the settings and the races want it.
+_faces: list[Callable[[], None]] = []
+_mutex = threading.RLock()
+
+
+def tell(write: Write, *, raises: bool) -> None:
+    """Tell of *write*: raise `StaleWrite` if *raises*, else log a warning.
+
+    One lock, and one race, is told once of the same two lines.
+    """
+    global _last
+    if raises:
+        raise StaleWrite(str(write))
+    lines = write.loaded, write.saved
+    with _mutex:
+        known = _last == (write.lock.since, *lines)
+        _last = (write.lock.since, *lines)
+        for race in _races:
+            known = known or lines in race.told
+            race.told.setdefault(lines, StaleWrite(str(write)))
+    if not known:
+        logger.warning("%s", write)
+
+
+# -- the switch -------------------------------------------------------------------------------------------
+
+
+def mode_of(setting: object, debug: bool) -> Mode:
+    """Return what the setting `SETTING` asks for. Raises `ConfigurationError`.
+
+    *setting*: None: to warn in debug mode and in races.
+    """
+    if setting is not None and setting not in get_args(Mode):
+        raise ConfigurationError(
+            f'{SETTING} is {setting!r}: write "warn", "raise", "off", or None, which warns in debug mode.'
+        )
+    if setting is None or setting == "off":
+        asked = any(race.mode is not None for race in _races)
+        return "warn" if asked or (setting is None and (debug or _races)) else "off"
+    return cast(Mode, setting)
+
+
+def add_face(update: Callable[[], None]) -> None:
+    """Have *update* called when a race begins or ends: see `mode_of`."""
+    with _mutex:
+        _faces.append(update)
+
+
+@contextmanager
+def in_race(mode: Mode | None) -> Iterator[None]:
+    """The block is a race. *mode*: "raise": its end raises the first `StaleWrite`; "off": it changes nothing.
+
+    None: what the settings say, and where they say nothing "warn".
+    """
+    if mode == "off":
+        yield
+        return
+    race = _Race(mode)
+    _enter(race)
+    try:
+        yield
+    finally:
+        _leave(race)
+    if mode == "raise" and race.told:
+        raise next(iter(race.told.values()))
+
+
+def _enter(race: _Race) -> None:
+    with _mutex:
+        _races.append(race)
+        for update in _faces:
+            update()
+
+
+def _leave(race: _Race) -> None:
+    with _mutex:
+        _races.remove(race)
+        for update in _faces:
+            update()

@@ -1,0 +1,288 @@
+"""``request.session`` under a lock: compared with its store after the lock, and saved before the release.
+
+SessionMiddleware loads a session before the guard of the view waits, and saves it after the release. So
+requests that spend something of one session all begin with what was there before the first of them. This
+module reads the store again under the lock, and saves what the view has changed while the lock is still held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from copy import deepcopy
+from typing import Any, cast
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+from django.db import connections
+from django.http import Http404
+from django.http.multipartparser import MultiPartParserError
+
+from distlock.errors import LockTimeout
+from distlock.grants.grant import Grant
+from distlock.web.batch import Batch
+from distlock.web.decorator import Guarded
+from distlock.web.sessions import merge
+from django_distlock import private, private_of_others
+from django_distlock.conf import refreshes_session
+from django_distlock.fresh.session_store import Content, SessionStore, store_of
+
+#: Exceptions that Django answers with a status below 500, for which SessionMiddleware saves the session.
+_ANSWERED = (Http404, PermissionDenied, BadRequest, SuspiciousOperation, MultiPartParserError, LockTimeout)
+
+#: Where a session carries its `GuardedSession`.
+_MARK = "_distlock"
+
+
+def session_under(guarded: Guarded, request: Any) -> GuardedSession | None:
+    """Return the session that a call of *guarded* has to compare and to save; None where there is none.
+
+    That is where the setting is on, all requests of one session take the lock, the session is in a store
+    that can be read again, and no guard around this one sees to it.
+    """
+    if request is None or not refreshes_session() or not guarded.told.serialises_session:
+        return None
+    session: Any = getattr(private_of_others.django_request(request), "session", None)
+    if not _is_session(session) or session.session_key is None:
+        # Nobody else can know a session that has no key yet.
+        return None
+    # A middleware may have put a lazy object in front of it, which knows its own attributes only.
+    session = private.loaded_object(session)
+    found: GuardedSession | None = vars(session).get(_MARK)
+    if found is None or found.key != session.session_key:
+        if (store := store_of(session)) is None:
+            return None
+        found = vars(session)[_MARK] = GuardedSession(session, store)
+    return None if found.is_locked else found
+
+
+def _is_session(session: object) -> bool:
+    # Where nobody has imported it, no SessionMiddleware is installed.
+    base = sys.modules.get("django.contrib.sessions.backends.base")
+    return base is not None and isinstance(session, base.SessionBase)
+
+
+def _is_answered_by_framework(error: BaseException) -> bool:
+    """Whether REST framework or django-ninja answers *error* with a status below 500."""
+    status = getattr(error, "status_code", 500)
+    ours = any(one.__module__.partition(".")[0] in {"rest_framework", "ninja"} for one in type(error).__mro__)
+    return ours and isinstance(status, int) and status < 500
+
+
+class GuardedSession:
+    """The session of one request whose guard holds the lock. A `distlock.web.guard.Companion`."""
+
+    def __init__(self, session: Any, store: SessionStore) -> None:
+        self.key: str = session.session_key
+        #: Whether a guard holds its lock: what is saved now is saved under it.
+        self.is_locked = False
+        #: The batch that its request is a part of.
+        self.batch: Batch[Any] | None = None
+        self._session = session
+        self._store = store
+        #: What the store has, as far as this request knows; None: it was not loaded yet.
+        self._stored: Content | None = None
+        #: What the running transaction has written; None: nothing.
+        self._written: Content | None = None
+        #: Whether it was saved under the lock, and so its expiry extended.
+        self._is_saved = False
+        #: Whether the answer is one that SessionMiddleware saves the session for.
+        self._is_answered = False
+        self._raised: BaseException | None = None
+        #: Whether its content waits for the COMMIT of the batch.
+        self.is_pending = False
+        #: Whether what waited was saved, by this request or by another part.
+        self._is_settled = False
+        #: Whether the batch has failed, of which its request was the first.
+        self._is_alone = False
+        #: Whether COMMIT and ROLLBACK end the lock.
+        self._row_is_lock = False
+        #: What the store had before it was saved, in a transaction that may yet be rolled back.
+        self._before_early: Content | None = None
+        self._begun_under: Grant | None = None
+
+    # -- under the lock ----------------------------------------------------------------------------------
+
+    def begun(self, grant: Grant) -> None:
+        """Compare the session with its store, and take over what others have changed during the wait.
+
+        A second call with the same *grant* does nothing.
+        """
+        if self._begun_under is grant:
+            return
+        self._begun_under = grant
+        self._written, self._raised, self._is_answered = None, None, False
+        self.is_pending = self._is_settled = self._is_alone = False
+        self._row_is_lock, self._before_early = grant.held_by_transaction, None
+        private.stamp_sessions(type(self._session))
+        content = self._content
+        if content is None:
+            # What is loaded from now on is loaded under the lock.
+            self._session.load, self._session.aload = self._load, sync_to_async(self._load)
+        else:
+            fresh = self._read()
+            if fresh is None:
+                # It is gone. Django answers what is written to it now, by SessionInterrupted.
+                return
+            merge(content, self._before(content) if self._stored is None else self._stored, fresh)
+            self._stored = fresh
+        self._session.save, self._session.asave = self._save, sync_to_async(self._save)
+        self.is_locked = True
+
+    def returned(self, status: int) -> None:
+        """Save the session in the transaction of the view, which has returned, if its row is in that."""
+        self._is_answered = status < 500
+        if not self._has_to_be_saved():
+            return
+        if self._store.using is None:
+            self._save_early()
+            return
+        connection = connections[self._store.using]
+        if connection.in_atomic_block and not private.is_marked(connection) and self._store.save_row():
+            self._written = deepcopy(self._content)
+
+    def raised(self, error: BaseException) -> None:
+        """Note that the view has raised *error*."""
+        self._raised = error
+        self._is_answered = isinstance(error, _ANSWERED) or _is_answered_by_framework(error)
+        if self._store.using is None and self._has_to_be_saved():
+            self._save_early()
+
+    def ended(self, grant: Grant, error: BaseException | None) -> None:
+        """Save after COMMIT or ROLLBACK, and before the release, what was not saved in the transaction."""
+        if not self.is_locked:
+            return
+        try:
+            if error is not None and error is not self._raised:
+                self._take_back()
+            elif self._written is not None and error is None:
+                self._note_saved(self._written)
+                self._store.committed(self._written, in_order=self.batch is None and not self._row_is_lock)
+                if self._content != self._written and not grant.lost and self._store.save():
+                    # A hook of COMMIT has changed it.
+                    self._note_saved(deepcopy(self._content))
+            elif self.is_pending:
+                self.settle()
+            elif self._is_alone:
+                if not grant.lost and self._has_to_be_saved() and self._stored is not None:
+                    self._store.save_merged(self._stored)
+                    self._note_saved(deepcopy(self._content))
+            elif not self._is_settled and self._has_to_be_saved() and not grant.lost and self._store.save():
+                self._note_saved(deepcopy(self._content))
+        finally:
+            self.is_locked, self.batch = False, None
+
+    def _save_early(self) -> None:
+        """Save before the end of the transaction, where that ends the lock."""
+        if self._row_is_lock and self._store.save():
+            self._before_early, self._is_settled = self._stored, True
+            self._note_saved(deepcopy(self._content))
+
+    async def abegun(self, grant: Grant) -> None:
+        """`begun`, for an async view."""
+        await sync_to_async(self.begun)(grant)
+
+    async def aended(self, grant: Grant, error: BaseException | None) -> None:
+        """`ended`, for an async view. Cancellation waits: a thread would save after the release."""
+        if not self._has_to_be_saved():
+            self.ended(grant, error)
+            return
+        saving = asyncio.ensure_future(sync_to_async(self.ended)(grant, error))
+        cancelled: asyncio.CancelledError | None = None
+        while not saving.done():
+            try:
+                await asyncio.shield(saving)
+            except asyncio.CancelledError as problem:
+                cancelled = problem
+        if cancelled is not None:
+            raise cancelled
+
+    def _load(self) -> Content:
+        """Stand in the place of ``load()`` of the session, which would ask a replica, or a cache."""
+        fresh = self._read()
+        if fresh is None:
+            private.forget_session_key(self._session)
+            return {}
+        self._stored = fresh
+        return deepcopy(fresh)
+
+    def _read(self) -> Content | None:
+        pending = None if self.batch is None else self.batch.left.get(self._place)
+        return self._store.load() if pending is None else deepcopy(cast(Content, pending))
+
+    def _before(self, content: Content) -> Content:
+        """Return what *content* was when it was loaded, before the lock."""
+        loaded = private.session_as_loaded(self._session)
+        if loaded is None:
+            # Not known: of what this request has written already, only keys that nobody else has stay.
+            return {} if self._session.modified else content
+        return loaded
+
+    @property
+    def _content(self) -> Content | None:
+        return private.session_content(self._session)
+
+    def _has_to_be_saved(self) -> bool:
+        """Whether SessionMiddleware would save it. A login or a logout leaves the old key to Django."""
+        wanted = self._session.modified or settings.SESSION_SAVE_EVERY_REQUEST
+        return bool(
+            self.is_locked
+            and wanted
+            and self._is_answered
+            and self._content is not None
+            and self._session.session_key == self.key
+        )
+
+    def _note_saved(self, content: Content | None) -> None:
+        self._stored, self._is_saved = content, True
+
+    def _take_back(self) -> None:
+        """Undo what the view has changed: its transaction was not committed, so nothing has happened."""
+        content = self._content
+        if self._session.session_key != self.key or content is None:
+            return
+        if self._before_early is not None:
+            self._stored = self._before_early
+            self._store.put(self._stored)
+        if self._stored is not None:
+            merge(content, None, self._stored)
+        self._session.modified = False
+
+    # -- parts of a batch --------------------------------------------------------------------------------
+
+    @property
+    def _place(self) -> object:
+        return type(self._session), self.key
+
+    def part_is_over(self, error: BaseException | None) -> None:
+        """Leave to the next part what its savepoint has not written: it is saved after the COMMIT of all."""
+        if self.batch is None or not self.is_locked or (error is not None and error is not self._raised):
+            return
+        if error is None and self._written is not None:
+            self.batch.left.pop(self._place, None)
+        elif self._has_to_be_saved():
+            self.batch.left[self._place] = deepcopy(self._content)
+            self.is_pending = True
+
+    def batch_failed(self) -> None:
+        """Drop what other parts have left: nothing of them is committed."""
+        self._is_alone, self.is_pending = self.is_pending, False
+
+    def settle(self) -> None:
+        """Save what the last part of the batch has left of this session, if no other part has done so."""
+        assert self.batch is not None
+        self.is_pending, self._is_settled = False, True
+        self.batch.settle(self._place, self._store.put)
+        self._note_saved(deepcopy(self._content))
+
+    # -- after the release -------------------------------------------------------------------------------
+
+    def _save(self, must_create: bool = False) -> None:
+        """Stand in the place of the session's ``save()``. SessionMiddleware calls it after the release."""
+        content = self._content
+        if must_create or self.is_locked or self._stored is None or self._session.session_key != self.key:
+            self._store.save_as_django(must_create)
+        elif not self._is_saved or content != self._stored:
+            self._store.save_merged(self._stored)
+            self._stored = deepcopy(self._content)

@@ -1,0 +1,412 @@
+"""Tell of rows that were loaded before the outermost lock and are saved under it.
+
+The detector is on in debug mode and in races. Each instance that is loaded keeps stamps: for each field the
+moment, the line of the site's code, and the value. A save under a lock looks at the stamps of the fields that
+it writes. Signals of Django and an execute wrapper tell of both, so nothing is patched, and while the
+detector is off nothing listens.
+
+`values()`, raw SQL, and a count that decides on an INSERT leave no stamp: they are not told.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.exceptions import FieldDoesNotExist
+from django.core.signals import request_finished, request_started
+from django.db import connections
+from django.db.backends.signals import connection_created
+from django.db.models import DateField, Field, Model, TimeField
+from django.db.models.signals import post_init, post_save, pre_save
+from django.dispatch import Signal
+
+from distlock.clock import now
+from distlock.web.stale_writes import (
+    SETTING,
+    Mode,
+    Outermost,
+    Read,
+    Write,
+    add_face,
+    mode_of,
+    outermost,
+    tell,
+    this_read,
+)
+from django_distlock import private, private_of_others
+
+_UID = "django_distlock.stale_writes"
+
+#: Where ``_state`` of an instance keeps its stamps.
+_STAMPS = "distlock_stamps"
+
+
+class _Stamps:
+    """When, where and with which values the fields of one instance were read, by their ``attname``."""
+
+    __slots__ = ("reads", "values")
+
+    def __init__(self) -> None:
+        self.reads: dict[str, Read] = {}
+        self.values: dict[str, Any] = {}
+
+    def note(self, read: Read, values: dict[str, Any]) -> None:
+        self.reads |= dict.fromkeys(values, read)
+        self.values |= values
+
+
+#: How many rows are remembered of one request, and how many that were saved.
+_MOST = 1000
+#: What the running request has loaded: the stamps of each instance, by its model and its key.
+_rows_of_request: ContextVar[dict[tuple[type[Model], str], list[_Stamps]] | None] = ContextVar(
+    "distlock_rows_of_request", default=None
+)
+
+
+def mode() -> Mode:
+    """Return how stale writes are told here. Raises `ConfigurationError` for a setting that means nothing."""
+    return mode_of(getattr(settings, SETTING, None), settings.DEBUG)
+
+
+def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
+    """Count *fields* of *instance* as read just now, as code that compares them with their row has done.
+
+    Args:
+        instance: What was loaded before; a lazy object around it will do.
+        fields: Names of fields; None: all that are loaded.
+    """
+    stamps = getattr(instance._state, _STAMPS, None)
+    if stamps is None or not _is_on:
+        return
+    deferred = instance.get_deferred_fields()
+    names = _columns(instance, fields) - deferred
+    stamps.note(
+        this_read(private_of_others.awaiting_frames), {name: getattr(instance, name) for name in names}
+    )
+
+
+def _columns(instance: Model, fields: Iterable[str] | None) -> set[str]:
+    """Return the ``attname`` of each of *fields* that is a column; of all columns where they are None."""
+    if fields is None:
+        return {field.attname for field in private.concrete_fields(instance)}
+    found = set()
+    for name in fields:
+        try:
+            field = instance._meta.get_field(name)
+        except FieldDoesNotExist:
+            continue
+        if field.concrete:
+            found.add(field.attname)
+    return found
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+def _loaded(instance: Model, **kwargs: object) -> None:
+    """Stamp *instance*, and the one that is refreshed by it. One that the site makes itself has no stamp."""
+    is_loaded, refreshed = private.how_made()
+    if not is_loaded:
+        return
+    read = this_read(private_of_others.awaiting_frames)
+    values = vars(instance).copy()
+    state = values.pop("_state")
+    if refreshed is not None and (stamps := getattr(refreshed._state, _STAMPS, None)) is not None:
+        stamps.note(read, values)
+    stamps = _Stamps()
+    stamps.note(read, values)
+    setattr(state, _STAMPS, stamps)
+    rows = _rows_of_request.get()
+    if rows is None and private_of_others.has_thread_of_its_own():
+        # A receiver of ASGI's signal has a context of its own, in which it can set nothing for the request.
+        _rows_of_request.set(rows := {})
+    if rows is not None:
+        rows.setdefault((type(instance), str(instance.pk)), []).append(stamps)
+        while len(rows) > _MOST:
+            del rows[next(iter(rows))]
+
+
+def _request_begins(**kwargs: object) -> None:
+    _rows_of_request.set({})
+
+
+def _request_ends(**kwargs: object) -> None:
+    _rows_of_request.set(None)
+
+
+# -- saving -----------------------------------------------------------------------------------------------
+
+
+class _Saves(threading.local):
+    """The saves under a lock that the running thread has begun, with what has to be told of them."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Model, Write | None]] = []
+
+    def begin(self, instance: Model, write: Write | None) -> None:
+        # Those before it that an error has ended.
+        self.open = [one for one in self.open if one[0] is not instance][-_MOST_OPEN:]
+        self.open.append((instance, write))
+
+    def take_out(self, instance: Model) -> Write | None:
+        """Return what has to be told of the save of *instance*, which has ended."""
+        writes = [write for one, write in self.open if one is instance]
+        self.open = [one for one in self.open if one[0] is not instance]
+        return writes[0] if writes else None
+
+
+#: How many saves may be begun by others, as in receivers of their signals.
+_MOST_OPEN = 20
+
+
+_saves = _Saves()
+
+
+def _saving(
+    instance: Model, raw: bool = False, update_fields: Collection[str] | None = None, **kwargs: object
+) -> None:
+    """Look at what *instance* is about to write."""
+    stamps: _Stamps | None = getattr(instance._state, _STAMPS, None)
+    if stamps is not None and (raw or instance._state.adding):
+        delattr(instance._state, _STAMPS)
+        stamps = None
+    lock = outermost()
+    if lock is None:
+        return
+    write = None
+    if stamps is not None and (stale := _stale_fields(instance, stamps, lock, update_fields)):
+        is_own = _is_of_one_user(instance, vars(instance), lock)
+        read = (_rows_of_request.get() or {}).get((type(instance), str(instance.pk)), [])
+        if update_fields is not None and _was_read_under(lock, read, stale):
+            # By another instance, on which it depends.
+            pass
+        elif not is_own or _was_overtaken(instance, stamps, lock, stale):
+            write = _write(instance, instance.pk, stamps, lock, stale)
+    _saves.begin(instance, write)
+
+
+def _stale_fields(
+    instance: Model, stamps: _Stamps, lock: Outermost, update_fields: Collection[str] | None
+) -> list[Field[Any, Any]]:
+    """Return the fields that a save writes and that were read before *lock*, those that changed first."""
+    written = [
+        field
+        for field in private.value_fields(instance)
+        if not field.generated
+        and (update_fields is None or field.name in update_fields or field.attname in update_fields)
+        and field.attname in stamps.reads
+        and stamps.reads[field.attname].at < lock.since
+    ]
+    values = {field: vars(instance).get(field.attname) for field in written}
+    computed = [field for field in written if hasattr(values[field], "resolve_expression")]
+    changed = [
+        field
+        for field in written
+        if field not in computed and not _is_same(values[field], stamps.values[field.attname])
+    ]
+    if computed and not changed:
+        # The database computes it from the row, as in every example of F().
+        return []
+    if update_fields is not None:
+        # A moment is noted, such as that of a login: it depends on nothing.
+        written = [field for field in written if not isinstance(field, DateField | TimeField)]
+        changed = [field for field in changed if field in written]
+    return changed or [field for field in written if field not in computed]
+
+
+def _is_same(one: object, other: object) -> bool:
+    try:
+        return one is other or bool(one == other)
+    except Exception:
+        # A value of the site's own may refuse to be compared.
+        return False
+
+
+#: When a row of one user was saved last, and under which lock.
+_last_saves: dict[tuple[str, Any], tuple[float, float]] = {}
+
+
+def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock: Outermost) -> bool:
+    """Whether the row with *values* is a user's, as a cart is, and *lock* neither the user's nor the row's.
+
+    The requests of other users leave such a row alone. So only a user who sends two requests at once, as by a
+    double click, may overwrite it.
+    """
+    if not apps.is_installed("django.contrib.auth"):
+        return False
+    text, parts = "_".join(lock.names).lower(), set(re.findall(r"[^\W_]+", " ".join(lock.names)))
+    user = get_user_model()
+    for field in private.concrete_fields(model):
+        owner = values.get(field.attname)
+        if field.is_relation and owner is not None and field.related_model is user:
+            kinds = {field.name.lower(), str(user._meta.model_name), "user"}
+            is_users = str(owner) in parts and any(kind in text for kind in kinds)
+            return not is_users and str(model._meta.model_name) not in text
+    return False
+
+
+def _was_overtaken(instance: Model, stamps: _Stamps, lock: Outermost, fields: list[Field[Any, Any]]) -> bool:
+    """Whether another holder has saved the row since *instance* was loaded, as far as this process knows."""
+    key = instance._meta.label, instance.pk
+    with _mutex:
+        since, saved_at = _last_saves.pop(key, (lock.since, 0.0))
+        _last_saves[key] = lock.since, now()
+        while len(_last_saves) > _MOST:
+            del _last_saves[next(iter(_last_saves))]
+    return since != lock.since and any(stamps.reads[field.attname].at < saved_at for field in fields)
+
+
+def _write(
+    model: Model | type[Model], key: object, stamps: _Stamps, lock: Outermost, fields: list[Field[Any, Any]]
+) -> Write:
+    name = model._meta.object_name
+    first = stamps.reads[fields[0].attname]
+    return Write(
+        row=f"{name} {key}",
+        fields=[field.name for field in fields],
+        lock=lock,
+        loaded=first.place,
+        saved=this_read(private_of_others.awaiting_frames).place,
+        remedy=(
+            f"Load it under the lock: take the lock before the line that loads it, or write "
+            f"'{str(name).lower()}.refresh_from_db()' as the first line under the lock."
+        ),
+    )
+
+
+def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
+    """An execute wrapper: tell of a stale write when its UPDATE is about to be sent."""
+    if isinstance(sql, str) and sql.startswith("UPDATE "):
+        connection = context["connection"]
+        is_of_save, write = _of_save(sql, connection)
+        writes = [write] if write is not None else []
+        if not (is_of_save or many):
+            writes += _of_query(sql, params, connection)
+        for one in writes:
+            tell(one, raises=mode() == "raise")
+    return execute(sql, params, many, context)
+
+
+def _of_save(sql: str, connection: Any) -> tuple[bool, Write | None]:
+    """Return whether a save has made *sql*, and what has to be told of it."""
+    for number, (instance, write) in enumerate(_saves.open):
+        tables = {field.model._meta.db_table for field in private.concrete_fields(instance)}
+        if sql.startswith(tuple(f"UPDATE {connection.ops.quote_name(table)} " for table in tables)):
+            # It is told once, if it writes to several tables.
+            _saves.open[number] = instance, None
+            where = sql.rpartition(" WHERE ")[2]
+            return True, None if _columns_in(where, instance, connection) else write
+    return False, None
+
+
+def _columns_in(sql: str, model: Model | type[Model], connection: Any) -> list[Field[Any, Any]]:
+    """Return the fields of *model* that *sql* names, the key apart."""
+    quote = connection.ops.quote_name
+    return [field for field in private.value_fields(model) if quote(field.column) in sql]
+
+
+def _saved(
+    instance: Model, created: bool, update_fields: Collection[str] | None = None, **kwargs: object
+) -> None:
+    """Count what *instance* has written as read: its row has that now."""
+    if (write := _saves.take_out(instance)) is not None:
+        # Its connection is older than the detector, and has no wrapper.
+        tell(write, raises=mode() == "raise")
+    if not created:
+        note_read(instance, update_fields)
+
+
+# -- updating ---------------------------------------------------------------------------------------------
+
+
+def _of_query(sql: str, params: Any, connection: Any) -> Iterator[Write]:
+    """Give what has to be told of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
+    rows = _rows_of_request.get()
+    lock = outermost() if rows else None
+    if not rows or lock is None or not isinstance(params, list | tuple):
+        return
+    head, _, rest = sql.partition(" SET ")
+    assignments, _, where = rest.partition(" WHERE ")
+    keys = set(map(str, params[assignments.count("%s") :]))
+    quote = connection.ops.quote_name
+    for (model, key), read in rows.items():
+        table = quote(model._meta.db_table)
+        if key not in keys or head != f"UPDATE {table}":
+            continue
+        if _columns_in(where, model, connection):
+            # It writes only where nobody has written before it.
+            continue
+        fields = [
+            field
+            for field in _columns_in(assignments, model, connection)
+            if not isinstance(field, DateField | TimeField)
+        ]
+        if any(f"{table}.{quote(field.column)}" in assignments for field in fields):
+            # The database computes it from the row.
+            continue
+        old = [one for one in fields if not _was_read_under(lock, read, [one])]
+        stamps = next((one for one in read if any(field.attname in one.reads for field in old)), None)
+        if stamps is None or _is_of_one_user(model, stamps.values, lock):
+            continue
+        old = [field for field in old if field.attname in stamps.reads]
+        yield _write(model, key, stamps, lock, old)
+        stamps.note(this_read(private_of_others.awaiting_frames), {one.attname: None for one in old})
+
+
+def _was_read_under(lock: Outermost, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]) -> bool:
+    """Whether each of *fields* was read under *lock*, by one of the instances whose stamps are *read*."""
+    return all(
+        any(field.attname in one.reads and one.reads[field.attname].at >= lock.since for one in read)
+        for field in fields
+    )
+
+
+# -- on and off -------------------------------------------------------------------------------------------
+
+_RECEIVERS: dict[Signal, Callable[..., None]] = {
+    request_started: _request_begins,
+    request_finished: _request_ends,
+    post_init: _loaded,
+    pre_save: _saving,
+    post_save: _saved,
+}
+_is_on = False
+_mutex = threading.RLock()
+
+
+def follow_settings() -> None:
+    """Turn the detector on or off, as the settings and the races that run want it."""
+    global _is_on
+    with _mutex:
+        wanted = mode() != "off"
+        if wanted == _is_on:
+            return
+        _is_on = wanted
+        if wanted:
+            for signal, receiver in _RECEIVERS.items():
+                signal.connect(receiver, dispatch_uid=_UID)
+            connection_created.connect(_connected, dispatch_uid=_UID)
+            for connection in connections.all(initialized_only=True):
+                _connected(connection)
+        else:
+            for signal in (*_RECEIVERS, connection_created):
+                signal.disconnect(dispatch_uid=_UID)
+            for connection in connections.all(initialized_only=True):
+                while _watch in private.wrappers_of(connection):
+                    private.wrappers_of(connection).remove(_watch)
+
+
+def _connected(connection: Any, **kwargs: object) -> None:
+    wrappers = private.wrappers_of(connection)
+    if _watch not in wrappers:
+        wrappers.append(_watch)
+
+
+add_face(follow_settings)

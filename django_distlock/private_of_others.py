@@ -1,0 +1,186 @@
+"""What distlock leans on that REST framework, django-ninja, asgiref and caches on Redis do not promise.
+
+Each such name stands here only, and those of Django stand in `private`. Where one is gone, a test in
+tests/django_distlock/test_private*.py fails, and says what to look at. Nothing here imports a library that
+the site may not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import CoroutineType, FrameType
+from typing import Any
+
+from asgiref.sync import AsyncToSync, SyncToAsync
+from django.core.cache.backends.base import BaseCache
+from django.core.cache.backends.redis import RedisCache
+from django.http import HttpRequest, HttpResponseBase
+
+Function = Callable[..., Any]
+
+# Django and django-redis: caches ---------------------------------------------------------------------------
+
+
+def redis_that_writes(cache: BaseCache) -> Any:
+    """The client of redis-py that *cache* writes with; None: it has none. Connects to nothing."""
+    if isinstance(cache, RedisCache):
+        return cache._cache.get_client(write=True)
+    theirs = sys.modules.get("django_redis.cache")
+    if theirs is not None and isinstance(cache, theirs.RedisCache):
+        return cache.client.get_client(write=True)
+    return None
+
+
+# REST framework --------------------------------------------------------------------------------------------
+
+
+def is_rest(cls: type) -> bool:
+    """Whether *cls* is a view of REST framework."""
+    views = sys.modules.get("rest_framework.views")
+    return views is not None and issubclass(cls, views.APIView)
+
+
+def is_api_view(cls: type) -> bool:
+    """Whether *cls* is what ``@api_view`` made of a function."""
+    return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
+
+
+def function_of_api_view(cls: Any) -> Function:
+    """The function that ``@api_view`` made *cls* of."""
+    handler = next(vars(cls)[name] for name in cls.http_method_names if name in vars(cls))
+    function: Function = inspect.getclosurevars(handler).nonlocals["func"]
+    return function
+
+
+def django_request(request: Any) -> HttpRequest:
+    """Django's request inside that of REST framework, or *request* itself."""
+    inner: HttpRequest = getattr(request, "_request", request)
+    return inner
+
+
+def dispatch_through(cls: Any, prepare: Callable[[Any, HttpRequest], None]) -> None:
+    """Call *prepare* with each view of *cls* and its request, before its dispatch(). Once for each class."""
+    if hasattr(cls.__dict__.get("dispatch"), "_distlock_prepares"):
+        return
+    inner = cls.dispatch
+
+    @functools.wraps(inner)
+    def dispatch(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        prepare(self, request)
+        return inner(self, request, *args, **kwargs)
+
+    dispatch._distlock_prepares = True  # type: ignore[attr-defined]
+    cls.dispatch = dispatch
+
+
+def handle_exceptions_by(view: Any, handle: Callable[[Exception], HttpResponseBase]) -> None:
+    """Let *handle* answer what is raised in *view*, which serves one request."""
+    view.handle_exception = handle
+
+
+def call_handler_through(view: Any, name: str, handler: Function) -> None:
+    """Let *handler* stand in the place of the method *name* of *view*, which serves one request."""
+    setattr(view, name, handler)
+
+
+# django-ninja ----------------------------------------------------------------------------------------------
+
+
+def is_ninja_operation(function: object) -> bool:
+    """Whether a decorator of django-ninja has taken *function*: what stands above it is never called."""
+    return hasattr(function, "_ninja_operation")
+
+
+def note_ninja_exceptions(note: Callable[[HttpRequest], None]) -> None:
+    """Call *note* with each request for which django-ninja turns an exception into an answer.
+
+    Once for each class of its APIs that has been made. Does nothing where the site has no django-ninja.
+    """
+    ninja = sys.modules.get("ninja.main")
+    if ninja is None:
+        return
+    classes = [ninja.NinjaAPI]
+    for cls in classes:
+        classes += cls.__subclasses__()
+        inner = cls.__dict__.get("on_exception")
+        if inner is not None and not isinstance(inner, _NotingExceptions):
+            cls.on_exception = _NotingExceptions(inner, note)
+
+
+class _NotingExceptions:
+    """`on_exception` of a class of APIs, also where the site sets one of its own on an instance.
+
+    A data descriptor comes before what the instance has.
+    """
+
+    def __init__(self, inner: Any, note: Callable[[HttpRequest], None]) -> None:
+        self._inner = inner
+        self._note = note
+
+    def __get__(self, api: Any, owner: type) -> Any:
+        if api is None:
+            return self._noting(self._inner.__get__(None, owner))
+        mine = vars(api).get("on_exception")
+        # A method that calls super().on_exception() means that of the class.
+        having = next(cls for cls in type(api).__mro__ if "on_exception" in vars(cls))
+        if mine is None or vars(having)["on_exception"] is not self:
+            return self._noting(self._inner.__get__(api, owner))
+        return self._noting(mine)
+
+    def __set__(self, api: Any, value: Any) -> None:
+        vars(api)["on_exception"] = value
+
+    def __delete__(self, api: Any) -> None:
+        try:
+            del vars(api)["on_exception"]
+        except KeyError:
+            raise AttributeError("on_exception") from None
+
+    def _noting(self, on_exception: Function) -> Function:
+        @functools.wraps(on_exception)
+        def on_exception_and_note(*args: Any, **kwargs: Any) -> Any:
+            request = next((one for one in (*args, *kwargs.values()) if isinstance(one, HttpRequest)), None)
+            if request is not None:
+                self._note(request)
+            return on_exception(*args, **kwargs)
+
+        return on_exception_and_note
+
+
+# asgiref ---------------------------------------------------------------------------------------------------
+
+
+def has_thread_of_its_own() -> bool:
+    """Whether `sync_to_async` has a thread for the running request. Else all tasks share one."""
+    return SyncToAsync.thread_sensitive_context.get(None) is not None
+
+
+def request_threads() -> list[int]:
+    """Where `sync_to_async` does the work of the running request: a thread, none before the first work."""
+    executor: Any = getattr(AsyncToSync.executors, "current", None)
+    if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
+        executor = SyncToAsync.context_to_thread_executor.get(request)
+    # Of another kind, which a server may give, no thread is known.
+    threads = [*getattr(executor, "_threads", ()), getattr(executor, "_work_thread", None)]
+    return [thread.ident for thread in threads if thread is not None and thread.ident is not None]
+
+
+def awaiting_frames() -> Iterator[FrameType]:
+    """Give the frames of the coroutine that awaits this thread by `sync_to_async`, the innermost first."""
+    loop = getattr(SyncToAsync.threadlocal, "main_event_loop", None)
+    mark = getattr(SyncToAsync.threadlocal, "task_context", None)
+    if loop is None or mark is None or asyncio._get_running_loop() is not None:
+        return
+    for task in asyncio.all_tasks(loop):
+        awaited: list[Any] = [task.get_coro()]
+        while isinstance(inner := getattr(awaited[-1], "cr_await", None), CoroutineType):
+            awaited.append(inner)
+        # It has the very list that it has given to the thread.
+        if any(one is mark for one in gc.get_referents(awaited[-1])):
+            yield from (one.cr_frame for one in reversed(awaited) if one.cr_frame is not None)
+            return

@@ -1,0 +1,117 @@
+"""Tell of rows that SQLAlchemy loaded before the outermost lock and writes under it.
+
+See `distlock.web.stale_writes`. Events of the mapper stamp each attribute that is loaded, and a flush looks
+at the stamps of the attributes that it writes. Rows of a session that a guard or a block has expired are
+loaded again by SQLAlchemy itself where they are read, and are stamped then.
+
+Rows that no instance is made of, and `update()` statements, leave no stamp: they are not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Date, DateTime, Time, event, inspect
+from sqlalchemy.orm import InstanceState, Mapper
+from sqlalchemy.sql import ClauseElement
+
+from distlock.web.stale_writes import Mode, Outermost, Read, Write, outermost, tell, this_read
+
+#: Where the ``info`` of an instance's state keeps its stamps, by the names of its attributes.
+_STAMPS = "distlock_stamps"
+
+#: How stale writes are told to the running code: a function of `flask_distlock.guarding.session`.
+_mode: Callable[[], Mode]
+
+
+def _loaded(target: object, context: object) -> None:
+    state: InstanceState[Any] = inspect(target)
+    _stamp(state, state.mapper.column_attrs.keys())
+
+
+def _refreshed(target: object, context: object, attributes: Iterable[str] | None) -> None:
+    state: InstanceState[Any] = inspect(target)
+    _stamp(state, state.mapper.column_attrs.keys() if attributes is None else attributes)
+
+
+def _stamp(state: InstanceState[Any], names: Iterable[str]) -> None:
+    stamps: dict[str, Read] | None = state.info.setdefault(_STAMPS, {})
+    if stamps is not None:
+        stamps |= dict.fromkeys((name for name in names if name in state.dict), this_read())
+
+
+def _made(mapper: Mapper[Any], connection: Connection, target: object) -> None:
+    # Nobody else has seen the row before. It gets no stamps, also where it is read again.
+    inspect(target).info[_STAMPS] = None
+
+
+def _updating(mapper: Mapper[Any], connection: Connection, target: object) -> None:
+    state: InstanceState[Any] = inspect(target)
+    stamps: dict[str, Read] | None = state.info.get(_STAMPS)
+    if not stamps or mapper.version_id_col is not None:
+        # The UPDATE of a row with a version names that version.
+        return
+    lock = outermost()
+    mode = _mode()
+    if lock is None or mode == "off":
+        return
+    stale = [name for name in _written(state) if name in stamps and stamps[name].at < lock.since]
+    if not stale:
+        return
+    write = _write(state, stamps[stale[0]], lock, stale)
+    stamps |= dict.fromkeys(stale, Read(lock.since, write.saved))
+    tell(write, raises=mode == "raise")
+
+
+def _written(state: InstanceState[Any]) -> list[str]:
+    """Return the attributes that an UPDATE of *state* sets to a value that the site has computed."""
+    found = []
+    for attribute in state.mapper.column_attrs:
+        added = state.attrs[attribute.key].history.added
+        if not added or isinstance(added[0], ClauseElement) or hasattr(added[0], "__clause_element__"):
+            # What the database computes has no value yet.
+            continue
+        # A moment that is noted depends on nothing.
+        if not isinstance(attribute.columns[0].type, Date | DateTime | Time):
+            found.append(attribute.key)
+    return found
+
+
+def _write(state: InstanceState[Any], read: Read, lock: Outermost, names: list[str]) -> Write:
+    model = state.mapper.class_.__name__
+    identity = ", ".join(map(str, state.identity or ()))
+    return Write(
+        row=f"{model} {identity}",
+        fields=names,
+        lock=lock,
+        loaded=read.place,
+        saved=this_read().place,
+        remedy=(
+            "Load it under the lock: take the lock before the line that loads it, or write "
+            f"'db.session.refresh({model.lower()})' as the first line under the lock."
+        ),
+    )
+
+
+_LISTENERS: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("load", _loaded),
+    ("refresh", _refreshed),
+    ("after_insert", _made),
+    ("before_update", _updating),
+)
+_is_on = False
+
+
+def switch(on: bool, mode: Callable[[], Mode]) -> None:
+    """Turn the detector on or off. *mode*: tells how stale writes are told to the running code."""
+    global _is_on, _mode
+    _mode = mode
+    if on == _is_on:
+        return
+    _is_on = on
+    for name, listener in _LISTENERS:
+        if on:
+            event.listen(Mapper, name, listener)
+        else:
+            event.remove(Mapper, name, listener)

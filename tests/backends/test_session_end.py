@@ -1,0 +1,66 @@
+"""Whether a session of a database has ended, as its socket tells before anybody reads it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from distlock.backends.advisory.session import Session
+from distlock.clock import now
+
+
+class UnreadWire:
+    """A connection whose incoming bytes nobody reads."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.since: float | None = None
+        self.fileno = end.fileno()
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, servers = socket.socketpair()
+    with ours, servers:
+        yield ours, servers
+
+
+def session_on(end: socket.socket) -> Session:
+    wire: Any = UnreadWire(end)
+    dialect: Any = None
+    return Session(dialect, wire, patience=1.0, window=1.0, desk=True, number=1)
+
+
+def test_an_idle_session_lives(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, _ = ends
+    assert not session_on(ours).has_ended()
+
+
+def test_the_message_before_the_end_of_the_connection_ends_it(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    """PostgreSQL frees the locks of a session between this message and the end of its connection."""
+    ours, servers = ends
+    servers.sendall(b"FATAL: terminating connection due to administrator command")
+    assert session_on(ours).has_ended()
+
+
+def test_an_answer_to_a_call_that_is_under_way_is_no_end(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Or a busy process would give back every tenth lock that the next of its own callers waits for."""
+    ours, servers = ends
+    session = session_on(ours)
+    session.wire.since = now()
+    servers.sendall(b"an answer")
+    assert not session.has_ended()
+
+
+def test_the_end_of_the_connection_ends_it_whatever_is_under_way(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, servers = ends
+    session = session_on(ours)
+    session.wire.since = now()
+    servers.close()
+    assert session.has_ended()
