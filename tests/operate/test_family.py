@@ -34,7 +34,7 @@ def test_readers_permits_and_a_latch_are_listed_with_what_there_is_to_know(
         held.enter_context(two.semaphore("gateway", limit=10))
         until(lambda: len(list(look.list())) == 5)
         listed = {(one.kind, one.party.process): one for one in look.list()}
-        of_one, of_two = (client.namespace.engine.process for client in (one, two))  # type: ignore[attr-defined]
+        of_one, of_two = (client.namespace.engine.inspection.process for client in (one, two))  # type: ignore[attr-defined]
         read = listed["lock", of_one]
         assert (read.name, read.mode, read.party.holding) == ("catalogue", "read", 2)
         assert listed["lock", of_two].party.holding == 1

@@ -32,9 +32,9 @@ PREFIX = ""
 HOLD = """
 import sys
 import distlock
-from distlock.engine import announcing
+from distlock.engine import status
 
-announcing.PERIOD = 0.2
+status.PERIOD = 0.2
 url, ttl, prefix = sys.argv[1:]
 with distlock.connect(url, ttl=float(ttl), prefix=prefix).lock("product_1", timeout=60):
     print("held", flush=True)
