@@ -23,6 +23,7 @@ from distlock.errors import (
 from distlock.grants.current import current_grant
 from distlock.grants.grant import Fence, Grant
 from distlock.grants.joint import JointGrant
+from distlock.import_hints import unknown_name
 from distlock.locks.client import Locks
 from distlock.locks.latch import Latch
 from distlock.locks.lock import Lock
@@ -64,3 +65,7 @@ __all__ = [
     "current_grant",
     "multi_lock",
 ]
+
+
+def __getattr__(name: str) -> object:
+    raise unknown_name(__name__, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distlock.extras import remedy
+from distlock.import_hints import install_hint
 
 
 def main() -> None:
@@ -13,7 +13,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        sys.exit(f"The command distlock needs click. {remedy('cli')}")
+        sys.exit(f"The command distlock needs click. {install_hint('cli')}")
     distlock(prog_name="distlock")
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 try:
     import django as _django
 except ImportError as error:
-    from distlock.extras import remedy
+    from distlock.import_hints import install_hint
 
-    raise ImportError(f"django_distlock needs Django. {remedy('django')}") from error
+    raise ImportError(f"django_distlock needs Django. {install_hint('django')}") from error
 
+from distlock import __all__ as _core
+from distlock.import_hints import unknown_name as _unknown_name
 from django_distlock.clients.by_alias import locks
 from django_distlock.decorators import distributed_lock
 from django_distlock.guarding.own_transactions import atomic
@@ -16,3 +18,7 @@ from django_distlock.guarding.own_transactions import atomic
 del _django
 
 __all__ = ["atomic", "distributed_lock", "locks"]
+
+
+def __getattr__(name: str) -> object:
+    raise _unknown_name(__name__, name, _core)

@@ -5,10 +5,12 @@ from __future__ import annotations
 try:
     import flask as _flask
 except ImportError as error:
-    from distlock.extras import remedy
+    from distlock.import_hints import install_hint
 
-    raise ImportError(f"flask_distlock needs Flask. {remedy('flask')}") from error
+    raise ImportError(f"flask_distlock needs Flask. {install_hint('flask')}") from error
 
+from distlock import __all__ as _core
+from distlock.import_hints import unknown_name as _unknown_name
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.extension import DistLock
 from flask_distlock.own_transactions import transaction
@@ -16,3 +18,7 @@ from flask_distlock.own_transactions import transaction
 del _flask
 
 __all__ = ["DistLock", "distributed_lock", "transaction"]
+
+
+def __getattr__(name: str) -> object:
+    raise _unknown_name(__name__, name, _core)

@@ -12,7 +12,7 @@ from typing import cast
 from distlock.backends.base import Backend, Capabilities
 from distlock.backends.known import BUILT_IN, Home, home_of, schemes
 from distlock.errors import ConfigurationError
-from distlock.extras import remedy
+from distlock.import_hints import install_hint
 
 #: What `distlock.connect` takes itself. Misspelled it arrives here, as an option of the backend.
 _OF_CONNECT = (
@@ -112,7 +112,7 @@ def class_of(scheme: str, url: str = "") -> type[Backend]:
 
 def _what_to_do(home: Home) -> str:
     if home.extra is not None:
-        return remedy(home.extra)
+        return install_hint(home.extra)
     if home.distribution is not None:
         return f"It is the distribution {home.distribution!r} that offers it: repair or uninstall that one."
     return "Check the dotted path of the backend."

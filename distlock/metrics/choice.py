@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distlock.errors import ConfigurationError
-from distlock.extras import remedy
+from distlock.import_hints import install_hint
 from distlock.listening import Listener
 
 if TYPE_CHECKING:
@@ -42,5 +42,6 @@ def listener(kind: str, alias: str = "default", registry: CollectorRegistry | No
         return OpenTelemetryMetrics(alias)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"Metrics by {kind} need the package {error.name}, which is not installed. {remedy('metrics')}"
+            f"Metrics by {kind} need the package {error.name}, which is not installed. "
+            f"{install_hint('metrics')}"
         ) from error

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from distlock.extras import remedy
+from distlock.import_hints import install_hint
 from tests.packaging.script import ROOT
 
 #: What a reader could paste, in whichever installer's words.
@@ -75,5 +75,5 @@ def test_another_is_not(line: str) -> None:
 
 
 def test_the_errors_for_a_missing_extra_name_a_path() -> None:
-    assert "pip install '/path/to/the/clone[redis]'" in remedy("redis")
-    assert not wrong_lines(remedy("redis"))
+    assert "pip install '/path/to/the/clone[redis]'" in install_hint("redis")
+    assert not wrong_lines(install_hint("redis"))

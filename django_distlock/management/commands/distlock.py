@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.extras import remedy
+from distlock.import_hints import install_hint
 from distlock.operate.typed import quoted
 
 #: The options of every command of Django's, which may stand anywhere before "--".
@@ -43,7 +43,7 @@ class Command(BaseCommand):
         except ModuleNotFoundError as error:
             if error.name != "click":
                 raise
-            raise CommandError(f"manage.py distlock needs click. {remedy('cli')}") from error
+            raise CommandError(f"manage.py distlock needs click. {install_hint('cli')}") from error
         end = args.index("--") if "--" in args else len(args)
         common, words = _COMMON.parse_known_args(args[:end])
         out = options.get("stdout")

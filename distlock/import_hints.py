@@ -1,0 +1,31 @@
+"""What an import that can't succeed should say: how to install what is missing, or where the name is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: The names that people look for in the wrong one of our three packages, and the line that imports each.
+_LINES = {
+    "DistLock": "from flask_distlock import DistLock",
+    "atomic": "from django_distlock import atomic (in Flask: from flask_distlock import transaction)",
+    "distributed_lock": "from django_distlock import distributed_lock (or flask_distlock)",
+    "transaction": "from flask_distlock import transaction (in Django: from django_distlock import atomic)",
+}
+
+
+def install_hint(extra: str) -> str:
+    """Return the sentence that names the command which installs *extra*."""
+    # A bare name would be looked up on a package index, where nothing of ours is.
+    return f"Run: pip install '/path/to/the/clone[{extra}]', or the same with the path of the wheel."
+
+
+def unknown_name(package: str, name: str, core: Sequence[str] = ()) -> ImportError | AttributeError:
+    """Return the error for a module-level `__getattr__`: *package* has no *name*.
+
+    *core* are the public names of `distlock`. The error is an ImportError only for a name that another one of
+    our packages has: ``from package import name`` replaces the text of an AttributeError by its own.
+    """
+    line = f"from distlock import {name}" if name in core else _LINES.get(name)
+    if line is None:
+        return AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+    return ImportError(f"{name} is not in {package}. Write: {line}", name=name)
