@@ -171,16 +171,37 @@ def request_threads() -> list[int]:
 
 
 def awaiting_frames() -> Iterator[FrameType]:
-    """Give the frames of the coroutine that awaits this thread by `sync_to_async`, the innermost first."""
+    """Yield the frames of the coroutine that awaits this thread by `sync_to_async`, the innermost first."""
     loop = getattr(SyncToAsync.threadlocal, "main_event_loop", None)
     mark = getattr(SyncToAsync.threadlocal, "task_context", None)
     if loop is None or mark is None or asyncio._get_running_loop() is not None:
         return
+    # A thread can begin before the coroutine that has started it is suspended. So look at the suspended ones,
+    # at the one that runs, and once more at the suspended ones, because it may have been suspended between
+    # the two.
+    for frames in (_suspended_frames, _running_frames, _suspended_frames):
+        if found := frames(loop, mark):
+            yield from found
+            return
+
+
+def _suspended_frames(loop: asyncio.AbstractEventLoop, mark: object) -> list[FrameType]:
     for task in asyncio.all_tasks(loop):
         awaited: list[Any] = [task.get_coro()]
         while isinstance(inner := getattr(awaited[-1], "cr_await", None), CoroutineType):
             awaited.append(inner)
-        # It has the very list that it has given to the thread.
+        # The innermost coroutine has the very list that it has given to the thread.
         if any(one is mark for one in gc.get_referents(awaited[-1])):
-            yield from (one.cr_frame for one in reversed(awaited) if one.cr_frame is not None)
-            return
+            return [one.cr_frame for one in reversed(awaited) if one.cr_frame is not None]
+    return []
+
+
+def _running_frames(loop: asyncio.AbstractEventLoop, mark: object) -> list[FrameType]:
+    frame = sys._current_frames().get(getattr(loop, "_thread_id", None) or 0)
+    while frame is not None and frame.f_locals.get("task_context") is not mark:
+        frame = frame.f_back
+    frames = []
+    while frame is not None and frame.f_code.co_flags & inspect.CO_COROUTINE:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
