@@ -18,7 +18,7 @@ from bench.measures import Figures
 from bench.table import Table, Target
 from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.redis.backend import RedisBackend
-from distlock.backends.redis.pushes import Poll
+from distlock.backends.redis.queue_entries import Poll
 
 SIZES = (10, 1000, 5000)
 #: A poll may cost another thing in front of a queue than at its end, and come more often.
@@ -49,7 +49,9 @@ class Crowd:
 
     def poll(self, number: int) -> Queued:
         """The waiter at this place asks again."""
-        self._backend._calls.process, self._backend._pushes._polls, request = self._waiting[number]
+        process, self._backend._entries._polls, request = self._waiting[number]
+        caller = self._backend._caller
+        caller.about = process, *caller.about[1:]
         answer = self._backend.request(request)
         if not isinstance(answer, Queued):
             raise BenchError(f"{self.key}: a poll behind a holder was answered with {answer}.")

@@ -42,7 +42,7 @@ def located(
     word = backend or "redis"
     if not issubclass(found := class_of(word), TakesArguments):
         raise ConfigurationError(f"The {word} backend takes a URL, and no {type(location).__name__}.")
-    return found.written(location, db)
+    return found.url_of(location, db)
 
 
 def _returned_by(function: Callable[[], Place]) -> Place:

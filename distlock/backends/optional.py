@@ -141,7 +141,7 @@ class TakesArguments(Protocol):
     """A backend that can be told where its lock service is by what a site has for another library."""
 
     @staticmethod
-    def written(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
+    def url_of(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
         """*given*, a client of that library or a dict of its arguments, as a URL, and options beside it.
 
         *db*: another database there. Connects to nothing. Raises `ConfigurationError`.

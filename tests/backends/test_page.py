@@ -52,7 +52,7 @@ def test_its_class_declares_and_its_suite_is_made_of_the_kit() -> None:
 
 
 def test_the_method_that_takes_clients_of_others_is_there() -> None:
-    assert hasattr(TakesArguments, "written")
+    assert hasattr(TakesArguments, "url_of")
     assert issubclass(distlock.backends.class_of("redis"), TakesArguments)
     assert not issubclass(distlock.backends.class_of("memory"), TakesArguments)
 

@@ -33,7 +33,7 @@ def test_each_file_of_the_page_is_there() -> None:
     for name in re.findall(r"`((?:distlock|tests)/[\w/]+\.py)`", PAGE):
         assert (ROOT / name).is_file(), name
     for name in re.findall(r"`(\w+\.lua)`", PAGE):
-        assert (ROOT / "distlock/backends/redis" / name).is_file(), name
+        assert (ROOT / "distlock/backends/redis/lua" / name).is_file(), name
 
 
 def test_each_class_and_method_of_the_page_is_there() -> None:

@@ -101,7 +101,7 @@ def test_a_connection_that_breaks_with_a_release_on_its_way(own_server: RedisSer
     backend = engine_of(locks).backend
     assert isinstance(backend, RedisBackend)
     # As the keeper does now and then.
-    backend._unanswered.settle(clock.now() + 1.0)
+    backend._releases.settle(clock.now() + 1.0)
     own_server.start()
     eventually(lambda: served(locks), "another connection serves")
     assert value("distlock_reconnects_total", alias=own_server.url) == 1

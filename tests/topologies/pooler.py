@@ -41,8 +41,8 @@ class Pooler:
         assert parts.port is not None
         self._target = parts.port
         self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        port = self._listener.getsockname()[1]
+        self._subscription = socket.create_server(("127.0.0.1", 0))
+        port = self._subscription.getsockname()[1]
         self.url = url.replace(f":{parts.port}/", f":{port}/")
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
@@ -53,12 +53,12 @@ class Pooler:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in [self._listener, *self._sockets]:
+        for one in [self._subscription, *self._sockets]:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
-        for one in [self._listener, *self._sockets]:
+        for one in [self._subscription, *self._sockets]:
             one.close()
 
     def _start(self, target: object, *arguments: object) -> None:
@@ -68,7 +68,7 @@ class Pooler:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = self._subscription.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._sockets += [client, server]
                 self._start(self._forward, client, server, False)

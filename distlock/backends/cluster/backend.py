@@ -27,15 +27,15 @@ from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Seen, Sight
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
-from distlock.backends.redis.announcements import Announcements
 from distlock.backends.redis.backend import RedisBackend
+from distlock.backends.redis.inspection import PublishedStatus
 from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_seconds
 
 T = TypeVar("T")
 
 
-class ClusterBackend(Announcements):
+class ClusterBackend(PublishedStatus):
     """One process's locks in the cluster of which *url* names some nodes: ``redis+cluster://h1,h2:7000``.
 
     The arguments are those of `RedisBackend`, of each node; *io_timeout* bounds a call over all of them.
@@ -80,7 +80,7 @@ class ClusterBackend(Announcements):
 
     def close(self) -> None:
         with suppress(BackendUnavailable):
-            self.fall_silent(self._by(math.inf))
+            self.withdraw_status(self._by(math.inf))
         nodes = self._nodes
         self._begin()
         nodes.close()
@@ -200,7 +200,7 @@ class ClusterBackend(Announcements):
     def _begin(self) -> None:
         """Start from nothing: as another process, without a map, and without connections."""
         self.process = secrets.token_hex(8)
-        self._has_spoken = False
+        self._has_published = False
         self._doubted = threading.Event()
         self._nodes = Nodes(self._address.shown, self._address.places, self._make, self._doubted)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from distlock.backends.cluster.node import Node
 from distlock.backends.cluster.slots import SLOTS, Endpoint
 from distlock.backends.findings import Finding
-from distlock.backends.redis.examining import Send, config_of, info_in, over_several
+from distlock.backends.redis.health import Send, config_of, info_in, over_several
 from distlock.backends.redis.scripts import channel_of
 from distlock.errors import BackendUnavailable
 

@@ -12,12 +12,12 @@ from distlock.backends.inspectable import Seen
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.connection import ReplyError
-from distlock.backends.redis.examining import examine
 from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.health import examine
+from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
 from distlock.backends.redis.pool import Pool, Stale
-from distlock.backends.redis.pushes import Pushes
+from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.backends.redis.scripts import command
-from distlock.backends.redis.unanswered import Posted, Unanswered
 from distlock.backends.weak_sink import WeakSink
 
 _SLOTS = (command("CLUSTER", "SLOTS"),)
@@ -38,8 +38,8 @@ class NodeSink(WeakSink):
 class Node(RedisBackend):
     _address: Address
     _pool: Pool
-    _pushes: Pushes
-    _unanswered: Unanswered
+    _entries: QueueEntries
+    _releases: PendingReleases
 
     def __init__(self, url: str, party: str, seen: Callable[..., list[Seen]], **options: Any) -> None:
         """*party*: what the process is called at all nodes. *seen*: see `_seen`, of all nodes."""
@@ -71,12 +71,12 @@ class Node(RedisBackend):
             raise unavailable(self._address, reply)
         return reply
 
-    def abandon(self, key: str) -> Posted | None:
+    def abandon(self, key: str) -> PendingRelease | None:
         """*key* is another node's now. Returns a release of it that wants to be repeated."""
-        for request in self._pushes.waiting():
+        for request in self._entries.waiting():
             if request.key == key:
-                self._pushes.forget(request)
-        posted = self._unanswered.of(key)
+                self._entries.forget(request)
+        posted = self._releases.of(key)
         if posted is None or not posted.lost:
             return None
         posted.end()
@@ -84,4 +84,4 @@ class Node(RedisBackend):
 
     def lost(self) -> list[str]:
         """The keys whose release was sent here and wants to be repeated."""
-        return self._unanswered.lost()
+        return self._releases.lost()

@@ -205,7 +205,7 @@ class Nodes:
             return
         released = self.of(key, lambda other, by: other.release(posted.request, by), deadline)
         if posted.undone and not released:
-            posted.told(False)
+            posted.notify(False)
 
     def _look(self, deadline: float, but: Endpoint | None = None) -> None:
         """Ask a node which one has which slot; not the one at *but*."""

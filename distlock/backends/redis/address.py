@@ -1,15 +1,18 @@
-"""Where the server is: the URL taken apart, and how it may be shown."""
+"""Where the server is: the parts of its URL, and a URL for what redis-py's users write."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NoReturn
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+import difflib
+import enum
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from distlock.backends.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
-#: What the backend decides itself. In the URL they would be silently overruled.
+#: Parameters that are options of the backend. In the URL they would have no effect.
 _OURS = {
     "socket_timeout": "io_timeout",
     "socket_connect_timeout": "io_timeout",
@@ -19,19 +22,19 @@ _OURS = {
 
 
 def hide(text: str, secrets: Iterable[str | None]) -> str:
-    """*text* without *secrets*."""
+    """Return *text* with each of *secrets* replaced."""
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
     return text
 
 
 class Address:
-    """One server and database. Connects to nothing; never shows a secret.
+    """One server and database, read from a URL. Its repr and errors show no secret.
 
-    *shown*: what people read of it, where that is not its host.
+    Errors and logs call the server *shown*, by default its host and port.
     """
 
-    #: What the query of a URL may say.
+    #: The parameters that the URL's query may have.
     _plain: tuple[str, ...] = ("db", "username", "password")
 
     def __init__(self, url: str, shown: str = "") -> None:
@@ -43,7 +46,7 @@ class Address:
             query = parse_qsl(
                 "&".join(filter(None, pairs)), keep_blank_values=True, strict_parsing=any(pairs)
             )
-            # What no resolver takes is found here, and not at the first lock.
+            # Find names that no resolver accepts now, and not at the first lock.
             self.host.encode("idna")
         except (ValueError, UnicodeError):
             self._unreadable()
@@ -53,7 +56,7 @@ class Address:
         self.path = unquote(parts.path) or "/" if parts.scheme == "unix" else None
         host = f"[{self.host}]" if ":" in self.host else self.host
         self.shown = shown or (f"{host}:{self.port}" if self.path is None else f"unix://{self.path}")
-        # What is left of a password with a special character in it may look like a port or a path.
+        # A special character in a password may make the rest of it look like a port or a path.
         if self.port == 0 or "@" in f"{parts.path}{parts.query}" or (self.path and parts.hostname):
             self._unreadable()
         if not all(pairs):
@@ -61,10 +64,10 @@ class Address:
         given = self._given(query, parts.scheme)
         username = given.get("username") or unquote(parts.username or "")
         password = given.get("password") or unquote(parts.password or "")
-        #: What AUTH is told; nothing: nobody logs in.
+        #: The arguments of AUTH; empty if there is no login.
         self.login: tuple[str, ...] = (username, password) if username else (password,) if password else ()
         self.db = self._database(parts, given.get("db"))
-        #: How TLS is spoken, or None.
+        #: The TLS settings, or None.
         self.tls = self._tls(given) if parts.scheme == "rediss" else None
         self._secrets = [password, self.tls.password if self.tls is not None else None]
 
@@ -72,7 +75,7 @@ class Address:
         return f"<Address {self.shown}>"
 
     def redact(self, text: str) -> str:
-        """Take the secrets out of *text*: a server quotes what it does not understand, AUTH for one."""
+        """Take the secrets out of *text*: a server quotes commands that it does not understand, even AUTH."""
         return hide(text, self._secrets)
 
     def _given(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
@@ -95,7 +98,7 @@ class Address:
         if path and given is not None:
             self._refuse("It names the database twice: leave db= out.")
         number = given if given is not None else path or "0"
-        # Digits of other scripts, signs and blanks are not what a server reads.
+        # int() accepts signs, blanks and digits of other scripts, but the server does not.
         if not (number.isascii() and number.isdecimal()) or len(number) > 9:
             right = f"{self.shown}/0" if self.path is None else f"{self.shown}?db=0"
             self._refuse(f"It names a database that is not a number: write {right}.")
@@ -119,3 +122,154 @@ class Address:
             "rediss://… for TLS or unix:///path/to/redis.sock[?db=0]; in "
             "user, password and query write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %."
         ) from None
+
+
+#: redis-py's classes that connect to one server, and their URL schemes. Other classes may do anything.
+_CONNECTIONS = {"Connection": "redis", "SSLConnection": "rediss", "UnixDomainSocketConnection": "unix"}
+_POOLS = ("ConnectionPool", "BlockingConnectionPool")
+_MODULES = ("redis.connection", "redis.asyncio.connection")
+#: The same for a client that asks sentinels.
+_MANAGED = {"SentinelManagedConnection": "redis+sentinel", "SentinelManagedSSLConnection": "rediss+sentinel"}
+_OF_SENTINEL = ("redis.sentinel", "redis.asyncio.sentinel")
+
+_PLACE = ("host", "port", "db", "username", "password")
+_SENTINELS = ("service", "sentinel_username", "sentinel_password")
+#: Arguments of ``redis.Redis`` about how it talks and how it decodes replies. This backend ignores them.
+_MANNERS = {
+    "client_name",
+    "decode_responses",
+    "driver_info",
+    "encoding",
+    "encoding_errors",
+    "health_check_interval",
+    "lib_name",
+    "lib_version",
+    "max_connections",
+    "protocol",
+    "retry",
+    "retry_on_error",
+    "retry_on_timeout",
+    "single_connection_client",
+    "socket_connect_timeout",
+    "socket_keepalive",
+    "socket_keepalive_options",
+    "socket_timeout",
+}
+_ONE = "Write the URL of one server, such as redis://localhost:6379/0."
+_IN_A_DICT = (*_PLACE, "credential_provider", "unix_socket_path", "ssl", *TLS)
+
+
+def redis_py_url(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
+    """Return the URL of the server that *given* connects to, and the options that have no place in a URL.
+
+    A client is only read: its sockets stay its own. redis-py itself is not needed.
+
+    Args:
+        given: A client of redis-py, or a dict of arguments as ``redis.Redis(**given)`` takes them.
+        db: Another database of that server.
+
+    Raises:
+        ConfigurationError: This backend can't connect as *given* does.
+    """
+    scheme, arguments = _of_dict(given) if isinstance(given, Mapping) else _of_client(given)
+    if db is not None:
+        arguments["db"] = db
+    for name, value in arguments.items():
+        if value and name not in TLS and (name.startswith("ssl_") or name == "redis_connect_func"):
+            _refuse(f"It sets {name}, which this backend does not know. {_ONE}")
+    if "ssl_cert_reqs" in arguments:
+        # redis-py's None means no verification; for us None is the default.
+        arguments["ssl_cert_reqs"] = arguments["ssl_cert_reqs"] or ssl.CERT_NONE
+    provider = arguments.get("credential_provider")
+    return _url(scheme, arguments), {} if provider is None else {"credential_provider": provider}
+
+
+def _of_client(client: object) -> tuple[str, dict[str, Any]]:
+    kind = f"{type(client).__module__}.{type(client).__qualname__}"
+    pool = getattr(client, "connection_pool", None)
+    arguments = getattr(pool, "connection_kwargs", None)
+    if not isinstance(arguments, Mapping):
+        if "cluster" in kind.lower():
+            _refuse(f"{kind} leads to a cluster. Write its URL, such as redis+cluster://localhost:7000.")
+        if type(client).__module__ in _OF_SENTINEL:
+            _refuse(f"{kind} leads to several primaries: give the client of one, as master_for('mymaster').")
+        _refuse(f"{kind} is no client of redis-py for one server. {_ONE}")
+    if type(pool).__module__ in _OF_SENTINEL:
+        return _of_sentinels(pool, dict(arguments))
+    for made, known in ((type(pool), _POOLS), (getattr(pool, "connection_class", type(None)), _CONNECTIONS)):
+        if made.__module__ not in _MODULES or made.__qualname__ not in known:
+            _refuse(
+                f"It uses {made.__module__}.{made.__qualname__}, and where that leads is not known. {_ONE}"
+            )
+    return _CONNECTIONS[pool.connection_class.__qualname__], dict(arguments)  # type: ignore[union-attr]
+
+
+def _of_sentinels(pool: Any, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return scheme and arguments of a client that asks sentinels."""
+    kind = pool.connection_class
+    if kind.__module__ not in _OF_SENTINEL or kind.__qualname__ not in _MANAGED:
+        _refuse(f"It uses {kind.__module__}.{kind.__qualname__}, and where that leads is not known. {_ONE}")
+    if not pool.is_master:
+        _refuse("It asks Sentinel for a replica, where no lock can be taken: give one of master_for(…).")
+    scheme = _MANAGED[kind.__qualname__]
+    hosts, logins = [], set()
+    for sentinel in pool.sentinel_manager.sentinels:
+        said = sentinel.connection_pool.connection_kwargs
+        tls = sentinel.connection_pool.connection_class.__qualname__ == "SSLConnection"
+        if tls is not scheme.startswith("rediss"):
+            _refuse("It speaks TLS with the server or with its sentinels, and not with both.")
+        hosts.append(f"{_host(said['host'])}:{said['port']}")
+        logins.add((said.get("username"), said.get("password")))
+    if len(logins) != 1:
+        _refuse("Its sentinels want different logins: give all the same.")
+    user, password = logins.pop()
+    arguments |= {"host": ",".join(hosts), "service": pool.service_name}
+    return scheme, arguments | {"sentinel_username": user, "sentinel_password": password}
+
+
+def _of_dict(given: Mapping[Any, Any]) -> tuple[str, dict[str, Any]]:
+    arguments = {name: value for name, value in given.items() if name not in _MANNERS}
+    for name in arguments.keys() - set(_IN_A_DICT):
+        close = difflib.get_close_matches(str(name), _IN_A_DICT, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(_IN_A_DICT)}."
+        _refuse(f"It has an unknown argument {name!r}. {hint}")
+    if not arguments.get("ssl") and (loose := [name for name in TLS if arguments.get(name)]):
+        _refuse(f"It sets {loose[0]}, and no TLS: add ssl=True.")
+    tls, path = arguments.pop("ssl", False), arguments.pop("unix_socket_path", None)
+    if path is not None:
+        return "unix", {**arguments, "path": path}
+    return "rediss" if tls else "redis", arguments
+
+
+def _url(scheme: str, arguments: Mapping[str, Any]) -> str:
+    names = (*_PLACE, "path", *_SENTINELS, *(TLS if scheme.startswith("rediss") else ()))
+    said = {name: _text(name, arguments[name]) for name in names if arguments.get(name) not in (None, "")}
+    query = {name: said[name] for name in (*_SENTINELS[1:], *TLS) if name in said}
+    user, password = (quote(said.get(name, ""), safe="") for name in ("username", "password"))
+    login = f"{user}:{password}@" if user or password else ""
+    if scheme == "unix":
+        where, query["db"] = quote(said.get("path", "")), said.get("db", "0")
+    elif "service" in said:
+        where = f"{said['host']}/{said['service']}/{quote(said.get('db', '0'), safe='')}"
+    else:
+        host = _host(said.get("host", "localhost"))
+        where = f"{host}:{said.get('port', '6379')}/{quote(said.get('db', '0'), safe='')}"
+    return f"{scheme}://{login}{where}" + (f"?{urlencode(query, quote_via=quote, safe='/')}" if query else "")
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else quote(host, safe="")
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, bytes):
+        _refuse(f"Its {name} is bytes: write text.")
+    return str(value)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ConfigurationError(f"The connection arguments of the Redis server can't be taken over. {why}")

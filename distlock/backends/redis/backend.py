@@ -15,43 +15,53 @@ from distlock import clock
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
 from distlock.backends.optional import Begun, Sleep
 from distlock.backends.redis import scripts
-from distlock.backends.redis.address import Address
-from distlock.backends.redis.arguments import written
-from distlock.backends.redis.awaiting import Awaiting
-from distlock.backends.redis.calls import Calls
+from distlock.backends.redis.address import Address, redis_py_url
+from distlock.backends.redis.blocking import Resolver, credentials_for
+from distlock.backends.redis.calls import ReplicatedCaller, ScriptCaller
 from distlock.backends.redis.connection import Connection
-from distlock.backends.redis.credentials import credentials_for
 from distlock.backends.redis.failures import too_high, unavailable
 from distlock.backends.redis.inspection import Inspection
 from distlock.backends.redis.latches import RedisLatches
-from distlock.backends.redis.listener import Listener
-from distlock.backends.redis.notifying import Notifying
+from distlock.backends.redis.pending_releases import PendingReleases
 from distlock.backends.redis.pool import Pool, Stale
-from distlock.backends.redis.pushes import Pushes
-from distlock.backends.redis.replicas import ConfirmedCalls
-from distlock.backends.redis.resolver import Resolver
-from distlock.backends.redis.scripts import bulk, channel_of, command, hold_key, is_free, left_by, polled
-from distlock.backends.redis.told import BUSY, FOREIGN, Told
-from distlock.backends.redis.unanswered import Unanswered
+from distlock.backends.redis.queue_entries import QueueEntries, RequestAnswers
+from distlock.backends.redis.scripts import (
+    BUSY,
+    FOREIGN,
+    NO_POLL,
+    bulk,
+    channel_of,
+    command,
+    encode,
+    encode_release,
+    hold_key,
+    is_free,
+)
+from distlock.backends.redis.subscription import Subscription
+from distlock.backends.redis.tasks import TaskCalls
 from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_count, check_seconds
 
-#: What a script answers.
+#: What ``raise_fence.lua`` answers if the number is larger than the server can count.
 _TOO_HIGH = 2
 
-#: How many holds are renewed in one round trip.
+#: How many holds one round trip renews: other clients wait while a batch of scripts runs.
 _BATCH = 500
 
 
-class RedisBackend(Inspection, Notifying, RedisLatches):
+class RedisBackend(Inspection, RedisLatches):
     """One process's locks in the Redis server at *url*: ``redis://``, ``rediss://`` or ``unix://``.
 
-    *io_timeout* bounds each call as a whole, connecting included. *max_connections* bounds the connections
-    for requests; one more listens. *ack_window* is what a hand-off is worth until it is acknowledged.
-    *fence_ttl* is how far the server's clock may be set back without a fence being given out twice.
-    *client_name* is what ``CLIENT LIST`` shows. *credential_provider* is asked for the login, before each
-    connection: see `Credentials`. A grant counts when *replicas* have heard of it. Times are in seconds.
+    Args:
+        url: Where the server is.
+        io_timeout: Bounds each call as a whole, connecting included, seconds.
+        max_connections: Bounds the connections for calls. The subscription has one more.
+        ack_window: How long a hold lasts that was handed off and not acknowledged, seconds.
+        fence_ttl: How far the server's clock may be set back without a fence being given out twice, seconds.
+        client_name: What ``CLIENT LIST`` shows.
+        credential_provider: Asked for the login before each connection: see `Credentials`.
+        replicas: A grant counts once this many replicas have received it; None: without waiting for any.
     """
 
     capabilities = Capabilities(
@@ -66,7 +76,7 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         permits=True,
     )
     _read: type[Address] = Address
-    _releases: type[Unanswered] = Unanswered
+    _make_releases: type[PendingReleases] = PendingReleases
 
     def __init__(
         self,
@@ -96,8 +106,8 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         return f"<{type(self).__name__} {self._address.shown}>"
 
     @staticmethod
-    def written(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
-        return written(given, db)
+    def url_of(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
+        return redis_py_url(given, db)
 
     def open(self, sink: Sink) -> None:
         self._sink = sink
@@ -105,93 +115,93 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
 
     def close(self) -> None:
         deadline = self._by(math.inf)
-        if self._listener is not None:
-            self._listener.close(self._io_timeout)
-        for request in self._pushes.waiting():
+        if self._subscription is not None:
+            self._subscription.close(self._io_timeout)
+        for request in self._entries.waiting():
             try:
-                # A waiter that was handed the lock as it left is not there any more to give it back.
+                # A waiter that was handed the lock as it left can't release it any more.
                 if self.cancel(request, deadline):
                     self.release(request, deadline)
             except BackendUnavailable:
-                # Waiters that do not ask are forgotten by themselves.
+                # The server drops waiters that do not poll.
                 break
         with suppress(BackendUnavailable):
             self.settle(deadline)
-            self.fall_silent(deadline)
-        self._awaiting.pipelines.retire()
+            self.withdraw_status(deadline)
+        self._tasks.pipelines.retire()
         self._pool.clear()
         self._begin()
 
     def after_fork(self) -> None:
-        self._awaiting.pipelines.forget()
+        self._tasks.pipelines.forget()
         self._begin()
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         deadline = self._by(deadline)
-        listener = self._listener
-        queue = request.wait and listener is not None and listener.tried.is_set()
+        queue = request.wait and self._answers.may_queue()
         reply = self._request(request, deadline, queue)
-        if request.wait and not queue and reply[1] == BUSY:
-            # A process that cannot hear yet does not queue: it would be passed over.
-            if listener is not None:
-                listener.start(deadline)
+        if reply[1] == BUSY and request.wait and not queue:
+            # A process that can't hear notifications does not queue, because it would be skipped.
+            if self._subscription is not None:
+                self._subscription.start(deadline)
             reply = self._request(request, deadline, True)
         if reply[1] == FOREIGN:
-            raise self._calls.foreign(request, deadline)
-        return self._told.by(reply, request)
+            raise self._caller.foreign(request, deadline)
+        return self._answers.interpret(request, reply)
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
-        # To wait for replicas takes a thread.
-        way = None if self._replicas else _WAYS.get(call.__func__)
-        if way is None:
+        # Waiting for replicas takes a thread.
+        method = None if self._replicas else _TASK_METHODS.get(call.__func__)
+        if method is None:
             return None
-        *said, deadline = arguments
-        return way(self._awaiting, *said, self._by(deadline))
+        *others, deadline = arguments
+        return method(self._tasks, *others, self._by(deadline))
 
     def _request(self, request: LockRequest, deadline: float, queue: bool) -> list[Any]:
-        # Behind a release of the key that is on its way, or it would find the lock taken by ourselves.
-        behind = self._unanswered.connection(request.key, deadline)
-        try:
-            reply = self._attempt(request, deadline, queue, behind)
-            if behind is None or not self._unanswered.again(request.key, deadline):
+        """Call the script of *request*, and once more if nobody knows what the first attempt has done."""
+        script = scripts.REQUEST[request.mode]
+        stale: Stale | None = None
+        # Behind a pending release of the key. In front of it, the request would find our own hold.
+        for connection in (self._releases.claim(request.key, deadline), None):
+            more = bulk(*self._entries.poll(request)) if queue else NO_POLL
+            call = encode(script, request, self._caller.about, queue, more)
+            request.unanswered += 1
+            try:
+                reply = self._caller.one(script, request, call, deadline, connection)
+            except Stale as error:
+                if stale is not None:
+                    raise
+                stale = error
+                self._releases.repeat_lost(request.key, deadline)
+                continue
+            request.unanswered -= 1
+            if connection is None or not self._releases.repeat_lost(request.key, deadline):
                 return reply
-        except Stale:
-            self._unanswered.again(request.key, deadline)
-        # What the first attempt has done is not known.
-        return self._attempt(request, deadline, queue)
-
-    def _attempt(
-        self, request: LockRequest, deadline: float, queue: bool, behind: Connection | None = None
-    ) -> list[Any]:
-        poll = polled(*self._pushes.poll(request)) if queue else polled()
-        request.unanswered += 1
-        reply = self._calls.one(scripts.REQUEST[request.mode], request, deadline, queue, poll, behind)
-        request.unanswered -= 1
-        return reply
+        raise AssertionError("the second attempt returns or raises")
 
     def wait(self, parker: Sleep, timeout: float) -> None:
-        if self._listener is None:
+        if self._subscription is None:
             parker.wait(timeout)
         else:
-            self._listener.wait(parker, timeout)
+            self._subscription.wait(parker, timeout)
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         deadline = self._by(deadline)
-        self._unanswered.finish(request.key, deadline)
-        entry = bulk(self._pushes.entry(request))
-        (reply,) = self._calls.call(scripts.CANCEL, [request], deadline, more=entry)
-        self._pushes.forget(request)
+        self._releases.finish(request.key, deadline)
+        entry = bulk(self._entries.entry(request))
+        (reply,) = self._caller.call(scripts.CANCEL, [request], deadline, entry)
+        self._entries.forget(request)
         if not reply[1]:
-            self._unanswered.forget(request)
+            self._releases.forget(request)
         return bool(reply[1])
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool]:
         answers: list[bool] = []
-        # A script that runs keeps everybody else waiting, and so does a batch of them.
         for start in range(0, len(requests), _BATCH):
-            replies = self._calls.call(scripts.RENEW, requests[start : start + _BATCH], self._by(math.inf))
+            some = requests[start : start + _BATCH]
+            replies = self._caller.call(scripts.RENEW, some, self._by(math.inf))
             answers += [bool(reply[1]) for reply in replies]
-            self.tell_wanted(requests[start : start + _BATCH], replies)
+            self._note_wanted(some, replies)
         return answers
 
     def acknowledge(
@@ -201,52 +211,52 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         for start in range(0, len(handed), _BATCH):
             some = handed[start : start + _BATCH]
             numbers = [bulk(number) for _, number in some]
-            replies = self._calls.call(
-                scripts.ACKNOWLEDGE, [request for request, _ in some], self._by(deadline), more=numbers
-            )
+            requests = [request for request, _ in some]
+            replies = self._caller.call(scripts.ACKNOWLEDGE, requests, self._by(deadline), numbers)
             answers += [bool(reply[1]) for reply in replies]
-            for request, _ in some:
-                # Ours or lost: either way it does not wait any more.
-                self._pushes.forget(request)
+            for request in requests:
+                # Acquired or lost, it no longer waits.
+                self._entries.forget(request)
         return answers
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
         deadline = self._by(deadline)
-        self._pushes.forget(request)
+        self._entries.forget(request)
+        script, call = scripts.RELEASE[request.mode], encode_release(request, self._caller.about)
         try:
-            reply = self._calls.one(scripts.RELEASE[request.mode], request, deadline, more=left_by(request))
+            reply = self._caller.one(script, request, call, deadline)
         except Stale:
-            reply = self._calls.one(scripts.RELEASE[request.mode], request, deadline, more=left_by(request))
+            reply = self._caller.one(script, request, call, deadline)
             if not reply[1]:
-                # Whether the first attempt did it, or the hold had been lost before, nobody knows.
+                # Either the first attempt released it, or it had been lost before.
                 raise
-        self._unanswered.known.add(scripts.RELEASE[request.mode])
-        self._unanswered.forget(request)
+        self._releases.known.add(script)
+        self._releases.forget(request)
         return bool(reply[1])
 
     def post(
-        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float = math.inf
+        self, request: LockRequest, notify: Callable[[bool | None], None], deadline: float = math.inf
     ) -> None:
         deadline = self._by(deadline)
-        self._pushes.forget(request)
-        unknown = None
+        self._entries.forget(request)
+        stale = False
         try:
-            if self._unanswered.post(request, told, deadline):
+            if self._releases.post(request, notify, deadline):
                 return
-        except Stale as error:
-            unknown = error
+        except Stale:
+            stale = True
         if not self.release(request, deadline):
-            told(False if unknown is None else None)
+            notify(None if stale else False)
 
     def settle(self, deadline: float = math.inf) -> bool:
-        return self._unanswered.settle(self._by(deadline))
+        return self._releases.settle(self._by(deadline))
 
     def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        (reply,) = self._calls.call(scripts.DOWNGRADE, [request], self._by(deadline))
+        (reply,) = self._caller.call(scripts.DOWNGRADE, [request], self._by(deadline))
         return bool(reply[1])
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
-        (reply,) = self._calls.call(scripts.RAISE_FLOOR, [request], self._by(math.inf), more=bulk(number))
+        (reply,) = self._caller.call(scripts.RAISE_FENCE, [request], self._by(math.inf), bulk(number))
         if reply[1] == _TOO_HIGH:
             raise too_high(number)
         if not reply[1]:
@@ -256,10 +266,10 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
 
     def locked(self, key: str) -> bool:
         deadline = self._by(math.inf)
-        self._unanswered.finish(key, deadline)
+        self._releases.finish(key, deadline)
         (reply,) = self._ask([command("GET", hold_key(key))], deadline)
         if not isinstance(reply, bytes | None):
-            raise self._calls.not_asked()
+            raise self._caller.out_of_step()
         return not is_free(reply)
 
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
@@ -273,44 +283,45 @@ class RedisBackend(Inspection, Notifying, RedisLatches):
         return replies
 
     def _begin(self) -> None:
-        """Start from nothing: a new contender, without connections, thread or queue."""
+        """Start as a new contender, without connections, a thread or queue entries."""
         self.process = secrets.token_hex(8)
-        self._has_spoken = False
-        make = self._connections()
-        self._pool = Pool(self._address, make, self._max_connections, self._sink)
-        of_each = self._address, self._pool, self.process, self.window, self._fence_ttl
-        self._calls = ConfirmedCalls(*of_each, self._replicas) if self._replicas else Calls(*of_each)
-        self._unanswered = self._releases(self._calls, self._pool)
-        self._listener = None
-        # The listener's thread may not keep a client alive that was dropped without a close.
-        self._pushes = Pushes(self._sink, self.window)
+        self._has_published = False
+        connect = self._connections()
+        self._pool = Pool(self._address, connect, self._max_connections, self._sink)
+        common = self._address, self._pool, self.process, self.window, self._fence_ttl
+        self._caller = ReplicatedCaller(*common, self._replicas) if self._replicas else ScriptCaller(*common)
+        self._releases = self._make_releases(self._caller, self._pool)
+        self._entries = QueueEntries(self._sink, self.window)
+        self._subscription = None
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._sink is not None:
+            # The subscription's thread must not keep a client alive that was dropped without close().
             sink = WeakSink(self._sink)
-            channels, heard = [channel_of(name) for name in self.own_names()], self._pushes.heard
-            self._listener = Listener(self._address, make, self._io_timeout, channels, heard, sink)
-            self._finalizer = weakref.finalize(self, self._listener.dismiss)
+            channels = [channel_of(name) for name in self.own_names()]
+            self._subscription = Subscription(
+                self._address, connect, self._io_timeout, channels, self._entries.receive, sink
+            )
+            self._finalizer = weakref.finalize(self, self._subscription.dismiss)
             # At the end of the process the thread ends anyway.
             self._finalizer.atexit = False
-        self._told = Told(self._address, self._pushes, self._listener)
-        known = self._calls, self._pool, self._unanswered, self._pushes
-        self._awaiting = Awaiting(*known, self._listener, self._told)
+        self._answers = RequestAnswers(self._address, self._entries, self._subscription)
+        self._tasks = TaskCalls(self._caller, self._pool, self._releases, self._entries, self._answers)
 
     def _connections(self) -> Callable[[], Connection]:
-        """Makes them; they connect when they are told to."""
+        """Return what makes connections, not yet connected."""
         resolver = Resolver(self._address.host, self._address.port)
         credentials = credentials_for(self._address, self._credential_provider)
         return partial(Connection, self._address, resolver, credentials, self._client_name)
 
     def _by(self, deadline: float) -> float:
-        """The end of a call that begins now and may last until *deadline*."""
+        """Return when a call ends that begins now and may last until *deadline*."""
         return min(deadline, clock.now() + self._io_timeout)
 
 
-#: How event loops begin a method.
-_WAYS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
-    getattr(RedisBackend, name): getattr(Awaiting, name)
+#: The methods that event loops call without a thread.
+_TASK_METHODS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
+    getattr(RedisBackend, name): getattr(TaskCalls, name)
     for name in (
         *("request", "cancel", "post", "downgrade", "acknowledge"),
         *("make_latch", "count_latch_down", "delete_latch", "look_at_latches"),

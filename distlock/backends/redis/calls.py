@@ -1,90 +1,112 @@
-"""Calls of the scripts, and what the server makes of them."""
+"""Calls of the Lua scripts: encode, exchange, check the replies, and name what the server refused."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
+from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.failures import foreign, is_foreign, unavailable
 from distlock.backends.redis.pool import Pool, Stale
-from distlock.backends.redis.scripts import Script, head, wish_of
+from distlock.backends.redis.scripts import HELD, Script, command, encode, encode_release
 from distlock.errors import BackendUnavailable
 
 
-class Calls:
-    """Those of one process. *ack_window*, *fence_ttl*: seconds, for all of them."""
+class ScriptCaller:
+    """Calls scripts for one process. *ack_window* and *fence_ttl* are in seconds."""
 
     def __init__(
         self, address: Address, pool: Pool, process: str, ack_window: float, fence_ttl: float
     ) -> None:
         self._address = address
         self._pool = pool
-        self.process = process
-        #: What each call says of this process.
-        self._ours = process, ack_window, fence_ttl
+        #: The arguments that every call of this process has.
+        self.about = process, ack_window, fence_ttl
 
     def call(
         self,
         script: Script,
         requests: Sequence[LockRequest],
         deadline: float,
-        queue: bool = False,
         more: bytes | Sequence[bytes] = b"",
     ) -> list[list[Any]]:
-        """As `attempt`, and a second attempt if a connection was dead: no answer changes by repetition."""
-        try:
-            return self.attempt(script, requests, deadline, queue, more)
-        except Stale:
-            return self.attempt(script, requests, deadline, queue, more)
+        """Call *script* for each of *requests* in one round trip, and return the replies.
 
-    def attempt(
-        self,
-        script: Script,
-        requests: Sequence[LockRequest],
-        deadline: float,
-        queue: bool = False,
-        more: bytes | Sequence[bytes] = b"",
-        connection: Connection | None = None,
-    ) -> list[list[Any]]:
-        """Call *script* for each of *requests*, in one round trip. Each reply begins with its ask's token.
+        If the connection was dead, the call is repeated once, which changes no answer.
 
-        *more*: arguments after those that all scripts take, the same for all asks, or each its own.
-        *connection*: see `Pool.exchange`.
+        Args:
+            script: What to call.
+            requests: What to call it for.
+            deadline: When to give up, by `distlock.clock`.
+            more: Arguments behind those that all scripts take: the same for all requests, or one for each.
+
+        Raises:
+            BackendUnavailable: The server could not be asked, or refused.
         """
         own = repeat(more) if isinstance(more, bytes) else more
-        calls = list(map(self.written, repeat(script), requests, repeat(queue), own))
-        replies = self._pool.exchange(calls, deadline, connection)
-        return self._answers(script, requests, calls, replies, deadline)
+        calls = [
+            encode(script, request, self.about, more=its) for request, its in zip(requests, own, strict=False)
+        ]
+        return self.send(script, requests, calls, deadline)
+
+    def release(self, requests: Sequence[LockRequest], deadline: float) -> list[list[Any]]:
+        """As `call`, with the script that releases. All *requests* are of one mode."""
+        calls = [encode_release(request, self.about) for request in requests]
+        return self.send(scripts.RELEASE[requests[0].mode], requests, calls, deadline)
+
+    def send(
+        self, script: Script, requests: Sequence[LockRequest], calls: Sequence[bytes], deadline: float
+    ) -> list[list[Any]]:
+        """Send *calls* of *script*, encoded for *requests*, and again if the connection was dead."""
+        try:
+            return self._attempt(script, requests, calls, deadline)
+        except Stale:
+            return self._attempt(script, requests, calls, deadline)
+
+    def _attempt(
+        self, script: Script, requests: Sequence[LockRequest], calls: Sequence[bytes], deadline: float
+    ) -> list[list[Any]]:
+        replies = self._pool.exchange(calls, deadline)
+        return self._checked(script, requests, calls, replies, deadline)
 
     def one(
         self,
         script: Script,
         request: LockRequest,
+        call: bytes,
         deadline: float,
-        queue: bool = False,
-        more: bytes = b"",
         connection: Connection | None = None,
     ) -> list[Any]:
-        """As `attempt`, for one *request*. Its reply."""
-        call = self.written(script, request, queue, more)
+        """Send *call* of *script*, encoded for *request*, and return the reply.
+
+        It is not repeated: raises `Stale` if the connection was dead. *connection*: see `Pool.exchange`.
+        """
         replies = self._pool.exchange((call,), deadline, connection)
         reply: list[Any] = replies[0]
-        if is_answer(script, reply, request.token.encode()):
+        if script.accepts(reply, request.token.encode()):
             return reply
-        return self._answers(script, [request], [call], replies, deadline)[0]
+        return self._checked(script, [request], [call], replies, deadline)[0]
 
-    def written(self, script: Script, request: LockRequest, queue: bool = False, more: bytes = b"") -> bytes:
-        """The call of *script* for *request*."""
-        token = request.token.encode()
-        begin = head(script, request.key, request.ttl, wish_of(request), queue, self._ours, len(token))
-        return b"%b%b\r\n%b" % (begin, token, more)
+    def foreign(self, request: LockRequest, deadline: float) -> BackendUnavailable:
+        """Return the error that names which of the lock's keys another program has written."""
+        (reply,) = self.call(scripts.FOREIGN_KEYS, [request], deadline)
+        return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
 
-    def _answers(
+    def out_of_step(self) -> BackendUnavailable:
+        """Drop all connections, and return the error for a reply that belongs to no request."""
+        self._pool.clear()
+        return BackendUnavailable(
+            f"The Redis server at {self._address.shown} sent an answer that nothing had asked for. "
+            "Its connections were dropped."
+        )
+
+    def _checked(
         self,
         script: Script,
         requests: Sequence[LockRequest],
@@ -92,63 +114,105 @@ class Calls:
         replies: list[Any],
         deadline: float,
     ) -> list[list[Any]]:
-        """*replies* to *calls*, or what a second attempt is answered. Raises what is no answer."""
+        """Return *replies* to *calls*, or those to a repetition if the server did not know the script."""
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
-                # The server was restarted, failed over or told to forget its scripts. What did run may run
-                # again.
+                # The server was restarted, failed over, or ran SCRIPT FLUSH. Calls that ran may run again.
                 calls = [script.by_source + call.removeprefix(script.by_digest) for call in calls]
                 replies = self._pool.exchange(calls, deadline)
                 break
         for request, reply in zip(requests, replies, strict=True):
             if isinstance(reply, ReplyError):
                 raise self._refused(script, requests, replies, deadline)
-            if not is_answer(script, reply, request.token.encode()):
-                raise self.not_asked()
+            if not script.accepts(reply, request.token.encode()):
+                raise self.out_of_step()
         return replies
-
-    def foreign(self, request: LockRequest, deadline: float) -> BackendUnavailable:
-        """Which of the lock's keys are somebody else's."""
-        (reply,) = self.call(scripts.FOREIGN, [request], deadline)
-        return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
-
-    def not_asked(self) -> BackendUnavailable:
-        self._pool.clear()
-        return BackendUnavailable(
-            f"The Redis server at {self._address.shown} sent an answer that nothing had asked for. "
-            "Its connections were dropped."
-        )
 
     def _refused(
         self, script: Script, requests: Sequence[LockRequest], replies: Sequence[object], deadline: float
     ) -> BackendUnavailable:
-        """What those of *replies* say that are errors: above all whether a key is somebody else's."""
+        """Return the error for *replies* of which some are errors."""
         errors = [
             (request, one)
             for request, one in zip(requests, replies, strict=True)
             if isinstance(one, ReplyError)
         ]
         for request, error in errors:
-            if script is not scripts.FOREIGN and is_foreign(error):
+            if script is not scripts.FOREIGN_KEYS and is_foreign(error):
                 return self.foreign(request, deadline)
         _, error = errors[0]
         return unavailable(self._address, error, script.command_at(str(error)))
 
 
-def is_answer(script: Script, reply: object, token: bytes) -> bool:
-    """Whether *reply* is what *script* answers to *token*, and no other's or nonsense."""
-    if not isinstance(reply, list) or not reply or reply[0] != token:
-        return False
-    if script is scripts.FOREIGN:
-        return all(isinstance(key, bytes) for key in reply[1:])
-    if len(reply) < 2 or not isinstance(told := reply[1], int):
-        return False
-    end = 2 + script.numbers.get(told, 0)
-    if told in script.entries and not isinstance(reply[-1], bytes):
-        return False
-    if len(reply) != end + (told in script.entries):
-        return False
-    for one in reply[2:end]:
-        if not isinstance(one, int) and not (isinstance(one, bytes) and one.isdigit()):
-            return False
-    return True
+class ReplicatedCaller(ScriptCaller):
+    """A caller for which a grant counts only once *replicas* replicas have received it.
+
+    It waits for them for half of the time that is left. If fewer have received the grant by then, it gives
+    the hold back and raises `BackendUnavailable`. ``WAIT`` counts the replicas that have everything which its
+    connection wrote before; no script can call it: https://redis.io/docs/latest/commands/wait/.
+    """
+
+    _address: Address
+    _pool: Pool
+
+    def __init__(
+        self, address: Address, pool: Pool, process: str, ack_window: float, fence_ttl: float, replicas: int
+    ) -> None:
+        super().__init__(address, pool, process, ack_window, fence_ttl)
+        self._replicas = replicas
+
+    def send(
+        self, script: Script, requests: Sequence[LockRequest], calls: Sequence[bytes], deadline: float
+    ) -> list[list[Any]]:
+        replies = super().send(script, requests, calls, deadline)
+        if script is scripts.ACKNOWLEDGE:
+            ours = [request for request, reply in zip(requests, replies, strict=True) if reply[1]]
+            if ours:
+                self._wait_for_replicas(ours, deadline)
+        return replies
+
+    def one(
+        self,
+        script: Script,
+        request: LockRequest,
+        call: bytes,
+        deadline: float,
+        connection: Connection | None = None,
+    ) -> list[Any]:
+        reply = super().one(script, request, call, deadline, connection)
+        if script is scripts.REQUEST[request.mode] and reply[1] == HELD:
+            self._wait_for_replicas([request], deadline)
+        return reply
+
+    def _wait_for_replicas(self, requests: Sequence[LockRequest], deadline: float) -> None:
+        try:
+            try:
+                received = self._count_replicas(requests, deadline)
+            except Stale:
+                received = self._count_replicas(requests, deadline)
+            if received < self._replicas:
+                raise BackendUnavailable(
+                    f"The Redis server at {self._address.shown} granted the lock, but only {received} of "
+                    f"{self._replicas} replicas had received it in time, so it was given back. Check that "
+                    "they follow (INFO replication), or lower the option replicas."
+                )
+        except BaseException:
+            # If this fails, too, the holds end with their ttl.
+            with suppress(BackendUnavailable):
+                for request in requests:
+                    self.release([request], deadline)
+            raise
+
+    def _count_replicas(self, requests: Sequence[LockRequest], deadline: float) -> int:
+        """Return how many replicas have received the holds of *requests*."""
+        # WAIT covers the writes of its own connection, and with the last of them all earlier ones of others.
+        writes = [encode(scripts.RENEW, request, self.about) for request in requests]
+        half = max(1, int(500 * (deadline - clock.now())))
+        *written, received = self._pool.exchange([*writes, command("WAIT", self._replicas, half)], deadline)
+        if isinstance(received, ReplyError):
+            raise unavailable(self._address, received, "wait")
+        if any(isinstance(reply, ReplyError) for reply in written):
+            # Nothing was written: the server does not know the script yet, or refuses it.
+            self.call(scripts.RENEW, requests, deadline)
+            return self._count_replicas(requests, deadline)
+        return int(received)

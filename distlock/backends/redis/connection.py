@@ -1,4 +1,4 @@
-"""One connection to the server. Whatever it waits for, it waits until a deadline and no longer."""
+"""One connection to the server. Every wait ends at a deadline."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ import hiredis
 
 from distlock import clock
 from distlock.backends.redis.address import Address, hide
-from distlock.backends.redis.credentials import Credentials
-from distlock.backends.redis.resolver import Resolver
+from distlock.backends.redis.blocking import Credentials, Resolver
 from distlock.backends.redis.scripts import command
 
 _MORE = object()
 _CHUNK = 65536
-#: Of what is left of a call; below so many seconds it is waited for as a whole.
+#: Socket timeout as a share of the remaining time; below `_SHORT` seconds, all of it.
 _SHARE, _SHORT = 0.9, 0.5
-#: Nothing that we ask is answered by more bytes.
+#: No reply to our commands has more bytes.
 _LONGEST_REPLY = 1 << 20
-#: In the place of how long the socket waits: it does not.
-_NOT = -1.0
+#: In the place of the socket's timeout: the socket is non-blocking.
+_NON_BLOCKING = -1.0
 
 
 class ReplyError(Exception):
-    """What the server answered is an error."""
+    """An error that the server answered."""
 
 
-class Owed(Protocol):
-    """Told the answer to a call that nobody waits for."""
+class PendingReply(Protocol):
+    """A reply that no caller waits for. The next call on the connection reads it."""
 
-    #: There will be none.
+    #: It will not come.
     lost: bool
 
     def answered(self, reply: object) -> None:
-        """Raises OSError if it is none."""
+        """Take the reply. Raises OSError if it can't be the reply to that call."""
 
 
 class Connection:
-    """Connects when told to. Not for two threads at once, but for `disconnect`.
+    """A connection that is made by `connect`. Only `disconnect` may be called while another thread uses it.
 
-    What goes wrong is an OSError (TimeoutError: the deadline), a ValueError, a RuntimeError (no thread) or a
-    `ReplyError`. Then it is good for nothing but `disconnect`.
+    It fails with an OSError (TimeoutError: the deadline), a ValueError, a RuntimeError (no thread) or a
+    `ReplyError`. After that only `disconnect` may be called.
     """
 
-    #: It is looked at also where an interrupt ended `__init__`.
+    #: Set here because `__del__` runs even if an interrupt ended `__init__`.
     _socket: socket.socket | None = None
 
     def __init__(
@@ -58,25 +57,25 @@ class Connection:
         self._resolver = resolver
         self._credentials = credentials
         self._client_name = client_name
-        #: Whose answers are still to come, before those of the next call.
-        self.owed: deque[Owed] = deque()
-        #: How long the socket waits, seconds. To change that is a system call, in which other threads run.
-        self._waits = 0.0
-        #: How many bytes of one reply have come to a caller that does not wait.
+        #: The replies that come before the reply to the next call.
+        self.pending: deque[PendingReply] = deque()
+        #: The socket's timeout, seconds. Changing it is a system call, during which other threads run.
+        self._timeout = 0.0
+        #: How many bytes of an incomplete reply `drain` has read.
         self._unread = 0
         self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
 
     def connect(self, deadline: float) -> None:
-        """Connect, speak TLS, log in: all of it until *deadline*."""
-        # Asked first: a server does not wait for long until somebody logs in.
+        """Connect, shake hands for TLS, and log in, all before *deadline*."""
+        # The provider is asked first, because a server does not wait long for a login.
         login = self._credentials.login(deadline) if self._credentials else self._address.login
         self._socket = self._reach(deadline)
         if self._address.tls is not None:
             self._socket.settimeout(_left(deadline))
-            # A handshake is bounded as a whole.
+            # The socket's timeout bounds the handshake as a whole.
             context = self._address.tls.context
             self._socket = context.wrap_socket(self._socket, server_hostname=self._address.host)
-        self._waits = 0.0
+        self._timeout = 0.0
         greeting = [command("AUTH", *login)] if login else []
         if self._client_name:
             greeting.append(command("CLIENT", "SETNAME", self._client_name))
@@ -85,47 +84,42 @@ class Connection:
         if greeting:
             for answer in self.ask(greeting, deadline):
                 if isinstance(answer, ReplyError):
-                    # A server quotes what it does not understand.
+                    # A server quotes what it does not understand, the password for example.
                     raise ReplyError(hide(str(answer), login[-1:]))
 
     def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
-        """Send *commands* in one go and return their replies."""
+        """Send *commands* together and return their replies."""
         self.send(commands[0] if len(commands) == 1 else b"".join(commands), deadline)
-        while self.owed:
+        while self.pending:
             self.collect(deadline)
         if len(commands) == 1:
             return [self.read(deadline)]
         return list(map(self.read, repeat(deadline, len(commands))))
 
-    def post(self, command: bytes, owed: Owed, deadline: float) -> None:
-        """Send *command*, and leave its answer to the next `ask` or `collect`."""
-        self.owed.append(owed)
-        self.send(command, deadline)
-
     def collect(self, deadline: float) -> None:
-        """Read the next answer that is owed."""
-        self.owed[0].answered(self.read(deadline))
-        self.owed.popleft()
+        """Read the next pending reply."""
+        self.pending[0].answered(self.read(deadline))
+        self.pending.popleft()
 
     def send(self, data: bytes, deadline: float) -> None:
         """Send all of *data*."""
         assert self._socket is not None
         view: bytes | memoryview = data
         while view:
-            if not 0.0 < self._waits <= deadline - clock.now():
-                self._wait_for(_left(deadline))
+            if not 0.0 < self._timeout <= deadline - clock.now():
+                self._set_timeout(_left(deadline))
             try:
                 sent = self._socket.send(view)
             except TimeoutError:
-                # Perhaps of a call before this one, which had less time.
-                self._waits = 0.0
+                # The timeout may have been that of an earlier call, which had less time.
+                self._timeout = 0.0
             else:
                 if sent == len(view):
                     return
                 view = memoryview(view)[sent:]
 
     def read(self, deadline: float) -> Any:
-        """The next reply; one that is an error is returned, too."""
+        """Return the next reply. An error that the server answers is returned, too, as a `ReplyError`."""
         received = 0
         while (reply := self._reader.gets()) is _MORE:
             received += self._receive(deadline)
@@ -134,42 +128,42 @@ class Connection:
         return reply
 
     def fileno(self) -> int:
-        """For event loops."""
+        """Return the descriptor, for event loops."""
         assert self._socket is not None
         return self._socket.fileno()
 
     def send_some(self, data: bytes) -> bytes:
-        """Send as much of *data* as goes without waiting, and return the rest."""
-        made = self._unwaiting()
+        """Send as much of *data* as is possible without waiting, and return the rest."""
+        sock = self._non_blocking()
         try:
-            return data[made.send(data) :]
+            return data[sock.send(data) :]
         except (BlockingIOError, ssl.SSLWantWriteError):
             return data
 
-    def collect_some(self) -> None:
-        """Read the answers that have come, without waiting."""
-        made = self._unwaiting()
-        pending = True
-        while pending:
+    def drain(self) -> None:
+        """Read the pending replies that have come, without waiting."""
+        sock = self._non_blocking()
+        more = True
+        while more:
             try:
-                data = made.recv(_CHUNK)
+                data = sock.recv(_CHUNK)
             except (BlockingIOError, ssl.SSLWantReadError):
                 return
             if not data:
                 raise ConnectionError("it closed the connection")
             self._reader.feed(data)
             self._unread += len(data)
-            while self.owed and (reply := self._reader.gets()) is not _MORE:
+            while self.pending and (reply := self._reader.gets()) is not _MORE:
                 self._unread = 0
-                self.owed[0].answered(reply)
-                self.owed.popleft()
-            if self._unread > _LONGEST_REPLY or (not self.owed and self._reader.has_data()):
+                self.pending[0].answered(reply)
+                self.pending.popleft()
+            if self._unread > _LONGEST_REPLY or (not self.pending and self._reader.has_data()):
                 raise OSError("it answered more than was asked")
-            # TLS may have decrypted more than it gave, which nobody would be told of.
-            pending = isinstance(made, ssl.SSLSocket) and made.pending() > 0
+            # TLS may have decrypted more than recv() returned, and then the socket does not become readable.
+            more = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
 
-    def heard(self, deadline: float) -> bool:
-        """Whether there is something to `read`, waiting for it until *deadline*."""
+    def has_data(self, deadline: float) -> bool:
+        """Wait until *deadline* for something to `read`. Return whether there is."""
         if self._reader.has_data():
             return True
         try:
@@ -179,25 +173,26 @@ class Connection:
         return True
 
     def __del__(self) -> None:
-        # An interrupt may tear it out of all hands. In a forked child it is still the parent's: no shutdown.
-        for owed in getattr(self, "owed", ()):
-            owed.lost = True
+        # May run after an interrupt dropped all other references. After a fork the parent still uses the
+        # socket, so close it without shutdown.
+        for reply in getattr(self, "pending", ()):
+            reply.lost = True
         if self._socket is not None:
             self._socket.close()
 
     def disconnect(self) -> None:
-        """Any thread may call it: one that reads wakes up."""
+        """Close the connection. Any thread may call this; a thread that reads wakes up."""
         self.shut_down()
         if self._socket is not None:
             self._socket.close()
 
     def shut_down(self) -> None:
-        """As `disconnect`, for one that an event loop looks at: its descriptor stays taken for that."""
-        for owed in tuple(self.owed):
-            owed.lost = True
+        """Shut the connection down, but keep its descriptor, which an event loop may still watch."""
+        for reply in tuple(self.pending):
+            reply.lost = True
         if self._socket is not None:
             try:
-                # The plain one's: that of TLS would begin to talk.
+                # The method of the plain socket, because that of a TLS socket would send something.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
             except OSError:
                 pass
@@ -206,14 +201,14 @@ class Connection:
         assert self._socket is not None
         while True:
             left = deadline - clock.now()
-            if not 0.0 < self._waits <= left:
-                # What is there already is taken, however late it is.
-                self._wait_for(max(0.0, left))
+            if not 0.0 < self._timeout <= left:
+                # Data that is there already counts, however late it is.
+                self._set_timeout(max(0.0, left))
             try:
                 data = self._socket.recv(_CHUNK)
                 break
             except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
-                self._waits = 0.0
+                self._timeout = 0.0
                 if left <= 0 or clock.now() >= deadline:
                     raise TimeoutError("it did not answer in time") from None
         if not data:
@@ -221,22 +216,22 @@ class Connection:
         self._reader.feed(data)
         return len(data)
 
-    def _unwaiting(self) -> socket.socket:
-        """The socket, which does not wait now."""
+    def _non_blocking(self) -> socket.socket:
+        """Return the socket in non-blocking mode."""
         assert self._socket is not None
-        if self._waits != _NOT:
+        if self._timeout != _NON_BLOCKING:
             self._socket.settimeout(0.0)
-            self._waits = _NOT
+            self._timeout = _NON_BLOCKING
         return self._socket
 
-    def _wait_for(self, left: float) -> None:
-        """Have the socket wait for *left* seconds, or a little less.
+    def _set_timeout(self, left: float) -> None:
+        """Set the socket's timeout to *left* seconds, or a little less.
 
-        The calls to come, which have about as much time, find it right then and need not tell it again.
+        The next calls, which have about as much time, can then leave it as it is.
         """
         assert self._socket is not None
-        self._waits = left * _SHARE if left > _SHORT else left
-        self._socket.settimeout(self._waits)
+        self._timeout = left * _SHARE if left > _SHORT else left
+        self._socket.settimeout(self._timeout)
 
     def _reach(self, deadline: float) -> socket.socket:
         address = self._address
@@ -245,25 +240,25 @@ class Connection:
         failure = OSError("its name has no address")
         for family, where in self._resolver.resolve(deadline):
             try:
-                made = _open(family, where, deadline)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                sock = _open(family, where, deadline)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             except OSError as error:
                 failure = error
             else:
-                return made
+                return sock
         raise failure
 
 
 def _open(family: int, where: Any, deadline: float) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.settimeout(_left(deadline))
-        made.connect(where)
+        sock.settimeout(_left(deadline))
+        sock.connect(where)
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def _left(deadline: float) -> float:

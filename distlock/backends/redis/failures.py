@@ -1,4 +1,4 @@
-"""What a Redis server or the way to it can do wrong, told with its remedy."""
+"""Turns what goes wrong with a Redis server, or on the way to it, into errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _SLOW = (
 )
 
 
-#: What a server adds of the request, keys and half a token among it, and where in our script it was.
+#: Parts of a server's error that quote the request (with keys and tokens), or a line of our script.
 _ADDED = re.compile(r", with args beginning with:(?: '[^']*')*\s*|\.? script: [0-9a-f]{40}, on @?\w+:\d+")
 
 
 class Remedied(OSError):
-    """It brings what to do about it."""
+    """An OSError that knows its remedy."""
 
     def __init__(self, text: str, remedy: str) -> None:
         super().__init__(text)
@@ -57,19 +57,19 @@ class Remedied(OSError):
 
 
 def _out_of(*numbers: int) -> Callable[[BaseException], bool]:
-    # TLS has numbers of its own in errno: 1 is no EPERM there.
+    # errno of an SSLError is a number of OpenSSL: 1 is not EPERM there.
     return lambda error: (
         isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno in numbers
     )
 
 
 def _unverified(*codes: int) -> Callable[[BaseException], bool]:
-    """*codes*: X509_V_ERR_... of OpenSSL."""
+    """Return a test for failed verifications with one of *codes*, OpenSSL's X509_V_ERR_..."""
     return lambda error: isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in codes
 
 
 def _closed(error: BaseException) -> bool:
-    """Whether the other end closed the connection, once there was one."""
+    """Return whether the other end closed an open connection."""
     return isinstance(error, (ConnectionError, ssl.SSLEOFError)) and not isinstance(
         error, ConnectionRefusedError
     )

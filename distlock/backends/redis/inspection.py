@@ -1,37 +1,178 @@
-"""What a Redis server shows of its locks, and how one is broken there."""
+"""What a Redis server shows of its locks, what processes publish there, and what an operator does to a lock.
+
+| key | what it is | lives for |
+|---|---|---|
+| ``dl:2:process:<process>`` | hash: key -> the published row as JSON; "" -> host and pid | some seconds |
+| ``dl:2:processes`` | hash: process -> roughly when its status expires | a day after the last publication |
+
+The field "\\0" of a process's hash says for how long the hash is true and for how long it is kept,
+milliseconds. With the remaining lifetime of the key this tells how long ago the process published. The hash
+is kept for the longest lease of the process's holds, too.
+
+Nothing uses ``KEYS`` or ``SCAN``, because other users of the server may have a million keys. Each command
+does little work, and names one key.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import secrets
-from collections.abc import Iterator
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
-from distlock.backends.base import EXCLUSIVE, PERMIT, LockRequest, Mode
+from distlock.backends.base import EXCLUSIVE, PERMIT, LockRequest, Mode, Sink
 from distlock.backends.findings import Finding
-from distlock.backends.inspectable import MOST_SHOWN, Sight
+from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 from distlock.backends.redis import scripts
-from distlock.backends.redis.announcements import Announcements, batched
-from distlock.backends.redis.calls import Calls
+from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import ReplyError
-from distlock.backends.redis.examining import examine
-from distlock.backends.redis.scripts import bulk, command, hold_key, holder, mode_of, number_of
-from distlock.backends.redis.unanswered import Unanswered
+from distlock.backends.redis.health import examine
+from distlock.backends.redis.pending_releases import PendingReleases
+from distlock.backends.redis.scripts import FORMAT, bulk, command, hold_key, holder, mode_of, number_of
 from distlock.errors import BackendUnavailable
 
-#: So many characters of a token name its process.
+T = TypeVar("T")
+
+#: A token begins with the name of its process, which has this many characters.
 PROCESS_LENGTH = 16
+#: What ``renew.lua`` answers for a hold whose release was requested.
+_WANTED = 2
+
+PROCESSES = f"{FORMAT}:processes".encode()
+_DAY_MS = 24 * 3600 * 1000
+#: How many fields of a hash one command reads or writes.
+_SOME = 200
+#: How many commands are sent at once.
+_AT_ONCE = 20
+#: A process that has published nothing for this many seconds has ended, however much two clocks differ.
+_DEAD = 3600.0
+
+#: The field with the lifetimes of a process's hash. No lock has this key.
+_LIVES = b"\0"
+
+_SPECIAL = re.compile(rb"[*?\[\]\\]")
 
 
-class Inspection(Announcements):
-    """The part of `RedisBackend` that is not on the way of any lock."""
+class PublishedStatus(ABC):
+    """The part of a backend that publishes the status of its process, and reads that of the others."""
 
-    _calls: Calls
-    _unanswered: Unanswered
+    process: str
+    _has_published: bool = False
+
+    @abstractmethod
+    def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+        """Send *commands* together and return the replies. Raises `BackendUnavailable` for an error."""
+
+    @abstractmethod
+    def _by(self, deadline: float) -> float:
+        """Return when a call ends that begins now and may last until *deadline*."""
+
+    def own_names(self) -> list[str]:
+        """Return the names by which others reach this process: it subscribes to a channel for each."""
+        return [self.process]
+
+    def announce(
+        self,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: float = math.inf,
+        lease: float = 0.0,
+    ) -> bool:
+        mine, ms = _entry(self.process), math.ceil((life + lease) * 1000)
+        about, until = json.dumps([host, pid]), math.ceil(time.time() + life + lease)
+        lives = json.dumps([math.ceil(life * 1000), ms])
+        if not self._has_published:
+            self._has_published = True
+            with suppress(BackendUnavailable):
+                self._remove_dead(deadline)
+        (known, *_) = self._ask(
+            [
+                command("PEXPIRE", mine, ms),
+                command("HSET", mine, "", about, _LIVES, lives),
+                command("PEXPIRE", mine, ms),
+                command("HSET", PROCESSES, self.process, until),
+                command("PEXPIRE", PROCESSES, _DAY_MS),
+            ],
+            self._by(deadline),
+        )
+        said = [part for row in rows for part in (row.key, _written(row))]
+        commands = [command("HSET", mine, *some) for some in batched(said, 2 * _SOME)]
+        commands += [command("HDEL", mine, *some) for some in batched(gone, _SOME)]
+        for at_once in batched(commands, _AT_ONCE):
+            self._ask(at_once, self._by(deadline))
+        return bool(known)
+
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+        pattern = _SPECIAL.sub(rb"\\\g<0>", before.encode("utf-8", "surrogatepass")) + b"*"
+        for process, _ in self._scan(PROCESSES, b"*", deadline):
+            mine = _entry(process.decode("utf-8", "replace"))
+            (about, lives), left = self._ask(_asked_of(mine, ""), self._by(deadline))
+            if about is None:
+                # The process has ended, and its hash has expired.
+                self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
+                continue
+            host, pid = _read_about(about)
+            silent = _silent(lives, left)
+            for field, value in self._scan(mine, pattern, deadline):
+                if field and field != _LIVES:
+                    yield Seen(process.decode(), host, pid, _read(field, value), silent)
+
+    def withdraw_status(self, deadline: float) -> None:
+        """Withdraw what this process has published, when the client is closed."""
+        if self._has_published:
+            self._has_published = False
+            gone = [command("DEL", _entry(self.process)), command("HDEL", PROCESSES, self.process)]
+            self._ask(gone, deadline)
+
+    def _remove_dead(self, deadline: float) -> None:
+        """Remove processes that ended without closing, so that they do not pile up."""
+        too_old = time.time() - _DEAD
+        for process, until in self._scan(PROCESSES, b"*", deadline):
+            if float(until) < too_old:
+                self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
+
+    def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
+        asked = []
+        for process in processes:
+            asked += _asked_of(_entry(process), "", key)
+        replies = self._ask(asked, deadline) if asked else []
+        seen = []
+        for process, ((about, lives, row), left) in zip(processes, batched(replies, 2), strict=True):
+            host, pid = _read_about(about) if about else ("", 0)
+            known = _read(key.encode(), row) if row else None
+            seen.append(Seen(process, host, pid, known, _silent(lives, left)))
+        return seen
+
+    def _scan(self, key: bytes, pattern: bytes, deadline: float) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the fields and values of a hash. A field that moves meanwhile may come twice."""
+        cursor = b"0"
+        while True:
+            asked = command("HSCAN", key, cursor, "MATCH", pattern, "COUNT", _SOME)
+            ((cursor, found),) = self._ask([asked], self._by(deadline))
+            yield from zip(found[::2], found[1::2], strict=True)
+            if cursor == b"0":
+                return
+
+
+class Inspection(PublishedStatus):
+    """The part of `RedisBackend` that operators use. Acquiring and releasing don't need it."""
+
+    _caller: ScriptCaller
+    _releases: PendingReleases
+    _sink: Sink | None
     _max_connections: int
 
     def inspect(self, key: str, deadline: float = math.inf) -> Sight:
         deadline = self._by(deadline)
-        self._unanswered.finish(key, deadline)
+        self._releases.finish(key, deadline)
         place = hold_key(key)
         queue = f"{place}:queue"
         asked = [
@@ -55,7 +196,7 @@ class Inspection(Announcements):
     def _shared(
         self, place: str, key: str, mode: Mode, number: int, names: list[str], waiting: int, deadline: float
     ) -> Sight:
-        """What several have at once. The first is the one whose lease ends first."""
+        """Return what is seen of a hold that several processes share, by the end of their leases."""
         asked = [
             command("TIME"),
             command("ZRANGE", f"{place}:holders", 0, -1, "WITHSCORES"),
@@ -89,11 +230,11 @@ class Inspection(Announcements):
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         nobody = LockRequest(key, secrets.token_hex(16), 1.0, 1)
-        (reply,) = self._calls.call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
+        (reply,) = self._caller.call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
         return bool(reply[1])
 
     def send(self, *words: str | int) -> object:
-        """The reply to one command; None: the server refused it. Raises `BackendUnavailable`."""
+        """Send one command. Return the reply, or None if the server refused. Raises `BackendUnavailable`."""
         try:
             (reply,) = self._ask([command(*words)], self._by(math.inf))
         except BackendUnavailable as error:
@@ -104,3 +245,66 @@ class Inspection(Announcements):
 
     def examine(self) -> Iterator[Finding]:
         return examine(self.send, self._max_connections)
+
+    def request_release(self, key: str, deadline: float = math.inf) -> bool:
+        deadline = self._by(deadline)
+        self._releases.finish(key, deadline)
+        nobody = LockRequest(key, secrets.token_hex(16), 1.0, 1)
+        (reply,) = self._caller.call(scripts.REQUEST_RELEASE, [nobody], deadline)
+        return bool(reply[1])
+
+    def _note_wanted(self, requests: Sequence[LockRequest], replies: Sequence[Sequence[Any]]) -> None:
+        """Notify the engine of those *requests* whose renewals were answered with a requested release."""
+        for request, reply in zip(requests, replies, strict=True):
+            if reply[1] == _WANTED and self._sink is not None:
+                self._sink.release_requested(request.key, request.token)
+
+
+def batched(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield *whole* in parts of *size* (`itertools.batched` is newer than our oldest Python)."""
+    for start in range(0, len(whole), size):
+        yield whole[start : start + size]
+
+
+def _asked_of(entry: bytes, about: str, *keys: str) -> list[bytes]:
+    """Return the commands for some fields of *entry* and for its remaining lifetime."""
+    return [command("HMGET", entry, about, _LIVES, *keys), command("PTTL", entry)]
+
+
+def _silent(lives: bytes | None, left: int) -> float:
+    """Return `Seen.silent` of an entry that has *left* milliseconds to live, by the server's clock."""
+    if lives is None or left < 0:
+        return 0.0  # An older version published it, or the process has just ended.
+    try:
+        life, kept = json.loads(lives)
+    except (ValueError, TypeError) as error:
+        raise _not_ours(error) from error
+    since = kept - left
+    return since / 1000 if since > life else 0.0
+
+
+def _entry(process: str) -> bytes:
+    return f"{FORMAT}:process:{process}".encode()
+
+
+def _written(row: Row) -> str:
+    return json.dumps(row.parts()[1:], separators=(",", ":"))
+
+
+def _read_about(value: bytes) -> tuple[str, int]:
+    try:
+        host, pid = json.loads(value)
+    except (ValueError, TypeError) as error:
+        raise _not_ours(error) from error
+    return host, pid
+
+
+def _read(key: bytes, value: bytes) -> Row:
+    try:
+        return Row.of_parts([key.decode("utf-8", "replace"), *json.loads(value)])
+    except (ValueError, TypeError) as error:
+        raise _not_ours(error) from error
+
+
+def _not_ours(error: Exception) -> BackendUnavailable:
+    return BackendUnavailable(f"The status that a process published can't be read: {error}")

@@ -1,9 +1,9 @@
-"""Latches in a Redis server. A script counts, and pushes to those that watch when it comes to 0.
+"""Latches in a Redis server. A script counts, and notifies the watching processes when it reaches 0.
 
 | key | what it is | lives for |
 |---|---|---|
 | ``dl:2:{<latch>}:latch`` | hash: maker, total, left, ttl, when it was made, and what was counted | its ttl |
-| ``dl:2:{<latch>}:watched`` | set: the processes that wait for it | a minute after one of them looked |
+| ``dl:2:{<latch>}:watched`` | set: the processes that wait for it | a minute after the last look of one |
 """
 
 from __future__ import annotations
@@ -18,113 +18,114 @@ from typing import Any
 from distlock import clock
 from distlock.backends.latches import LatchState
 from distlock.backends.redis.address import Address
-from distlock.backends.redis.calls import Calls
+from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.failures import foreign, is_foreign, unavailable
-from distlock.backends.redis.listener import Listener
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.scripts import command, hold_key
+from distlock.backends.redis.subscription import Subscription
 
-_SOURCE = (resources.files(__package__) / "latch.lua").read_bytes()
+_SOURCE = (resources.files(__package__) / "lua" / "latch.lua").read_bytes()
 _DIGEST = hashlib.sha1(_SOURCE, usedforsecurity=False).hexdigest()
-#: How many are asked in one round trip.
+#: How many latches one round trip asks for.
 _BATCH = 200
-#: A process in which somebody waits looks again before that, seconds: see `distlock.locks.latch_waits`.
+#: A process with waiters looks again within this many seconds: see `distlock.locks.latch_waits`.
 _WATCHES = 5.0
-#: What is no reply of the script raises one of these.
-NOT_ASKED = (TypeError, ValueError, AttributeError)
+#: `latch_in` raises one of these if the reply is not the script's.
+NO_LATCH_REPLY = (TypeError, ValueError, AttributeError)
 
-#: What the script is told, and of which latch.
-Asked = tuple[str | int, ...]
+#: The arguments of the script: what to do, the key of the latch, and more.
+LatchArguments = tuple[str | int, ...]
 
 
 class RedisLatches(ABC):
-    """The part of `RedisBackend` for them."""
+    """The part of `RedisBackend` that implements `distlock.backends.latches.Latches`."""
 
     process: str
     _address: Address
     _pool: Pool
-    _calls: Calls
-    _listener: Listener | None
+    _caller: ScriptCaller
+    _subscription: Subscription | None
 
     @abstractmethod
     def _by(self, deadline: float) -> float:
-        """The end of a call that begins now and may last until *deadline*."""
+        """Return when a call ends that begins now and may last until *deadline*."""
 
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
     ) -> LatchState:
-        (made,) = self._of_latches([to_make(key, total, ttl, maker)], deadline)
+        (made,) = self._call_latches([latch_to_make(key, total, ttl, maker)], deadline)
         assert made is not None
         return made
 
     def count_latch_down(
         self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
     ) -> LatchState | None:
-        (counted,) = self._of_latches([("count", key, part, by, life)], deadline)
+        (counted,) = self._call_latches([("count", key, part, by, life)], deadline)
         return counted
 
     def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
-        (deleted,) = self._of_latches([("delete", key, life)], deadline)
+        (deleted,) = self._call_latches([("delete", key, life)], deadline)
         return deleted is not None
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
     ) -> list[LatchState | None]:
         deadline = self._by(deadline)
-        if watch and self._listener is not None:
-            # What is pushed before it listens is lost.
-            self._listener.start(deadline)
-            self._listener.stay_until(clock.now() + _WATCHES)
+        if watch and self._subscription is not None:
+            # A notification that comes before the subscription is lost.
+            self._subscription.start(deadline)
+            self._subscription.stay_until(clock.now() + _WATCHES)
         process = self.process if watch else ""
         seen: list[LatchState | None] = []
         for start in range(0, len(keys), _BATCH):
             asked = [("look", key, process) for key in keys[start : start + _BATCH]]
-            seen += self._of_latches(asked, deadline)
+            seen += self._call_latches(asked, deadline)
         return seen
 
-    def _of_latches(self, asked: Sequence[Asked], deadline: float) -> list[LatchState | None]:
-        """What the script says to each of *asked*. To ask again changes nothing."""
+    def _call_latches(self, asked: Sequence[LatchArguments], deadline: float) -> list[LatchState | None]:
+        """Return the script's answer to each of *asked*. A repetition changes nothing."""
         deadline = self._by(deadline)
         try:
-            return self._ask_of_latches(asked, deadline)
+            return self._exchange_latches(asked, deadline)
         except Stale:
-            return self._ask_of_latches(asked, deadline)
+            return self._exchange_latches(asked, deadline)
 
-    def _ask_of_latches(self, asked: Sequence[Asked], deadline: float) -> list[LatchState | None]:
-        replies = self._pool.exchange([written(one) for one in asked], deadline)
+    def _exchange_latches(self, asked: Sequence[LatchArguments], deadline: float) -> list[LatchState | None]:
+        replies = self._pool.exchange([encode_latch_call(one) for one in asked], deadline)
         if any(isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT") for reply in replies):
-            replies = self._pool.exchange([written(one, by_source=True) for one in asked], deadline)
+            replies = self._pool.exchange([encode_latch_call(one, by_source=True) for one in asked], deadline)
         return [self._latch_in(one, reply) for one, reply in zip(asked, replies, strict=True)]
 
-    def _latch_in(self, asked: Asked, reply: Any) -> LatchState | None:
+    def _latch_in(self, asked: LatchArguments, reply: Any) -> LatchState | None:
         if isinstance(reply, ReplyError):
             if is_foreign(reply):
                 raise foreign(self._address, [_place(asked)])
             raise unavailable(self._address, reply)
         try:
-            return state_in(reply)
-        except NOT_ASKED:
-            raise self._calls.not_asked() from None
+            return latch_in(reply)
+        except NO_LATCH_REPLY:
+            raise self._caller.out_of_step() from None
 
 
-def to_make(key: str, total: int, ttl: float, maker: str) -> Asked:
+def latch_to_make(key: str, total: int, ttl: float, maker: str) -> LatchArguments:
+    """Return the arguments that make a latch, for *ttl* seconds."""
     return "make", key, maker, total, math.ceil(ttl * 1000)
 
 
-def state_in(reply: Any) -> LatchState | None:
-    """What the script says of a latch; None: there is none. Raises one of `NOT_ASKED`."""
+def latch_in(reply: Any) -> LatchState | None:
+    """Return the latch in *reply*, or None if there is none. Raises one of `NO_LATCH_REPLY`."""
     if reply == []:
         return None
     maker, total, left, ms, life = reply
     return LatchState(maker.decode(), int(total), int(left), ms / 1000, life.decode())
 
 
-def _place(asked: Asked) -> str:
+def _place(asked: LatchArguments) -> str:
     return f"{hold_key(str(asked[1]))}:latch"
 
 
-def written(asked: Asked, by_source: bool = False) -> bytes:
-    """The call of the script; *by_source*: for a server that has forgotten it."""
+def encode_latch_call(asked: LatchArguments, by_source: bool = False) -> bytes:
+    """Encode a call of the script; *by_source* for a server that has forgotten it."""
     how: tuple[str | bytes, ...] = ("EVAL", _SOURCE) if by_source else ("EVALSHA", _DIGEST)
     return command(*how, 2, _place(asked), f"{hold_key(str(asked[1]))}:watched", *asked)

@@ -1,4 +1,4 @@
-"""Connections for requests: borrowed for one exchange, and given back only when they are clean."""
+"""A pool of connections. A call borrows one, and gives it back only if no stray bytes can follow on it."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any, Protocol
 from distlock import clock
 from distlock.backends.base import Sink
 from distlock.backends.redis.address import Address
-from distlock.backends.redis.connection import Connection, Owed, ReplyError
+from distlock.backends.redis.connection import Connection, PendingReply, ReplyError
 from distlock.backends.redis.failures import unavailable
-from distlock.backends.redis.policy import look_at_policy
+from distlock.backends.redis.health import warn_of_eviction
 from distlock.errors import BackendUnavailable, shown_as
 
-#: How often to look whether an interrupt tore a connection away, seconds.
-_LOOK = 0.05
-#: The answers that may be owed on one connection: they lie in the buffers of both ends.
-_MOST_OWED = 64
+#: Seconds between checks whether an interrupt tore a connection away.
+_CHECK = 0.05
+#: The replies that may be pending on one connection: they lie in the buffers of both ends.
+_MOST_PENDING = 64
 
 
-class Posted(Owed, Protocol):
-    """A call that was sent, and whose answer is read later."""
+class PostedCall(PendingReply, Protocol):
+    """A call that was sent, and whose reply is read later."""
 
     connection: weakref.ref[Connection] | None
-    #: Its answer was read.
+    #: Its reply was read.
     over: bool
-    #: The moment from which it is not expected any more.
+    #: When the reply is no longer expected.
     until: float
 
 
 @shown_as(BackendUnavailable)
 class Stale(BackendUnavailable):
-    """A connection that had been idle turned out to be dead. Most likely the server saw nothing of it."""
+    """An idle connection turned out to be dead. Most likely the server received nothing of the call."""
 
 
 class Pool:
-    """At most *size* connections, the one used last first. Belongs to one process."""
+    """At most *size* connections, of which the one used last is used first. Belongs to one process."""
 
     def __init__(
         self, address: Address, make: Callable[[], Connection], size: int, sink: Sink | None = None
@@ -47,29 +47,38 @@ class Pool:
         self._make = make
         self._size = size
         self._sink = sink
-        #: How many connections broke that none has taken the place of yet.
+        #: How many connections broke and have not been replaced yet.
         self._broken = 0
-        #: Appending and popping are atomic; only waiting for a connection needs the condition.
+        #: Appending and popping are atomic, so that only waiting for a connection needs the condition.
         self._idle: list[Connection] = []
-        #: Weak, so that a connection which an interrupt tore out of our hands is not counted for ever.
+        #: Weak, so that a connection that an interrupt dropped does not count for ever.
         self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
-        #: Entered by itself: a signal handler that raises inside of `Condition.__enter__` leaves it locked.
+        #: Entered directly, because a signal handler that raises in `Condition.__enter__` leaves it locked.
         self._mutex = threading.RLock()
         self._freed = threading.Condition(self._mutex)
         self._waiting = 0
-        #: Called when all connections are in use, to have those written off that don't come back.
+        #: Called when all connections are in use, to write off those that won't be given back.
         self.sweep: Callable[[], Callable[[], None] | None] = lambda: None
-        #: Connections that are idle again in a moment: nobody connects instead.
+        #: How many connections `collect` uses, only for a moment, so that nobody makes another one.
         self._collecting = 0
         self._policy_known = False
 
     def exchange(
         self, commands: Sequence[bytes], deadline: float, connection: Connection | None = None
     ) -> list[Any]:
-        """Send *commands* in one go and return their replies; what the server refused is a `ReplyError`.
+        """Send *commands* together and return their replies.
 
-        It ends by *deadline*, connecting included. Raises `BackendUnavailable` when the exchange was not
-        completed, and `Stale` where a second attempt is worth it. *connection*: one that was claimed for it.
+        Args:
+            commands: Encoded commands.
+            deadline: When it ends, connecting included.
+            connection: One that was claimed for this exchange; by default any.
+
+        Returns:
+            The replies. What the server refused is a `ReplyError`.
+
+        Raises:
+            Stale: The connection was dead, and a second attempt is worth it.
+            BackendUnavailable: The exchange was not completed.
         """
         fresh = False
         if connection is None:
@@ -78,16 +87,36 @@ class Pool:
             except IndexError:
                 connection, fresh = self._borrow(deadline)
         try:
-            return self._converse(connection, commands, fresh, deadline)
-        # Threads and descriptors run out, names cannot be resolved or encoded, certificates not be read.
+            if fresh:
+                self._connect(connection, deadline)
+            replies = connection.ask(commands, deadline)
+        # Threads and descriptors run out, names can't be resolved or encoded, certificates can't be read.
         except (OSError, ReplyError, ValueError, RuntimeError) as error:
+            self._discard(connection)
             failure = error
+        except BaseException:
+            # Part of a reply may still come, and the next call would take it for its own.
+            # https://github.com/redis/redis-py/issues/2624
+            self._discard(connection)
+            raise
+        else:
+            self._idle.append(connection)
+            if self._waiting:
+                self._wake()
+            if fresh:
+                self._note_replaced()
+            return replies
         raise self._failed(failure, fresh)
 
-    def post(self, command: bytes, posted: Posted, deadline: float) -> bool:
-        """Send *command*, and leave its answer to the next exchange on its connection, or to `collect`.
+    def _connect(self, connection: Connection, deadline: float) -> None:
+        connection.connect(deadline)
+        if not self._policy_known:
+            self._policy_known = warn_of_eviction(self._address, connection, deadline)
 
-        False: not now, for it would have to wait. Raises `BackendUnavailable` or `Stale`.
+    def post(self, command: bytes, posted: PostedCall, deadline: float) -> bool:
+        """Send *command*, and leave its reply to the next exchange on its connection, or to `collect`.
+
+        Return False if it can't be sent now without waiting. Raises `BackendUnavailable` or `Stale`.
         """
         try:
             connection = self._idle.pop()
@@ -95,11 +124,11 @@ class Pool:
             return False
         posted.connection = weakref.ref(connection)
         try:
-            if len(connection.owed) >= _MOST_OWED:
-                self._idle.append(connection)
-                self._tell()
+            if len(connection.pending) >= _MOST_PENDING:
+                self.give_back(connection)
                 return False
-            connection.post(command, posted, deadline)
+            connection.pending.append(posted)
+            connection.send(command, deadline)
         except (OSError, ValueError) as error:
             self._discard(connection)
             raise self._failed(error, fresh=False) from None
@@ -108,11 +137,11 @@ class Pool:
             raise
         self._idle.append(connection)
         if self._waiting:
-            self._tell()
+            self._wake()
         return True
 
-    def lend(self, posted: Posted | None = None) -> Connection | None:
-        """An idle connection, or that of *posted*, until it is given back; None: there is none."""
+    def lend(self, posted: PostedCall | None = None) -> Connection | None:
+        """Lend an idle connection, or that of *posted*, until `give_back`. Return None if it is not idle."""
         if posted is not None:
             return self._take(posted)
         try:
@@ -121,33 +150,36 @@ class Pool:
             return None
 
     def give_back(self, connection: Connection) -> None:
-        """It is clean: all that is still to be read on it is owed."""
+        """Take back a connection on which nothing but pending replies is still to be read."""
         self._idle.append(connection)
-        self.tell()
+        self.wake()
 
     def broke(self, connection: Connection, failure: OSError) -> None:
-        """One that was lent is good for nothing any more, because of *failure*."""
+        """Discard a lent connection because of *failure*."""
         self._discard(connection)
         self._failed(failure, fresh=False)
 
-    def told(self, failure: OSError) -> BackendUnavailable:
-        """What a caller is told of *failure*."""
+    def failure(self, failure: OSError) -> BackendUnavailable:
+        """Return the error that a caller gets for *failure*."""
         return unavailable(self._address, failure)
 
     def write_off(self, connection: Connection) -> None:
-        """Another one may be made for one that is lent and does not come back."""
+        """Allow another connection in the place of a lent one that will not be given back."""
         connection.shut_down()
         with self._mutex:
             self._all.discard(connection)
             self._freed.notify_all()
 
-    def tell(self) -> None:
-        """Those that wait for a connection, or for an answer, look again."""
+    def wake(self) -> None:
+        """Have threads that wait for a connection, or for a reply, look again."""
         if self._waiting:
-            self._tell()
+            self._wake()
 
-    def claim(self, posted: Posted, deadline: float) -> Connection | None:
-        """The connection of *posted*, for `exchange`; None: its answer was read, or won't come any more."""
+    def claim(self, posted: PostedCall, deadline: float) -> Connection | None:
+        """Take the connection of *posted*, for `exchange`, waiting until *deadline*.
+
+        Return None if its reply was read meanwhile, or will not come.
+        """
         if (connection := self._take(posted)) is not None:
             return connection
         with self._mutex:
@@ -156,13 +188,13 @@ class Pool:
                 while not (posted.over or posted.lost) and (left := deadline - clock.now()) > 0:
                     if (connection := self._take(posted)) is not None:
                         return connection
-                    self._freed.wait(min(left, _LOOK))
+                    self._freed.wait(min(left, _CHECK))
             finally:
                 self._waiting -= 1
         return None
 
-    def _take(self, posted: Posted) -> Connection | None:
-        """The connection of *posted*, if it is idle."""
+    def _take(self, posted: PostedCall) -> Connection | None:
+        """Take the connection of *posted* if it is idle."""
         connection = None if posted.connection is None else posted.connection()
         try:
             self._idle.remove(connection)  # type: ignore[arg-type]
@@ -170,14 +202,14 @@ class Pool:
             return None
         return connection
 
-    def collect(self, posted: Posted, deadline: float) -> None:
-        """Read the answer of *posted* if it comes until *deadline*, and nobody else uses its connection."""
+    def collect(self, posted: PostedCall, deadline: float) -> None:
+        """Read the reply to *posted* if it comes by *deadline* and nobody else uses its connection."""
         with self._mutex:
             if (connection := self._take(posted)) is None:
                 return
             self._collecting += 1
         try:
-            while connection.owed and connection.heard(deadline):
+            while connection.pending and connection.has_data(deadline):
                 connection.collect(deadline)
         except OSError:
             self._discard(connection)
@@ -193,7 +225,7 @@ class Pool:
                 self._freed.notify_all()
 
     def clear(self) -> None:
-        """Close the idle connections. One that is in use is closed by the next `clear`, or serves on."""
+        """Close the idle connections. Those in use stay."""
         while self._idle:
             try:
                 connection = self._idle.pop()
@@ -201,56 +233,35 @@ class Pool:
                 return
             self._discard(connection)
 
-    def _converse(
-        self, connection: Connection, commands: Sequence[bytes], fresh: bool, deadline: float
-    ) -> list[Any]:
-        try:
-            if fresh:
-                connection.connect(deadline)
-                if not self._policy_known:
-                    self._policy_known = look_at_policy(self._address, connection, deadline)
-            replies = connection.ask(commands, deadline)
-        except BaseException:
-            # Part of a reply may still be on its way. The next call would take it for its own.
-            # https://github.com/redis/redis-py/issues/2624
-            self._discard(connection)
-            raise
-        self._idle.append(connection)
-        if self._waiting:
-            self._tell()
-        if fresh:
-            self._note_fresh()
-        return replies
-
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         with self._mutex:
             self._freed.notify_all()
 
     def _failed(self, failure: Exception, fresh: bool) -> BackendUnavailable:
-        """What to raise because of *failure*."""
-        told = unavailable(self._address, failure)
+        """Return what to raise because of *failure*. Drop the idle connections if one of them was dead."""
+        error = unavailable(self._address, failure)
         if fresh:
-            return told
+            return error
         # The others have been idle for longer and are most likely dead as well.
         self.clear()
         self._note_broken()
         if isinstance(failure, OSError) and not isinstance(failure, TimeoutError):
-            stale = Stale(str(told))
-            stale.__cause__ = told.__cause__
+            stale = Stale(str(error))
+            stale.__cause__ = error.__cause__
             stale.__suppress_context__ = True
             return stale
-        return told
+        return error
 
     def _borrow(self, deadline: float) -> tuple[Connection, bool]:
-        """A connection, and whether it still has to connect."""
+        """Return a connection, and whether it still has to connect."""
         if len(self._all) >= self._size and (sweep := self.sweep()) is not None:
             sweep()
         with self._mutex:
-            # Announced before the look, so that a call that gives one back after it sees us.
+            # Counted before the look, so that a thread that gives one back after it wakes us.
             self._waiting += 1
             try:
                 while True:
-                    # Others take idle ones without the mutex.
+                    # Other threads take idle connections without the mutex.
                     with suppress(IndexError):
                         return self._idle.pop(), False
                     if len(self._all) < self._size and not self._collecting:
@@ -269,8 +280,8 @@ class Pool:
         with self._mutex:
             self._broken += 1
 
-    def _note_fresh(self) -> None:
-        """A connection has served for the first time."""
+    def _note_replaced(self) -> None:
+        """Note that a new connection has served a call, perhaps in the place of a broken one."""
         with self._mutex:
             replaces = self._broken > 0
             self._broken -= replaces

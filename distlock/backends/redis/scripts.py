@@ -1,8 +1,7 @@
-"""The Lua scripts, and the bytes that call them.
+"""The Lua scripts, the bytes that call them, and the check of their replies.
 
-All scripts take the same keys and arguments (see ``hold.lua``), and some more behind these. That makes nearly
-the whole call the same for every ask for one key, so it is written once: packing it anew is a fifth of an
-exchange.
+All scripts take the same keys and the same first arguments (see ``hold.lua``). So most bytes of a call are
+the same for every request for one key, and `encode` caches them: packing them takes a fifth of an exchange.
 """
 
 from __future__ import annotations
@@ -15,40 +14,44 @@ from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
 
+from distlock import names
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
-from distlock.names import encode
 
-#: The key of a hold: its number and token, or what is left when it was given back. See ``hold.lua``.
-_HOLD, _LEFT_OF_IT = re.compile(rb"(\d+) \d+ [+-] (.+)"), re.compile(rb"\d+ \d+")
+#: The value of a hold's key: number and token, or the fence numbers that a release left. See ``hold.lua``.
+_HOLD, _REMNANT = re.compile(rb"(\d+) \d+ [+-] (.+)"), re.compile(rb"\d+ \d+")
 
-#: What stands in the place of a token where several share a hold: see ``shared.lua``.
+#: The word that a hold's key has in the place of a token while several processes share it: see
+#: ``shared.lua``.
 _SHARED: Mapping[str, Mode] = {"readers": READ, "permits": PERMIT}
 
 _KEYS = 3
 _ARGUMENTS = 8
 
-#: Begins every key and channel. It has the number of the format: versions with another have other locks.
+#: The prefix of every key and channel. Its number is that of the format: other formats have other locks.
 FORMAT = "dl:2"
-#: What is left of a hold lives for the rest of its ttl. Nothing is left where that may be longer, seconds.
-_LEFT = 30.0
+#: A release leaves its fence numbers for the rest of the ttl. With a longer ttl, seconds, it leaves nothing.
+_LONGEST_REMNANT = 30.0
+#: The kinds of reply to a request: see ``answers.lua``.
+HELD, BUSY, UNENDING, FOREIGN = 1, 3, 4, 5
 
 
 def bulk(*parts: str | bytes | int) -> bytes:
-    """*parts* as the bulk strings of https://redis.io/docs/latest/develop/reference/protocol-spec/."""
+    """Encode *parts* as bulk strings: https://redis.io/docs/latest/develop/reference/protocol-spec/."""
     written = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
     return b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in written])
 
 
 def command(*parts: str | bytes | int) -> bytes:
-    """A whole command."""
+    """Encode a whole command."""
     return b"*%d\r\n" % len(parts) + bulk(*parts)
 
 
 class Script:
-    """One script, and how its call begins: by digest, or by source for a server that forgot it.
+    """One Lua script: the beginnings of its calls, and the form of its replies.
 
-    *numbers*: how many numbers stand behind an answer, where there are any. *entries*: the answers behind
-    whose numbers a text stands.
+    A reply is a list: the token of the request, an answer (a number), and what belongs to that answer.
+    *numbers* is how many numbers follow each answer; *entries* are the answers that a text follows, too.
+    `by_digest` begins the usual call, `by_source` one to a server that has forgotten the script.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class Script:
     ) -> None:
         self.numbers = numbers
         self.entries = entries
-        folder = resources.files(__package__)
+        folder = resources.files(__package__) / "lua"
         text = "\n".join((folder / file).read_text("utf-8") for file in files)
         self._lines = text.splitlines()
         source = text.encode()
@@ -70,20 +73,38 @@ class Script:
         self.by_source = begin + bulk("EVAL", source)
 
     def command_at(self, error: str) -> str | None:
-        """Which command the server's *error* is about: it tells the line, and seldom the command."""
+        """Return the command that *error* is about: the server names the line of the script only."""
         line = re.search(r"user_script: ?(\d+)", error)
         if line is None or not 0 < int(line[1]) <= len(self._lines):
             return None
         called = re.search(r"redis\.call\('(\w+)'", self._lines[int(line[1]) - 1])
         return called and called[1]
 
+    def accepts(self, reply: object, token: bytes) -> bool:
+        """Return whether *reply* has the form of a reply of this script to the request with *token*."""
+        if not isinstance(reply, list) or not reply or reply[0] != token:
+            return False
+        if self is FOREIGN_KEYS:
+            return all(isinstance(key, bytes) for key in reply[1:])
+        if len(reply) < 2 or not isinstance(answer := reply[1], int):
+            return False
+        end = 2 + self.numbers.get(answer, 0)
+        if answer in self.entries and not isinstance(reply[-1], bytes):
+            return False
+        if len(reply) != end + (answer in self.entries):
+            return False
+        for one in reply[2:end]:
+            if not isinstance(one, int) and not (isinstance(one, bytes) and one.isdigit()):
+                return False
+        return True
 
-_HANDING = ("waiters.lua", "shared.lua", "hand_off.lua")
+
+_HAND_OFF = ("waiters.lua", "shared.lua", "hand_off.lua")
 
 
 def _request(*files: str, held: int) -> Script:
-    """*held*: how many numbers stand behind the answer that it is held."""
-    return Script(*files, arguments=_ARGUMENTS + 2, numbers={1: held, 2: 2}, entries={2})
+    """Return the script of a request. *held* is how many numbers follow the answer that it is held."""
+    return Script(*files, arguments=_ARGUMENTS + 2, numbers={HELD: held, 2: 2}, entries={2})
 
 
 #: By mode.
@@ -93,7 +114,7 @@ REQUEST: Mapping[Mode, Script] = {
         "answers.lua",
         "request.lua",
         "lifetime.lua",
-        *_HANDING,
+        *_HAND_OFF,
         "queue.lua",
         "behind.lua",
         held=1,
@@ -101,7 +122,7 @@ REQUEST: Mapping[Mode, Script] = {
     READ: _request(
         "hold.lua",
         "answers.lua",
-        *_HANDING,
+        *_HAND_OFF,
         "queue.lua",
         "sharing.lua",
         "read.lua",
@@ -121,104 +142,88 @@ REQUEST: Mapping[Mode, Script] = {
     ),
 }
 ACKNOWLEDGE = Script("hold.lua", "acknowledge.lua", arguments=_ARGUMENTS + 1)
-_LEAVE = Script("hold.lua", *_HANDING, "leave.lua")
+_LEAVE = Script("hold.lua", *_HAND_OFF, "leave.lua")
 #: By mode.
 RELEASE: Mapping[Mode, Script] = {
     EXCLUSIVE: Script(
-        "give_back.lua", "hold.lua", *_HANDING, "release.lua", "leave.lua", arguments=_ARGUMENTS + 1
+        "give_back.lua", "hold.lua", *_HAND_OFF, "release.lua", "leave.lua", arguments=_ARGUMENTS + 1
     ),
     READ: _LEAVE,
     PERMIT: _LEAVE,
 }
 DOWNGRADE = Script("hold.lua", "waiters.lua", "shared.lua", "downgrade.lua")
-CANCEL = Script("hold.lua", *_HANDING, "cancel.lua", arguments=_ARGUMENTS + 1)
+CANCEL = Script("hold.lua", *_HAND_OFF, "cancel.lua", arguments=_ARGUMENTS + 1)
 RENEW = Script("hold.lua", "waiters.lua", "shared.lua", "wanted.lua", "renew.lua")
 REQUEST_RELEASE = Script("hold.lua", "waiters.lua", "shared.lua", "wanted.lua", "request_release.lua")
-FOREIGN = Script("hold.lua", "foreign.lua")
-BREAK = Script("hold.lua", *_HANDING, "break.lua", arguments=_ARGUMENTS + 1)
-RAISE_FLOOR = Script(
+FOREIGN_KEYS = Script("hold.lua", "foreign.lua")
+BREAK = Script("hold.lua", *_HAND_OFF, "break.lua", arguments=_ARGUMENTS + 1)
+RAISE_FENCE = Script(
     "hold.lua", "waiters.lua", "shared.lua", "raise_fence.lua", arguments=_ARGUMENTS + 1, numbers={1: 1}
 )
 
 AGREE = Script("hold.lua", "agree.lua", arguments=_ARGUMENTS + 1)
 
 
-def polled(number: int = 0, entry: bytes = b"") -> bytes:
-    """The last arguments of a request. Of one that queues: the poll's number, what stands in the queue."""
-    poll = b"%d" % number
-    return b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(poll), poll, len(entry), entry)
+def encode(
+    script: Script,
+    request: LockRequest,
+    process: tuple[str, float, float],
+    queue: bool = False,
+    more: bytes = b"",
+) -> bytes:
+    """Return the bytes of a call of *script* for *request*.
+
+    *process* is the process's name, its acknowledgement window and its ``fence_ttl``, seconds. *more* are
+    encoded arguments behind those that all scripts take.
+    """
+    token = request.token.encode()
+    head = _head(
+        script,
+        request.key,
+        request.ttl,
+        (request.mode, request.span, request.permits, request.limit),
+        queue,
+        process,
+        len(token),
+    )
+    return b"%b%b\r\n%b" % (head, token, more)
 
 
-def wish_of(request: LockRequest) -> int | str:
-    """What *request* wants, as ``waiters.lua`` has it: numbers, to read, or permits."""
+def encode_release(request: LockRequest, process: tuple[str, float, float]) -> bytes:
+    """Return the bytes of a call that releases *request*.
+
+    The release of an exclusive lock leaves its fence numbers, if they are known, to the next holder.
+    """
+    more = b""
     if request.mode == EXCLUSIVE:
-        return request.span
-    return 0 if request.mode == READ else f"{request.permits}/{request.limit}"
+        more = b"$0\r\n\r\n"
+        if request.number and request.ttl <= _LONGEST_REMNANT:
+            left = b"%d %d" % (request.number, request.number + request.span)
+            more = b"$%d\r\n%b\r\n" % (len(left), left)
+    return encode(RELEASE[request.mode], request, process, more=more)
 
 
-def left_by(request: LockRequest) -> bytes:
-    """The last argument of a release: what it leaves, if the number of the hold is known."""
-    if request.mode != EXCLUSIVE:
-        return b""
-    if not request.number or request.ttl > _LEFT:
-        return b"$0\r\n\r\n"
-    left = b"%d %d" % (request.number, request.number + request.span)
-    return b"$%d\r\n%b\r\n" % (len(left), left)
-
-
-def holder(state: bytes | None) -> tuple[int, str] | None:
-    """Number and token of the hold that *state*, the value of its key, tells of."""
-    held = _HOLD.fullmatch(state or b"")
-    return held and (int(held[1]), held[2].decode("utf-8", "replace"))
-
-
-def mode_of(token: str) -> Mode:
-    """In which mode *token*, that of a hold, says it is held: several share those that have a word for it."""
-    return _SHARED.get(token, EXCLUSIVE)
-
-
-def number_of(token: str) -> int:
-    """What names the permits of *token*, and gives nothing of it away."""
-    return int(hashlib.sha1(token.encode(), usedforsecurity=False).hexdigest()[:12], 16)
-
-
-def is_free(state: bytes | None) -> bool:
-    return state is None or _LEFT_OF_IT.fullmatch(state) is not None
-
-
-def hold_key(key: str) -> str:
-    """The key of the hold. The others of the same lock share its hash tag, so one slot has them all."""
-    return f"{FORMAT}:{{{encode(key)}}}"
-
-
-def key_of(command: bytes) -> bytes:
-    """The first argument of *command*, which is the key of most."""
-    return command.split(b"\r\n", 5)[4]
-
-
-def channel_of(process: str) -> str:
-    """Where *process* hears."""
-    return f"{FORMAT}:ch:{process}"
+#: The last arguments of a request that does not queue.
+NO_POLL = bulk(0, "")
 
 
 @lru_cache(maxsize=8192)
-def head(
+def _head(
     script: Script,
     key: str,
     ttl: float,
-    wish: int | str,
+    wish: tuple[Mode, int, int, int],
     queue: bool,
     process: tuple[str, float, float],
     length: int,
 ) -> bytes:
-    """A call of *script* up to its token, which is *length* bytes long.
-
-    *wish*: see `wish_of`.
-    *process*: its name, and the window of a hand-off to it and its ``fence_ttl``, seconds.
-    """
+    """Encode a call of *script* up to its token, which is *length* bytes long."""
     hold = hold_key(key)
     name, ack_window, fence_ttl = process
-    said = bulk(
+    mode, span, permits, limit = wish
+    # See waiters.lua: fence numbers, or "0" to read, or permits.
+    wanted = span if mode == EXCLUSIVE else 0 if mode == READ else f"{permits}/{limit}"
+    arguments = bulk(
         _KEYS,
         hold,
         f"{hold}:fence",
@@ -228,11 +233,47 @@ def head(
         _milliseconds(ack_window),
         _milliseconds(fence_ttl),
         _milliseconds(ttl),
-        wish,
+        wanted,
         int(queue),
     )
-    return b"%b%b$%d\r\n" % (script.by_digest, said, length)
+    return b"%b%b$%d\r\n" % (script.by_digest, arguments, length)
 
 
 def _milliseconds(seconds: float) -> int:
     return math.ceil(seconds * 1000)
+
+
+def holder(state: bytes | None) -> tuple[int, str] | None:
+    """Return number and token of the hold in *state*, the value of its key; None if the lock is free."""
+    held = _HOLD.fullmatch(state or b"")
+    return held and (int(held[1]), held[2].decode("utf-8", "replace"))
+
+
+def mode_of(token: str) -> Mode:
+    """Return the mode of a hold by its *token*: shared holds have a word in its place."""
+    return _SHARED.get(token, EXCLUSIVE)
+
+
+def number_of(token: str) -> int:
+    """Return a number that identifies the permits of *token* without revealing the token."""
+    return int(hashlib.sha1(token.encode(), usedforsecurity=False).hexdigest()[:12], 16)
+
+
+def is_free(state: bytes | None) -> bool:
+    """Return whether *state*, the value of a hold's key, says that the lock is free."""
+    return state is None or _REMNANT.fullmatch(state) is not None
+
+
+def hold_key(key: str) -> str:
+    """Return the key of the hold. All keys of a lock share its hash tag, and so a slot of a cluster."""
+    return f"{FORMAT}:{{{names.encode(key)}}}"
+
+
+def key_of(command: bytes) -> bytes:
+    """Return the first argument of *command*, which is the key in most commands."""
+    return command.split(b"\r\n", 5)[4]
+
+
+def channel_of(process: str) -> str:
+    """Return the channel that *process* subscribes to."""
+    return f"{FORMAT}:ch:{process}"

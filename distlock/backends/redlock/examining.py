@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from distlock.backends.findings import Finding
-from distlock.backends.redis.examining import info_in, over_several
+from distlock.backends.redis.health import info_in, over_several
 from distlock.backends.redlock.server import Server
 from distlock.errors import BackendUnavailable
 

@@ -10,7 +10,7 @@ from distlock.backends.base import LockRequest
 from distlock.backends.findings import Finding
 from distlock.backends.inspectable import Seen
 from distlock.backends.redis import RedisBackend, scripts
-from distlock.backends.redis.examining import examine
+from distlock.backends.redis.health import examine
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redis.scripts import bulk, command, hold_key, holder
 
@@ -31,7 +31,7 @@ class Member(RedisBackend):
 
         Returns whether it has one.
         """
-        (reply,) = self._calls.call(scripts.AGREE, [request], self._by(math.inf), more=bulk(number))
+        (reply,) = self._caller.call(scripts.AGREE, [request], self._by(math.inf), more=bulk(number))
         return bool(reply[1])
 
     def examine(self) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ class Member(RedisBackend):
 
     def start_over(self) -> None:
         """Nothing is said there any more."""
-        self.fall_silent(self._by(math.inf))
+        self.withdraw_status(self._by(math.inf))
 
     def hold_of(self, key: str) -> OneHold | None:
         deadline, place = self._by(math.inf), hold_key(key)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import partial
 
 from distlock.backends.redis import RedisBackend
+from distlock.backends.redis.blocking import credentials_for
 from distlock.backends.redis.connection import Connection
-from distlock.backends.redis.credentials import credentials_for
 from distlock.backends.sentinel.address import SentinelAddress
 from distlock.backends.sentinel.connection import PrimaryConnection
 from distlock.backends.sentinel.releases import Releases
@@ -32,8 +32,8 @@ class SentinelBackend(RedisBackend):
 
     _read = SentinelAddress
     _address: SentinelAddress
-    _releases = Releases
-    _unanswered: Releases
+    _make_releases = Releases
+    _releases: Releases
 
     def close(self) -> None:
         sentinels = self._sentinels
@@ -64,7 +64,7 @@ class SentinelBackend(RedisBackend):
             return
         # If it can't be reached the holds end with their ttl.
         with suppress(BackendUnavailable):
-            self._unanswered.repeat_recent(self._by(math.inf))
+            self._releases.repeat_recent(self._by(math.inf))
 
 
 def _tell(backend: weakref.ref[SentinelBackend]) -> None:

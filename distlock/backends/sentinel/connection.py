@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from distlock import clock
+from distlock.backends.redis.blocking import Credentials
 from distlock.backends.redis.connection import Connection, ReplyError
-from distlock.backends.redis.credentials import Credentials
 from distlock.backends.redis.failures import Remedied
 from distlock.backends.redis.scripts import command
 from distlock.backends.sentinel.sentinels import Primary, Sentinels, may_pass

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis import scripts
-from distlock.backends.redis.calls import Calls
+from distlock.backends.redis.calls import ScriptCaller
+from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
 from distlock.backends.redis.pool import Pool
-from distlock.backends.redis.scripts import left_by
-from distlock.backends.redis.unanswered import Posted, Unanswered
 
 #: For how long a release is remembered, seconds, and how many are.
 _RECENT, _MOST = 5.0, 5000
@@ -23,10 +22,10 @@ _RECENT, _MOST = 5.0, 5000
 _BATCH = 500
 
 
-class Releases(Unanswered):
+class Releases(PendingReleases):
     """Those of one process. They can be repeated, for nothing but its token gives a hold back."""
 
-    def __init__(self, calls: Calls, pool: Pool) -> None:
+    def __init__(self, calls: ScriptCaller, pool: Pool) -> None:
         super().__init__(calls, pool)
         self._recent: deque[tuple[float, LockRequest]] = deque(maxlen=_MOST)
 
@@ -35,7 +34,7 @@ class Releases(Unanswered):
         request: LockRequest,
         told: Callable[[bool | None], None],
         deadline: float,
-        send: Callable[[bytes, Posted, float], bool] | None = None,
+        send: Callable[[bytes, PendingRelease, float], bool] | None = None,
     ) -> bool:
         sent = super().post(request, told, deadline, send)
         if sent:
@@ -53,5 +52,4 @@ class Releases(Unanswered):
         for script in dict.fromkeys(scripts.RELEASE[request.mode] for request in recent):
             requests = [request for request in recent if scripts.RELEASE[request.mode] is script]
             for start in range(0, len(requests), _BATCH):
-                some = requests[start : start + _BATCH]
-                self._calls.call(script, some, deadline, more=list(map(left_by, some)))
+                self._caller.release(requests[start : start + _BATCH], deadline)

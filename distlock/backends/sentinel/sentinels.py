@@ -18,13 +18,11 @@ from typing import NamedTuple, Protocol
 from distlock import clock
 from distlock.backends.flag import Flag
 from distlock.backends.redis.address import Address
-from distlock.backends.redis.aside import Aside
+from distlock.backends.redis.blocking import BlockingCall, Resolver
 from distlock.backends.redis.connection import Connection, ReplyError
-from distlock.backends.redis.ears import FAILURES
 from distlock.backends.redis.failures import NO_TLS, Remedied
-from distlock.backends.redis.listener import Listener
-from distlock.backends.redis.resolver import Resolver
 from distlock.backends.redis.scripts import command
+from distlock.backends.redis.subscription import FAILURES, Subscription
 from distlock.backends.sentinel.address import SentinelAddress
 from distlock.errors import BackendUnavailable
 
@@ -129,8 +127,8 @@ class Sentinels:
         self.primary: Primary | None = None
         #: What leads to a primary. Weak: an interrupt may tear it out of all hands.
         self._bound: weakref.WeakSet[Bound] = weakref.WeakSet()
-        self._aside = Aside(self._find, "distlock-redis-sentinels")
-        self._listener = Listener(
+        self._search = BlockingCall(self._find, "distlock-redis-sentinels")
+        self._subscription = Subscription(
             address,
             self._next,
             io_timeout,
@@ -150,10 +148,10 @@ class Sentinels:
         """
         with suppress(BackendUnavailable):
             # Without a thread it is tried again by the next one that connects.
-            self._listener.start(min(deadline, clock.now() + _FIRST))
+            self._subscription.start(min(deadline, clock.now() + _FIRST))
             # If it comes later than that, there may be news that it has missed: see `doubt`.
-            self._listener.tried.set()
-        found = self._aside.answer(deadline, "its sentinels did not answer in time")
+            self._subscription.tried.set()
+        found = self._search.result(deadline, "its sentinels did not answer in time")
         with self._mutex:
             bound.primary = found
             self._bound.add(bound)
@@ -162,12 +160,12 @@ class Sentinels:
     def close(self) -> None:
         """No thread and no connection to a sentinel is left."""
         self.closing.set()
-        self._listener.close(self._io_timeout)
+        self._subscription.close(self._io_timeout)
 
     def dismiss(self) -> None:
         """As `close`, without a mutex and without waiting: for a finaliser."""
         self.closing.set()
-        self._listener.dismiss()
+        self._subscription.dismiss()
 
     # -- the subscription ------------------------------------------------------------------------
 

@@ -199,7 +199,7 @@ class _Folder:
 
 def plant(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
     """Have the backend use scripts with *bug*."""
-    folder = _Folder(resources.files("distlock.backends.redis"), BUGS[bug])
+    folder = _Folder(resources.files("distlock.backends.redis") / "lua", BUGS[bug])
     spec = importlib.util.find_spec(scripts.__name__)
     assert spec is not None
     assert spec.loader is not None

@@ -36,8 +36,8 @@ class Proxy:
         self.drips = 0.0
         self._sockets: list[socket.socket] = []
         self._closed = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._subscription = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._subscription.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -88,7 +88,7 @@ class Proxy:
         self._pause.set()
         self.flow()
         self.deliver()
-        for one in [self._listener, *self._sockets]:
+        for one in [self._subscription, *self._sockets]:
             # A thread that is blocked in it wakes up by shutdown only.
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -97,7 +97,7 @@ class Proxy:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = self._subscription.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._sockets += [client, server]
                 if self._closed:

@@ -66,7 +66,7 @@ def settled(locks: distlock.Locks) -> None:
     check(engine_of(locks))
     pool = pool_of(locks)
     eventually(lambda: len(pool._idle) == len(pool._all), "all connections are idle")
-    eventually(lambda: not any(one.owed for one in list(pool._idle)), "all answers are read")
+    eventually(lambda: not any(one.pending for one in list(pool._idle)), "all answers are read")
 
 
 async def taken(locks: distlock.Locks, name: str) -> Grant:
@@ -101,4 +101,4 @@ def is_calling(locks: distlock.Locks) -> bool:
 def pipeline_of(locks: distlock.Locks) -> Any:
     backend = engine_of(locks).backend
     assert isinstance(backend, RedisBackend)
-    return backend._awaiting.pipelines.here()
+    return backend._tasks.pipelines.here()

@@ -22,7 +22,7 @@ from tests.core.interrupts import Interrupted, Tracer
 from tests.core.test_interrupts import check
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
-FILES = ("engine/grantor.py", "backends/redis/ears.py")
+FILES = ("engine/grantor.py", "backends/redis/subscription.py")
 PREFIX = "interrupts"
 #: A lock that nobody knows of ends after this, seconds, and the ttl.
 MAX_HOLD, TTL = 1.0, 10.0
@@ -98,10 +98,10 @@ class HandOff:
     def _reads(self) -> bool:
         backend = engine_of(self._far).backend
         assert isinstance(backend, RedisBackend)
-        assert backend._listener is not None
-        backend._listener._ears._was_led = False
+        assert backend._subscription is not None
+        backend._subscription._reader._was_led = False
         self.play(Tracer(files=FILES))
-        return backend._listener._ears._was_led
+        return backend._subscription._reader._was_led
 
 
 @pytest.fixture

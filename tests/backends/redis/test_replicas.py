@@ -11,7 +11,7 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.redis.replicas import ConfirmedCalls
+from distlock.backends.redis.calls import ReplicatedCaller
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
@@ -92,15 +92,15 @@ def test_an_interrupt_meanwhile_gives_it_back(
         assert primary.client.exists(hold_key(mine.key))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ConfirmedCalls, "_known", interrupted)
+    monkeypatch.setattr(ReplicatedCaller, "_count_replicas", interrupted)
     with pytest.raises(KeyboardInterrupt):
         one.request(mine)
     assert not one.locked(mine.key)
 
 
-def confirming(one: Contender) -> ConfirmedCalls:
-    calls = one._calls
-    assert isinstance(calls, ConfirmedCalls)
+def confirming(one: Contender) -> ReplicatedCaller:
+    calls = one._caller
+    assert isinstance(calls, ReplicatedCaller)
     return calls
 
 
@@ -113,7 +113,7 @@ def test_what_went_over_another_connection_is_waited_for_too(
     primary.client.script_flush()
     replica.pause()
     contender(primary.url).hold(mine)
-    assert confirming(one)._known([mine], clock.now() + 3.0) == 0
+    assert confirming(one)._count_replicas([mine], clock.now() + 3.0) == 0
 
 
 def test_a_connection_that_has_died_is_no_obstacle(
@@ -122,7 +122,7 @@ def test_a_connection_that_has_died_is_no_obstacle(
     one, mine = contender(primary.url, **PATIENT), ask()
     one.hold(mine)
     primary.client.client_kill_filter(_type="normal", skipme=True)
-    confirming(one)._confirm([mine], clock.now() + PATIENCE)
+    confirming(one)._wait_for_replicas([mine], clock.now() + PATIENCE)
     assert one.locked(mine.key)
 
 

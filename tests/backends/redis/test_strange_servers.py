@@ -57,15 +57,15 @@ ANSWERS: dict[str, Answer] = {
 class Strange:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._subscription = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._subscription.getsockname()[1]
         self._made: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = self._subscription.accept()
                 self._made.append(client)
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
@@ -77,7 +77,7 @@ class Strange:
                 client.sendall(told)
 
     def close(self) -> None:
-        for one in [self._listener, *self._made]:
+        for one in [self._subscription, *self._made]:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()

@@ -14,8 +14,8 @@ class Liar:
         self._sockets: list[socket.socket] = []
         self.is_heard = False
         self.say(port, epoch)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._subscription = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._subscription.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
     def say(self, port: int, epoch: int, flags: str = "master", former: int | None = None) -> None:
@@ -31,7 +31,7 @@ class Liar:
     def _serve(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = self._subscription.accept()
             except OSError:
                 return
             self._sockets.append(connection)
@@ -53,12 +53,12 @@ class Liar:
                     connection.sendall(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n")
 
     def close(self) -> None:
-        for one in (self._listener, *self._sockets):
+        for one in (self._subscription, *self._sockets):
             try:
                 one.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # It is closed.
-        self._listener.close()
+        self._subscription.close()
 
 
 def _list(words: list[str]) -> str:

@@ -15,7 +15,7 @@ from distlock.backends.base import LockRequest
 from distlock.backends.cluster.node import Node
 from distlock.backends.cluster.slots import slot_of, slot_of_command
 from distlock.backends.inspectable import Row, Seen
-from distlock.backends.redis.announcements import PROCESSES
+from distlock.backends.redis.inspection import PROCESSES
 from distlock.backends.redis.scripts import command
 from distlock.operate import break_lock
 from loadtest.ports import free_port

@@ -54,7 +54,7 @@ def pool_of(locks: distlock.Locks) -> Pool:
 
 def owed(locks: distlock.Locks) -> int:
     """Answers that nobody has read."""
-    return sum(len(connection.owed) for connection in list(pool_of(locks)._idle))
+    return sum(len(connection.pending) for connection in list(pool_of(locks)._idle))
 
 
 def test_a_release_does_not_wait_for_its_answer(proxy: Proxy, connect: Connect) -> None:

@@ -1,30 +1,38 @@
-"""What an operator looks at in a Redis server: what may lose locks, or keep them from being taken."""
+"""Health checks of a Redis server: what may lose locks, or keep them from being taken."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from distlock.backends.findings import Finding
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.scripts import command
 
-#: Sends one command, and gives its reply; None: the server refused it.
+#: Sends one command and returns its reply, or None if the server refused it.
 Send = Callable[..., object]
 
-#: Seconds between the server's clock and ours that are worth a word.
+#: From this difference between the server's clock and ours on, seconds, there is a warning.
 _APART = 2.0
-#: The format before `FORMAT`, and how long ago its processes are still worth a word, seconds.
+#: The format before `FORMAT`; processes that used it in the last so many seconds are reported.
 _FORMER, _LATELY = "dl:1", 60.0
-#: Of the memory, or of the connections, that may be used.
+#: From this share of the memory, or of the connections, on, there is a warning.
 _NEARLY_ALL = 0.9
 
 
 def examine(
     send: Send, most_connections: int, in_cluster: bool = False, listens: bool = True
 ) -> Iterator[Finding]:
-    """*most_connections*: how many a process of ours may open. *in_cluster*: the URL is that of a cluster.
+    """Yield the findings about one server.
 
-    *listens*: it has one more connection, that listens.
+    Args:
+        send: Sends one command.
+        most_connections: How many connections for calls each process may open.
+        in_cluster: Whether the URL is that of a cluster.
+        listens: Whether each process has one more connection, for its subscription.
     """
     info = info_in(send("INFO"))
     if not info:
@@ -53,7 +61,7 @@ def examine(
 
 
 def over_several(found: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
-    """What was *found* at each of several servers. What is alike at all is said once; else it says where."""
+    """Yield what was *found* at each of several servers: once if all agree, else with their names."""
     places: dict[Finding, list[str]] = {}
     for place, findings in found.items():
         for finding in findings:
@@ -63,14 +71,14 @@ def over_several(found: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
 
 
 def _version(info: dict[str, str]) -> str:
-    # Valkey tells, besides, with which Redis it agrees.
+    # Valkey reports the compatible version of Redis, too.
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}."
     return f"Redis {info.get('redis_version', '?')}."
 
 
 def info_in(reply: object) -> dict[str, str]:
-    """What a reply of lines such as that to ``INFO`` says; empty: it was refused."""
+    """Parse a reply such as that to ``INFO``. Return an empty dict if it was refused."""
     if not isinstance(reply, bytes):
         return {}
     lines = reply.decode("utf-8", "replace").splitlines()
@@ -78,7 +86,7 @@ def info_in(reply: object) -> dict[str, str]:
 
 
 def config_of(send: Send, name: str) -> str | None:
-    """What *name* is set to. Hosted servers don't tell."""
+    """Return the setting *name*, or None: hosted servers don't tell."""
     reply = send("CONFIG", "GET", name)
     match reply:
         case [_, bytes() as value]:
@@ -87,7 +95,7 @@ def config_of(send: Send, name: str) -> str | None:
 
 
 def _place(info: dict[str, str]) -> Iterator[Finding]:
-    """Which part it plays among several servers."""
+    """Yield a finding if the server is a replica or has replicas."""
     if info.get("role") == "slave":
         yield Finding(
             "error",
@@ -106,7 +114,7 @@ def _place(info: dict[str, str]) -> Iterator[Finding]:
 
 
 def _format(send: Send) -> Iterator[Finding]:
-    """Processes with keys of the former format speak of themselves there, if a lock of theirs lasts."""
+    """Yield an error if an older version, with another format of keys, has published its status here."""
     match send("HSCAN", f"{_FORMER}:processes", 0, "COUNT", 200):
         case [_, list() as entries]:
             until = [float(one) for one in entries[1::2] if isinstance(one, bytes)]
@@ -193,3 +201,33 @@ def _connections(info: dict[str, str], most_connections: int, listens: bool) -> 
         remedy = f"Raise maxclients of the server{or_lower}."
         return Finding("warning", "connections", said, remedy)
     return Finding("ok", "connections", said)
+
+
+logger = logging.getLogger(__name__)
+
+#: Returns whether we may read the policy. Servers before 7.0 can't tell, and are not asked further.
+_MAY_LOOK = (
+    "local may = redis.acl_check_cmd return may and may('CONFIG', 'GET', 'maxmemory-policy') and 1 or 0"
+)
+
+
+def warn_of_eviction(address: Address, connection: Connection, deadline: float) -> bool:
+    """Log a warning if the server may evict locks when its memory is full.
+
+    Return False if that has to be checked again.
+    """
+    # Ask first whether we may ask, because the server's ACL LOG shows what was denied.
+    (allowed,) = connection.ask([command("EVAL", _MAY_LOOK, 0)], deadline)
+    if allowed != 1:
+        return not isinstance(allowed, ReplyError)
+    (reply,) = connection.ask([command("CONFIG", "GET", "maxmemory-policy")], deadline)
+    if not isinstance(reply, list) or len(reply) != 2 or not isinstance(reply[1], bytes):
+        return True  # Hosted servers don't let us look.
+    if reply[1] != b"noeviction":
+        logger.warning(
+            "The Redis server at %s has maxmemory-policy %s: when its memory is full it may throw locks "
+            "away. Set it to noeviction, or give the locks a server of their own.",
+            address.shown,
+            reply[1].decode("ascii", "replace"),
+        )
+    return True

@@ -10,7 +10,7 @@ import pytest
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.flag import Flag
-from distlock.backends.redis import ears
+from distlock.backends.redis import subscription
 from distlock.engine.drivers import ThreadParker
 from tests.backends.redis import contender as contenders
 from tests.backends.redis.contender import Contender, MakeContender
@@ -85,14 +85,14 @@ class Hearing(Contender):
 
     @property
     def sleeping(self) -> int:
-        assert self._listener is not None
-        return len(self._listener._ears._sleepers)
+        assert self._subscription is not None
+        return len(self._subscription._reader._sleepers)
 
     @property
     def reads(self) -> bool:
         """Whether one of its waiters reads."""
-        assert self._listener is not None
-        return self._listener._ears._was_led and self._listener._ears._turn.locked()
+        assert self._subscription is not None
+        return self._subscription._reader._was_led and self._subscription._reader._leadership.locked()
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_who_reads_wakes_the_others_and_leaves_them_a_reader(
     one: Contender, two: Hearing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm_up(one, two)
-    monkeypatch.setattr(ears, "NAP", LONG)
+    monkeypatch.setattr(subscription, "NAP", LONG)
     firsts = [held(one) for _ in range(3)]
     waiters = [two.await_push(ask(first.key)) for first in firsts]
     for first, waiter in zip(firsts, waiters, strict=True):
@@ -151,7 +151,7 @@ def test_who_reads_wakes_the_others_and_leaves_them_a_reader(
 def test_the_listener_reads_on_for_those_that_it_has_not_woken(
     one: Contender, two: Hearing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ears, "NAP", LONG)
+    monkeypatch.setattr(subscription, "NAP", LONG)
     firsts = [held(one) for _ in range(2)]
     waiters = [two.await_push(ask(first.key)) for first in firsts]
     eventually(lambda: two.sleeping == 2, "both sleep")
@@ -181,14 +181,14 @@ def test_when_nobody_waits_the_listener_reads_again(one: Contender, two: Hearing
 @pytest.fixture
 def deep_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Naps that nobody ends last longer than any test."""
-    monkeypatch.setattr(ears, "NAP", 10 * PATIENCE)
+    monkeypatch.setattr(subscription, "NAP", 10 * PATIENCE)
 
 
 def test_who_leaves_has_the_listener_read_for_those_that_sleep_at_their_gates(
     one: Contender, two: Hearing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm_up(one, two)
-    monkeypatch.setattr(ears, "NAP", 10 * PATIENCE)
+    monkeypatch.setattr(subscription, "NAP", 10 * PATIENCE)
     firsts = [held(one) for _ in range(2)]
     reads = two.await_push(ask(firsts[0].key))
     eventually(lambda: two.reads, "it reads")
@@ -210,13 +210,13 @@ def test_while_no_thread_waits_the_listener_does_not_nap(
 
 
 def test_while_a_task_waits_the_listener_does_not_nap(deep_sleep: None) -> None:
-    mine, woken = ears.Ears(lambda connection: None), ThreadParker()
+    mine, woken = subscription.SubscriptionReader(lambda connection: None), ThreadParker()
     woken.wake()
     mine._sleepers.add(woken)
     mine.stay_until(clock.now() + 10 * PATIENCE)
     # The first time that it is told so ends a nap.
     for _ in range(2):
-        listener = threading.Thread(target=mine.leave_it_to_others, args=(Flag(),), daemon=True)
+        listener = threading.Thread(target=mine.delegate, args=(Flag(),), daemon=True)
         listener.start()
         listener.join(PATIENCE / 2)
         assert not listener.is_alive()
@@ -226,14 +226,14 @@ def test_who_has_read_leaves_a_task_a_reader(
     one: Contender, two: Hearing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm_up(one, two)
-    monkeypatch.setattr(ears, "NAP", 10 * PATIENCE)
+    monkeypatch.setattr(subscription, "NAP", 10 * PATIENCE)
     firsts = [held(one) for _ in range(2)]
     thread = two.await_push(ask(firsts[0].key))
     eventually(lambda: two.reads, "it reads")
     # A thread asks here: often it does so for the first question of a task.
     two.queue(contenders.ask(firsts[1].key))
-    assert two._listener is not None
-    hearing = two._listener._ears
+    assert two._subscription is not None
+    hearing = two._subscription._reader
     hearing._tasks_until += 10 * PATIENCE
     # The listener's thread looks, and naps again: somebody reads.
     eventually(lambda: not hearing._was_led and hearing._called.locked(), "it has looked")
@@ -254,8 +254,8 @@ def reader(one: Contender, two: Hearing) -> tuple[LockRequest, Waiter]:
 
 def test_an_error_in_the_reader_has_the_listener_subscribe_anew(one: Contender, two: Hearing) -> None:
     first, waiter = reader(one, two)
-    assert two._listener is not None
-    connection = two._listener._ears.connection
+    assert two._subscription is not None
+    connection = two._subscription._reader.connection
     assert connection is not None
     connection.disconnect()
     eventually(lambda: two.sink.doubts >= 2, "it doubted when the connection broke and when it was back")
@@ -309,13 +309,13 @@ def test_a_turn_that_an_interrupt_has_kept_is_taken_back(
     one: Contender, two: Hearing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm_up(one, two)
-    monkeypatch.setattr(ears, "QUIET", 0.1)
-    assert two._listener is not None
-    hearing = two._listener._ears
+    monkeypatch.setattr(subscription, "QUIET", 0.1)
+    assert two._subscription is not None
+    hearing = two._subscription._reader
     hearing._led_until = 0.0
-    lost = hearing._turn
+    lost = hearing._leadership
     lost.acquire(timeout=PATIENCE)
-    eventually(lambda: hearing._turn is not lost, "it has another one")
+    eventually(lambda: hearing._leadership is not lost, "it has another one")
     warm_up(one, two)
 
 
@@ -323,7 +323,7 @@ def test_a_wait_that_is_read_in_ends_on_time(
     one: Contender, two: Hearing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm_up(one, two)
-    monkeypatch.setattr(ears, "QUIET", LONG)
+    monkeypatch.setattr(subscription, "QUIET", LONG)
     first = held(one)
     two.queue(ask(first.key))
     waiter = Waiter(two, ask(first.key), timeout=0.05)

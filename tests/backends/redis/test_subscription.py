@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distlock import clock
-from distlock.backends.redis import ears, listener
+from distlock.backends.redis import subscription
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
@@ -104,7 +104,7 @@ def test_the_listener_comes_back_with_the_server(own_server: RedisServer, conten
 def test_a_server_that_fell_silent_is_noticed(
     own_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ears, "QUIET", 0.1)
+    monkeypatch.setattr(subscription, "QUIET", 0.1)
     one, two = contender(own_server.url), contender(own_server.url, io_timeout=1.0)
     first = ask()
     one.hold(first)
@@ -134,7 +134,7 @@ class Interrupt(BaseException):
     pass
 
 
-def interrupted_at(number: int, one: listener.Listener) -> bool:
+def interrupted_at(number: int, one: subscription.Listener) -> bool:
     """Whether there was such a moment in the wait for the subscription: a call of C that returns."""
     moments = 0
 
@@ -163,11 +163,11 @@ def test_whoever_is_interrupted_while_it_waits_for_the_subscription_stops_nobody
 ) -> None:
     for number in itertools.count(1):
         one = contender(own_server.url)
-        assert one._listener is not None
+        assert one._subscription is not None
         own_server.pause()
         threading.Timer(0.2, own_server.resume).start()
-        interrupted = interrupted_at(number, one._listener)
-        other = threading.Thread(target=one._listener.start, args=(clock.now() + PATIENCE,), daemon=True)
+        interrupted = interrupted_at(number, one._subscription)
+        other = threading.Thread(target=one._subscription.start, args=(clock.now() + PATIENCE,), daemon=True)
         other.start()
         other.join(PATIENCE / 2)
         assert not other.is_alive(), f"it waits since the interrupt at moment {number}"

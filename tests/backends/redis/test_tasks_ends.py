@@ -284,7 +284,7 @@ def test_a_timer_in_whose_place_another_one_came_sets_no_more_of_them(
         await until(lambda: is_calling(locks), "it asks")
         with monkeypatch.context() as patched:
             patched.setattr(asyncio.get_running_loop(), "call_later", lambda *_: pytest.fail("a timer"))
-            pipeline_of(locks)._end(0.0)
+            pipeline_of(locks)._expire(0.0)
         proxy.flow()
         await (await requests).arelease()
 

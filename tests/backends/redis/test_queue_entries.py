@@ -6,7 +6,7 @@ import pytest
 
 from distlock import clock
 from distlock.backends.optional import PushesHolds
-from distlock.backends.redis.pushes import Pushes
+from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.backends.redis.scripts import hold_key
 from distlock.testing.sink import RecordingSink
 from tests.backends.redis.contender import MakeContender, ask, some_key
@@ -29,8 +29,8 @@ def time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def pushes(told: RecordingSink, time: list[float]) -> Pushes:
-    return Pushes(told, WINDOW)
+def entries(told: RecordingSink, time: list[float]) -> QueueEntries:
+    return QueueEntries(told, WINDOW)
 
 
 def test_a_push_names_the_hold_and_the_poll_that_it_answers(
@@ -54,55 +54,55 @@ def test_a_push_names_the_hold_and_the_poll_that_it_answers(
 
 
 def test_the_push_that_answers_the_latest_poll_hands_the_lock_over(
-    pushes: Pushes, told: RecordingSink, time: list[float]
+    entries: QueueEntries, told: RecordingSink, time: list[float]
 ) -> None:
     mine = ask("shop:product 1")
-    pushes.poll(mine)
+    entries.poll(mine)
     time[0] += 5.0
-    number, _ = pushes.poll(mine)
+    number, _ = entries.poll(mine)
     time[0] += WINDOW / 2 - 0.01
-    pushes.heard(f"{number} 42 500 shop:product 1".encode())
+    entries.receive(f"{number} 42 500 shop:product 1".encode())
     assert told.hand_offs == [("shop:product 1", mine.token, 42, 1005.0)]
 
 
 def test_an_older_push_that_arrives_after_a_newer_poll_is_only_a_hint(
-    pushes: Pushes, told: RecordingSink
+    entries: QueueEntries, told: RecordingSink
 ) -> None:
     mine = ask("shop:product_1")
-    older, _ = pushes.poll(mine)
-    pushes.poll(mine)
-    pushes.heard(f"{older} 42 500 shop:product_1".encode())
+    older, _ = entries.poll(mine)
+    entries.poll(mine)
+    entries.receive(f"{older} 42 500 shop:product_1".encode())
     assert told.hand_offs == []
     assert told.hints == ["shop:product_1"]
 
 
 def test_a_push_that_was_under_way_for_half_of_its_window_is_only_a_hint(
-    pushes: Pushes, told: RecordingSink, time: list[float]
+    entries: QueueEntries, told: RecordingSink, time: list[float]
 ) -> None:
-    number, _ = pushes.poll(ask("shop:product_1"))
+    number, _ = entries.poll(ask("shop:product_1"))
     time[0] += WINDOW / 2
-    pushes.heard(f"{number} 42 500 shop:product_1".encode())
+    entries.receive(f"{number} 42 500 shop:product_1".encode())
     assert told.hand_offs == []
     assert told.hints == ["shop:product_1"]
 
 
 def test_a_push_of_a_process_with_a_shorter_window_is_only_a_hint(
-    pushes: Pushes, told: RecordingSink
+    entries: QueueEntries, told: RecordingSink
 ) -> None:
     """The hold ends before this process would expect it."""
-    number = pushes.poll(ask("shop:product_1"))[0]
-    pushes.heard(f"{number} 42 499 shop:product_1".encode())
+    number = entries.poll(ask("shop:product_1"))[0]
+    entries.receive(f"{number} 42 499 shop:product_1".encode())
     assert told.hand_offs == []
     assert told.hints == ["shop:product_1"]
 
 
 def test_a_push_for_what_nobody_waits_for_any_more_is_only_a_hint(
-    pushes: Pushes, told: RecordingSink
+    entries: QueueEntries, told: RecordingSink
 ) -> None:
     mine = ask("shop:product_1")
-    number, _ = pushes.poll(mine)
-    pushes.forget(mine)
-    pushes.heard(f"{number} 42 500 shop:product_1".encode())
+    number, _ = entries.poll(mine)
+    entries.forget(mine)
+    entries.receive(f"{number} 42 500 shop:product_1".encode())
     assert told.hand_offs == []
     assert told.hints == ["shop:product_1"]
 
@@ -123,19 +123,21 @@ ENDLESS = "9" * 5000
         f"1 {ENDLESS} shop:product_1",
     ],
 )
-def test_what_is_no_push_of_ours_is_a_hint(pushes: Pushes, told: RecordingSink, payload: str) -> None:
-    pushes.poll(ask("shop:product_1"))
-    pushes.heard(payload.encode())
+def test_what_is_no_push_of_ours_is_a_hint(entries: QueueEntries, told: RecordingSink, payload: str) -> None:
+    entries.poll(ask("shop:product_1"))
+    entries.receive(payload.encode())
     assert told.hand_offs == []
     assert told.hints == [payload]
 
 
-def test_who_gives_up_late_does_not_take_its_successor_along(pushes: Pushes, told: RecordingSink) -> None:
+def test_who_gives_up_late_does_not_take_its_successor_along(
+    entries: QueueEntries, told: RecordingSink
+) -> None:
     given_up, mine = ask("shop:product_1"), ask("shop:product_1")
-    pushes.poll(given_up)
-    number, _ = pushes.poll(mine)
-    pushes.forget(given_up)
-    pushes.heard(f"{number} 42 500 shop:product_1".encode())
+    entries.poll(given_up)
+    number, _ = entries.poll(mine)
+    entries.forget(given_up)
+    entries.receive(f"{number} 42 500 shop:product_1".encode())
     assert [token for _, token, _, _ in told.hand_offs] == [mine.token]
 
 
@@ -154,23 +156,23 @@ def test_what_was_acknowledged_or_lost_waits_no_more(
         redis_server.client.delete(hold_key(key))
     assert two.acknowledge([(second, number)]) == [not passed_on]
     # Else one is kept for each name for as long as the process lives.
-    assert two._pushes.waiting() == []
+    assert two._entries.waiting() == []
 
 
 def test_what_was_given_up_while_the_server_was_away_is_not_kept_for_ever(
-    pushes: Pushes, time: list[float]
+    entries: QueueEntries, time: list[float]
 ) -> None:
     mine = ask("shop:product_1")
-    pushes.poll(mine)
+    entries.poll(mine)
     for product in range(5000):
-        pushes.poll(ask(f"shop:given_up_{product}"))
+        entries.poll(ask(f"shop:given_up_{product}"))
         if product % 500 == 0:
             time[0] += 10.0
-            pushes.poll(mine)
-            pushes.queued(mine, b"its place")
-    assert len(pushes.waiting()) < 4000
+            entries.poll(mine)
+            entries.queued(mine, b"its place")
+    assert len(entries.waiting()) < 4000
     # A waiter asks again, and is not forgotten.
-    assert pushes.entry(mine) == b"its place"
+    assert entries.entry(mine) == b"its place"
 
 
 def test_an_acknowledgement_never_grants(redis_server: RedisServer, contender: MakeContender) -> None:

@@ -1,0 +1,158 @@
+"""Functions that take no deadline: name resolution, credential providers. Each gets a thread."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from distlock import clock
+from distlock.backends.redis.address import Address
+from distlock.errors import ConfigurationError
+
+T = TypeVar("T")
+
+#: Pairs of address family and socket address.
+Addresses = list[tuple[int, Any]]
+
+
+class BlockingCall(Generic[T]):
+    """A call of *function* in a thread called *name*. Callers that come meanwhile share the running call.
+
+    Belongs to one process.
+    """
+
+    def __init__(self, function: Callable[[], T], name: str) -> None:
+        self._function = function
+        self._name = name
+        self._mutex = threading.Lock()
+        self._running: Future[T] | None = None
+
+    def result(self, deadline: float, late: str) -> T:
+        """Return what the function returns, or raise what it raises.
+
+        Raises TimeoutError(*late*) after *deadline*; the thread goes on until the function returns.
+        """
+        with self._mutex:
+            running = self._running
+            if running is None:
+                running = Future()
+                threading.Thread(target=self._run, args=(running,), name=self._name, daemon=True).start()
+                self._running = running
+        try:
+            return running.result(max(0.0, deadline - clock.now()))
+        except FutureTimeoutError:
+            if running.done():
+                # The result came just now, or the function itself raised a TimeoutError.
+                return running.result()
+            raise TimeoutError(late) from None
+
+    def _run(self, running: Future[T]) -> None:
+        failure: BaseException | None = None
+        try:
+            result = self._function()
+        except BaseException as error:
+            failure = error
+        with self._mutex:
+            self._running = None
+        if failure is None:
+            running.set_result(result)
+        else:
+            running.set_exception(failure)
+
+
+class Resolver:
+    """Looks up the addresses of one host and port. Belongs to one process."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._look_up = partial(_look_up, host, port)
+        self._call: BlockingCall[Addresses] = BlockingCall(self._look_up, "distlock-resolver")
+
+    def resolve(self, deadline: float) -> Addresses:
+        """Return what to connect to. Raises OSError, and TimeoutError after *deadline*."""
+        try:
+            return self._look_up(socket.AI_NUMERICHOST)
+        except OSError:
+            pass  # The host is a name.
+        return self._call.result(deadline, "its name was not resolved in time")
+
+
+def _look_up(host: str, port: int, flags: int = 0) -> Addresses:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return [(family, address) for family, _, _, _, address in found]
+
+
+class Credentials:
+    """A login that may change while the process lives. Each new connection asks *provider* for it.
+
+    *provider* is a callable, or an object with ``get_credentials()`` as redis-py's providers have it. It
+    returns a password, a tuple of user and password, or a tuple of a password alone. It runs in a thread,
+    because it may ask a server and takes no deadline. Belongs to one process.
+    """
+
+    def __init__(self, provider: object) -> None:
+        """Raises `ConfigurationError` if *provider* can't be called, or is async."""
+        ask: Any = getattr(provider, "get_credentials", provider)
+        if isinstance(provider, type) or not callable(ask):
+            raise ConfigurationError(
+                f"credential_provider is {_kind_of(provider)}. It has to be a function without arguments, or "
+                "an object with the method get_credentials(), as redis.CredentialProvider. Either returns "
+                "the password, or a tuple of user and password."
+            )
+        if inspect.iscoroutinefunction(ask):
+            raise ConfigurationError(
+                "credential_provider is async, but distlock calls it in a thread that has no event loop. "
+                "Write 'def' in the place of 'async def'."
+            )
+        self._ask = ask
+        self._call = BlockingCall(self._checked_login, "distlock-redis-credentials")
+
+    def login(self, deadline: float) -> tuple[str, ...]:
+        """Return the arguments of AUTH.
+
+        Raises TimeoutError after *deadline*, and RuntimeError if the provider raises or returns no login.
+        """
+        return self._call.result(deadline, "its credential_provider did not return in time")
+
+    def _checked_login(self) -> tuple[str, ...]:
+        try:
+            given = self._ask()
+        except BaseException as error:
+            # A RuntimeError, so that the provider's own OSError does not look like the server's.
+            raise RuntimeError(f"its credential_provider raised {type(error).__name__}: {error}") from error
+        login = (given,) if isinstance(given, str) else given
+        if not (
+            isinstance(login, tuple | list)
+            and 1 <= len(login) <= 2
+            and all(isinstance(part, str) and part for part in login)
+        ):
+            raise RuntimeError(
+                f"its credential_provider returned {_kind_of(given)}, and no password or tuple of user and "
+                "password"
+            )
+        return tuple(login)
+
+
+def credentials_for(address: Address, provider: object) -> Credentials | None:
+    """Return the credentials that *provider* gives, or None without a provider.
+
+    Raises `ConfigurationError` if it is no provider, or if the URL has a login, too.
+    """
+    if provider is None:
+        return None
+    if address.login:
+        raise ConfigurationError(
+            f"The Redis server at {address.shown} has a user or a password in its URL, and a "
+            "credential_provider. Take one of them out."
+        )
+    return Credentials(provider)
+
+
+def _kind_of(value: object) -> str:
+    """Describe *value* by its type: the value itself may be a secret."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

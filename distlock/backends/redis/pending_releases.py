@@ -1,0 +1,210 @@
+"""Pending releases: sent, with a reply that nobody waits for.
+
+A request for the same key must not overtake its pending release. It is sent behind it on the same connection,
+or waits for the reply. The next call on that connection reads the reply, or `PendingReleases.settle` does.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+
+from distlock import clock
+from distlock.backends.base import LockRequest
+from distlock.backends.redis import scripts
+from distlock.backends.redis.calls import ScriptCaller
+from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.pool import Pool, Stale
+from distlock.backends.redis.scripts import Script, encode_release
+
+
+class PendingRelease:
+    """One release whose reply has not been read. It is no longer expected after *until*."""
+
+    __slots__ = ("connection", "kept_in", "lost", "notify", "over", "request", "undone", "until", "usual")
+
+    def __init__(
+        self,
+        kept_in: dict[str, PendingRelease],
+        request: LockRequest,
+        notify: Callable[[bool | None], None],
+        until: float,
+    ) -> None:
+        self.kept_in = kept_in
+        self.request = request
+        self.notify = notify
+        self.until = until
+        #: The usual reply, which nobody is notified of.
+        self.usual = [request.token.encode(), 1]
+        #: What it was sent on. Weak, so that a connection that an interrupt tore out of the pool is lost at
+        #: once.
+        self.connection: weakref.ref[Connection] | None = None
+        #: The reply was read, or the release was repeated.
+        self.over = False
+        #: No reply will come: the release has to be repeated.
+        self.lost = False
+        #: Lost, and the server has certainly not carried it out.
+        self.undone = False
+
+    def answered(self, reply: object) -> None:
+        """Take *reply*. Raises OSError if it is none: then the connection can't be trusted any more."""
+        if reply == self.usual:
+            self.end()
+        elif isinstance(reply, ReplyError):
+            self.lost = self.undone = True
+        elif not scripts.RELEASE[self.request.mode].accepts(reply, self.request.token.encode()):
+            self.lost = True
+            raise OSError("it answered something that was not asked")
+        elif not self.over:
+            self.end()
+            self.notify(False)
+
+    def end(self) -> None:
+        self.over = True
+        # A repeated release may be answered late, when the next one has taken its place.
+        if self.kept_in.get(self.request.key) is self:
+            self.kept_in.pop(self.request.key, None)
+
+
+class PendingReleases:
+    """The pending releases of one process, at most one for each key."""
+
+    def __init__(self, caller: ScriptCaller, pool: Pool) -> None:
+        self._caller = caller
+        self._pool = pool
+        self._by_key: dict[str, PendingRelease] = {}
+        #: The scripts that the server has, as far as is known. A script that it lacks would release nothing.
+        self.known: set[Script] = set()
+        #: One thread at a time repeats lost releases.
+        self._repeating = threading.RLock()
+
+    def of(self, key: str) -> PendingRelease | None:
+        """Return the pending release of *key*."""
+        return self._by_key.get(key)
+
+    def lost(self) -> list[str]:
+        """Return the keys whose release has to be repeated."""
+        return [key for key, pending in list(self._by_key.items()) if pending.lost]
+
+    def post(
+        self,
+        request: LockRequest,
+        notify: Callable[[bool | None], None],
+        deadline: float,
+        send: Callable[[bytes, PendingRelease, float], bool] | None = None,
+    ) -> bool:
+        """Send the release of *request* without waiting for the reply.
+
+        Args:
+            request: The request whose hold ends.
+            notify: Called with False if the hold had been lost, and with None if nobody knows.
+            deadline: When the reply is no longer expected.
+            send: Sends the call; by default the pool does.
+
+        Returns:
+            False if the release can't be sent now without waiting; then the caller has to wait for it.
+
+        Raises:
+            Stale: The connection was dead.
+        """
+        if scripts.RELEASE[request.mode] not in self.known:
+            return False
+        pending = PendingRelease(self._by_key, request, notify, deadline)
+        if self._by_key.setdefault(request.key, pending) is not pending:
+            return False
+        sent = False
+        try:
+            sent = (send or self._pool.post)(encode_release(request, self._caller.about), pending, deadline)
+        finally:
+            if not sent:
+                pending.end()
+        return sent
+
+    def claim(self, key: str, deadline: float) -> Connection | None:
+        """Claim the connection on which the next call for *key* has to be sent; None if any will do.
+
+        Raises `BackendUnavailable`.
+        """
+        pending = self._by_key.get(key)
+        if pending is None:
+            return None
+        if not (pending.over or pending.lost):
+            # Half of the time stays for a repetition, if other calls keep the connection busy.
+            connection = self._pool.claim(pending, (clock.now() + deadline) / 2)
+            if connection is not None:
+                return connection
+            pending.lost = True
+        self.repeat(pending, deadline)
+        return None
+
+    def finish(self, key: str, deadline: float) -> None:
+        """Read the reply to the pending release of *key*. Raises `BackendUnavailable`."""
+        connection = self.claim(key, deadline)
+        if connection is not None:
+            with suppress(Stale):
+                self._pool.exchange([], deadline, connection)
+            self.repeat_lost(key, deadline)
+
+    def repeat_lost(self, key: str, deadline: float) -> bool:
+        """Repeat the release of *key* if it was lost. Return whether it was.
+
+        If it was, whatever was sent behind it has to be repeated, too.
+        """
+        pending = self._by_key.get(key)
+        if pending is None or not pending.lost:
+            return False
+        self.repeat(pending, deadline)
+        return True
+
+    def repeat(self, pending: PendingRelease, deadline: float) -> None:
+        """Release once more, unless a reply has come, and wait for the reply. Raises `BackendUnavailable`."""
+        with self._repeating:
+            if pending.over:
+                return
+            request = pending.request
+            script, call = scripts.RELEASE[request.mode], encode_release(request, self._caller.about)
+            self.known.discard(script)
+            # An attempt without a reply may have been the one that released the hold.
+            undone, pending.undone = pending.undone, False
+            try:
+                reply = self._caller.one(script, request, call, deadline)
+            except Stale:
+                undone = False
+                reply = self._caller.one(script, request, call, deadline)
+            self.known.add(script)
+            pending.end()
+            if undone and not reply[1]:
+                pending.notify(False)
+
+    def forget(self, request: LockRequest) -> None:
+        """End the pending release of *request*, whose hold is known to be released."""
+        pending = self._by_key.get(request.key)
+        if pending is not None and pending.request.token == request.token:
+            pending.end()
+
+    def settle(self, deadline: float) -> bool:
+        """Read the replies that have come, and report what was lost. Return whether none is awaited now."""
+        awaited = False
+        for pending in list(self._by_key.values()):
+            if not (pending.over or pending.lost):
+                self._pool.collect(pending, deadline)
+            if pending.over:
+                continue
+            if pending.lost and pending.undone:
+                self.repeat(pending, max(deadline, pending.until))
+            elif pending.lost or clock.now() >= pending.until:
+                pending.lost = True
+                # The engine repeats it, or the next request for the key if that comes first.
+                notify, pending.notify = pending.notify, _ignore
+                notify(None)
+                if clock.now() >= pending.until + 2 * pending.request.ttl:
+                    pending.end()
+            else:
+                awaited = True
+        return not awaited
+
+
+def _ignore(ours: bool | None) -> None:
+    pass

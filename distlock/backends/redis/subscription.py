@@ -1,0 +1,302 @@
+"""The one subscription of a process, on which it hears what other processes hand off to it.
+
+A thread that waits for a lock reads the subscription, if there is one, and wakes the other waiters; else the
+subscription's own thread reads. So a push wakes one thread, not two:
+https://en.wikipedia.org/wiki/Leader%E2%80%93follower_pattern
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from distlock import clock
+from distlock.backends.flag import Flag
+from distlock.backends.optional import Sleep
+from distlock.backends.redis.address import Address
+from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.scripts import command
+from distlock.reentrance import call
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for which the subscription's thread leaves the reading to waiters, and again if any of them read.
+NAP = 0.2
+#: Seconds of silence after which the server is asked whether it is still there.
+QUIET = 5.0
+#: The exceptions with which a connection can fail.
+FAILURES = (OSError, ReplyError, ValueError, RuntimeError)
+#: Seconds between attempts to subscribe: the first pause, doubled after each, and the longest.
+_BACKOFF = (0.05, 2.0)
+_DEAF = "No hand-offs are heard from the Redis server at %s, so waiters poll: %s"
+
+
+class SubscriptionReader:
+    """Leader/follower reader of one subscription. *dispatch* reads one message and delivers it.
+
+    The leader is the thread that has `_leadership`: it reads for all. At first that is the subscription's
+    thread, which leaves the reading to a waiter where it can.
+    """
+
+    def __init__(self, dispatch: Callable[[Connection], None]) -> None:
+        self._dispatch = dispatch
+        self._leadership = threading.Lock()
+        self._leadership.acquire()
+        #: The subscription's thread sleeps on this one while waiters read.
+        self._called = threading.Lock()
+        self._called.acquire()
+        self._sleepers: set[Sleep] = set()
+        #: Whether a waiter has read during the nap, and when the last waiter's time-out is.
+        self._was_led = False
+        self._led_until = 0.0
+        #: A task waits until then at the latest. A task can't read.
+        self._tasks_until = 0.0
+        self.connection: Connection | None = None
+        #: The text of the failure that a reading waiter met. The exception itself would keep its frames
+        #: alive.
+        self.failure = ""
+
+    def wait(self, parker: Sleep, timeout: float) -> None:
+        """Sleep at *parker* until it is woken, for at most *timeout* seconds. Read if nobody else reads."""
+        ends, leadership = clock.now() + timeout, self._leadership
+        try:
+            # Registered before the look, so that a leader that reads, and leaves, sees us.
+            self._sleepers.add(parker)
+            if not leadership.locked():
+                # Noted before it is taken, and only by a thread that can take it: see `delegate`.
+                self._led_until = max(self._led_until, ends)
+                if leadership.acquire(blocking=False):
+                    try:
+                        parker.begin()
+                        self._read_for(parker, ends)
+                    finally:
+                        leadership.release()
+                        if len(self._sleepers) > 1 or clock.now() < self._tasks_until:
+                            self.call()
+                    if parker.pass_through():
+                        return
+            parker.wait(max(0.0, ends - clock.now()))
+        finally:
+            self._sleepers.discard(parker)
+
+    def _read_for(self, parker: Sleep, ends: float) -> None:
+        self._was_led = True
+        connection = self.connection
+        if connection is None:
+            return
+        try:
+            while not parker.is_open() and (now := clock.now()) < ends:
+                if connection.has_data(min(ends, now + QUIET)):
+                    self._dispatch(connection)
+                elif now + QUIET <= ends:
+                    # Too quiet: the subscription's thread asks whether the server is there.
+                    self.call()
+                    return
+        except BaseException as error:
+            self.failure = str(error)
+            # An interrupt may have come in the middle of a message.
+            connection.disconnect()
+            self.call()
+            if not isinstance(error, FAILURES):
+                raise
+
+    def stay_until(self, then: float) -> None:
+        """Have the subscription's thread read until *then*, because a task waits."""
+        naps = clock.now() >= self._tasks_until
+        self._tasks_until = max(self._tasks_until, then)
+        if naps:
+            self.call()
+
+    def call(self) -> None:
+        """Wake the subscription's thread, to read, or to find out why nobody can."""
+        try:
+            self._called.release()
+        except RuntimeError:
+            pass  # It has been woken already.
+
+    def delegate(self, closing: Flag) -> None:
+        """Leave the reading to waiters, and return when the subscription's thread has to read again."""
+        woken = tuple(self._sleepers)
+        # If no thread was waiting, the message was for a task, and a task will not read the next one.
+        if not woken or not all(parker.is_open() for parker in woken) or clock.now() < self._tasks_until:
+            return
+        self._leadership.release()
+        while not closing.is_set():
+            called = self._called.acquire(timeout=NAP)
+            if clock.now() >= self._led_until + QUIET and self._leadership.locked():
+                # An interrupt between two instructions has left it locked.
+                self._leadership = threading.Lock()
+            if (called or not self._was_led) and self._leadership.acquire(blocking=False):
+                return
+            self._was_led = False
+
+
+class Observer(Protocol):
+    """What a subscription notifies: see `distlock.backends.base.Sink`."""
+
+    def missed_notifications(self) -> None: ...
+    def reconnected(self) -> None: ...
+
+
+class Subscription:
+    """Subscribes at the first `start`, and again whenever the connection breaks, until `close`.
+
+    While `subscribed` is False no message arrives. When that changes later on,
+    `Observer.missed_notifications` is called: a waiter that polled before may have missed its notification.
+
+    Args:
+        address: Where the server is, for errors and the log.
+        connect: Makes a connection, not yet connected.
+        io_timeout: Bounds each exchange, seconds.
+        channels: What to subscribe to.
+        receive: Called with each message.
+        observer: Notified of interruptions.
+        deaf: The log line for a failure to subscribe.
+        name: The thread's name.
+        servers: How many servers *connect* leads to in turn. So many attempts fail before the log says so.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        connect: Callable[[], Connection],
+        io_timeout: float,
+        channels: Sequence[str],
+        receive: Callable[[bytes], None],
+        observer: Observer,
+        deaf: str = _DEAF,
+        name: str = "distlock-redis-listener",
+        servers: int = 1,
+    ) -> None:
+        self.subscribed = False
+        self._has_broken = False
+        self._address = address
+        self._connect = connect
+        self._io_timeout = io_timeout
+        self._channels = channels
+        self._receive = receive
+        self._observer = observer
+        self._deaf = deaf
+        self._name = name
+        self._servers = servers
+        self._mutex = threading.Lock()
+        self._closing = Flag()
+        #: Whether the first attempt to subscribe has succeeded or failed.
+        self.tried = Flag()
+        self._thread: threading.Thread | None = None
+        self._reader = SubscriptionReader(self._dispatch)
+        self.wait, self.stay_until = self._reader.wait, self._reader.stay_until
+
+    def start(self, deadline: float) -> None:
+        """Subscribe, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
+        with self._mutex:
+            if not self._closing.is_set() and self._thread is None:
+                thread = threading.Thread(target=call, args=(self._run,), name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise unavailable(self._address, error) from error
+                self._thread = thread
+        self.tried.wait(max(0.0, deadline - clock.now()))
+
+    def close(self, timeout: float) -> None:
+        """End the thread and its connection, and wait for that for *timeout* seconds."""
+        with self._mutex:
+            self._closing.set()
+            self.tried.set()
+            if self._reader.connection is not None:
+                self._reader.connection.disconnect()
+            self._reader.call()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def dismiss(self) -> None:
+        """End the thread soon. Takes no mutex, because a finaliser may run while a thread has it."""
+        self._closing.set()
+        if (connection := self._reader.connection) is not None:
+            connection.shut_down()
+        self._reader.call()
+
+    def _run(self) -> None:
+        backoff = _BACKOFF[0]
+        logged, failed = "", 0
+        while not self._closing.is_set():
+            try:
+                connection = self._subscribe()
+                backoff, logged, failed = _BACKOFF[0], "", 0
+                self._set_subscribed(True)
+                self._listen(connection)
+            except FAILURES as error:
+                # If a waiter read, this thread finds the connection closed and knows no more than that.
+                text = self._address.redact(self._reader.failure or str(error))
+                failed += 1
+                if failed >= self._servers and text != logged and not self._closing.is_set():
+                    logged = text
+                    logger.warning(self._deaf, self._address.shown, text)
+            except Exception:
+                # A connection that another thread closes can fail in any way. This thread must survive it.
+                if not self._closing.is_set():
+                    logger.exception("Listening to the Redis server at %s failed", self._address.shown)
+            finally:
+                self._drop()
+            self._set_subscribed(False)
+            self.tried.set()
+            self._closing.wait(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - spreads clients, hides nothing
+            backoff = min(2 * backoff, _BACKOFF[1])
+
+    def _subscribe(self) -> Connection:
+        connection = self._connect()
+        with self._mutex:
+            if self._closing.is_set():
+                raise OSError("closed")
+            self._reader.connection, self._reader.failure = connection, ""
+        deadline = self._deadline()
+        connection.connect(deadline)
+        (reply,) = connection.ask([command("SUBSCRIBE", *self._channels)], deadline)
+        if isinstance(reply, ReplyError):
+            raise reply
+        return connection
+
+    def _listen(self, connection: Connection) -> None:
+        pinged = False
+        while not self._closing.is_set():
+            if not connection.has_data(clock.now() + QUIET):
+                if pinged:
+                    raise OSError(f"it has not answered for {QUIET:g} s")
+                # A network can lose a connection without telling either end.
+                connection.send(command("PING"), self._deadline())
+                pinged = True
+                continue
+            pinged = False
+            self._dispatch(connection)
+            self._reader.delegate(self._closing)
+
+    def _dispatch(self, connection: Connection) -> None:
+        reply = connection.read(self._deadline())
+        if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
+            self._receive(reply[2])
+
+    def _deadline(self) -> float:
+        return clock.now() + self._io_timeout
+
+    def _set_subscribed(self, subscribed: bool) -> None:
+        if self.subscribed is not subscribed:
+            self.subscribed = subscribed
+            if not subscribed:
+                self._has_broken = True
+            elif self._has_broken:
+                self._observer.reconnected()
+            # Callers that the first subscription serves wait for it in `start`.
+            if self.tried.is_set() and not self._closing.is_set():
+                self._observer.missed_notifications()
+            self.tried.set()
+
+    def _drop(self) -> None:
+        with self._mutex:
+            connection, self._reader.connection = self._reader.connection, None
+        if connection is not None:
+            connection.disconnect()

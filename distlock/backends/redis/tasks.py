@@ -1,0 +1,483 @@
+"""Calls of event loops: pipelined on one connection for each loop, and answered in order, without a thread.
+
+Only the usual course is handled here, so that nothing ever blocks the loop. If there is no idle connection,
+or it breaks, or the server answers anything unusual, the result is `REPEAT`: a thread makes the same call
+again and handles the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from distlock import clock, reentrance
+from distlock.backends.base import LockRequest
+from distlock.backends.latches import LatchState
+from distlock.backends.optional import REPEAT, Begun
+from distlock.backends.redis import scripts
+from distlock.backends.redis.calls import ScriptCaller
+from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.latches import (
+    NO_LATCH_REPLY,
+    LatchArguments,
+    encode_latch_call,
+    latch_in,
+    latch_to_make,
+)
+from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
+from distlock.backends.redis.pool import Pool
+from distlock.backends.redis.queue_entries import QueueEntries, RequestAnswers
+from distlock.backends.redis.scripts import BUSY, FOREIGN, NO_POLL, Script, bulk, encode
+from distlock.errors import BackendUnavailable
+
+#: Turns a reply into the result. Raises `BackendUnavailable`, or OSError for a reply that can't be one.
+Understand = Callable[[object], Any]
+
+#: With this many pending replies on an idle connection, those that have come are read before the next call;
+#: and this many may be pending after that.
+_PENDING, _MOST_PENDING = 64, 1024
+#: Seconds after the deadline of a call in which a busy event loop may still handle it.
+_GRACE = 1.0
+
+
+class Awaited(Begun):
+    """One call whose reply is pending."""
+
+    __slots__ = ("_pipeline", "_understand", "lost")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, ends: float, pipeline: Pipeline, understand: Understand
+    ) -> None:
+        super().__init__(loop, ends)
+        self._pipeline = pipeline
+        self._understand = understand
+        self.lost = False
+
+    def answered(self, reply: object) -> None:
+        try:
+            answer = self._understand(reply)
+        except BackendUnavailable as error:
+            self.set_exception(error)
+        else:
+            self.set_result(answer)
+        self._pipeline.awaited -= 1
+
+
+class Pipeline:
+    """The pipelined calls of one event loop. It borrows a connection of the pool while a reply is awaited.
+
+    Only the loop's thread may use it, except for `is_stuck`, `drop` and `forget`.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connection: Connection | None = None
+        #: How many replies are awaited.
+        self.awaited = 0
+        #: Bytes that the socket has not taken yet, and the futures of those who wait until it has.
+        self._unsent = b""
+        self._sending: list[Begun] = []
+        #: The descriptor that the loop watches.
+        self._file = -1
+        #: Some event loops can't watch a socket.
+        self._can_watch = True
+        #: When the loop is to call `_expire`. The timer is not kept: it refers to the loop, which would then
+        #: live as long as its pipeline, and the pipeline as long as the loop.
+        self._wakes = math.inf
+        #: The client was closed: no connection goes back to its pool.
+        self.retired = False
+
+    def connection(self, posted: PendingRelease | None = None) -> Connection | None:
+        """Return the connection for `ask`: that of *posted*, if given. None if there is none now."""
+        connection = self._connection or self._idle(posted)
+        if connection is not None and posted is not None and not _is_of(posted, connection):
+            return None
+        return connection
+
+    def ask(
+        self, connection: Connection, command: bytes, understand: Understand, deadline: float
+    ) -> Begun | None:
+        """Send *command*. Return None if that failed."""
+        awaited = Awaited(asyncio.get_running_loop(), deadline, self, understand)
+        connection.pending.append(awaited)
+        self.awaited += 1
+        self._send(connection, command)
+        if awaited.lost:
+            return None
+        self._expire_at(deadline)
+        return awaited
+
+    def post(self, command: bytes, posted: PendingRelease, deadline: float) -> bool:
+        """Send *command* without waiting for its reply. Return False if it can't be sent now."""
+        connection = self.connection()
+        if connection is None or not self._has_room(connection):
+            return False
+        posted.connection = weakref.ref(connection)
+        connection.pending.append(posted)
+        # If that fails, the release counts as lost and is repeated, since it may have arrived.
+        self._send(connection, command)
+        return True
+
+    def sent(self, deadline: float) -> Begun:
+        """Return a future that is done when everything posted has been sent, or is lost."""
+        sent = Begun(asyncio.get_running_loop(), deadline)
+        if self._unsent:
+            self._sending.append(sent)
+            self._expire_at(deadline)
+        else:
+            sent.set_result(None)
+        return sent
+
+    def _has_room(self, connection: Connection) -> bool:
+        """Return whether one more reply may be pending."""
+        if self._connection is not None or len(connection.pending) < _PENDING:
+            return True
+        try:
+            connection.drain()
+        except OSError as error:
+            self._pool.broke(connection, error)
+            return False
+        if len(connection.pending) < _MOST_PENDING:
+            return True
+        self._pool.give_back(connection)
+        return False
+
+    def _idle(self, posted: PendingRelease | None = None) -> Connection | None:
+        return self._pool.lend(posted) if self._can_watch else None
+
+    def _send(self, connection: Connection, command: bytes) -> None:
+        self._connection = connection
+        try:
+            if self._unsent:
+                self._unsent += command
+                return
+            # Before the loop watches the socket, so that the server can begin.
+            self._unsent = connection.send_some(command)
+            if self._unsent or (self.awaited and self._file == -1):
+                self._watch_socket(connection)
+            elif not self.awaited:
+                self._give_back()
+        except OSError as error:
+            self._fail(error)
+        except NotImplementedError:
+            self._can_watch = False
+            self._fail(OSError("the event loop can't look at sockets"))
+        except BaseException:
+            self._fail(OSError("it was interrupted"))
+            raise
+
+    def _watch_socket(self, connection: Connection) -> None:
+        """Have the loop call us when a reply comes, or when the socket has room for unsent bytes."""
+        self._loop = asyncio.get_running_loop()
+        self._file = connection.fileno()
+        self._loop.add_reader(self._file, self._readable)
+        if self._unsent:
+            self._loop.add_writer(self._file, self._writable)
+
+    def _readable(self) -> None:
+        """Read what has come. The loop calls this."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            reentrance.call(connection.drain)
+        except OSError as error:
+            self._fail(error)
+        except BaseException:
+            self._fail(OSError("it was interrupted"))
+            raise
+        else:
+            self._pool.wake()
+            if not self.awaited and not self._unsent:
+                self._give_back()
+
+    def _writable(self) -> None:
+        """Send what is unsent, or a part of it. The loop calls this."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            unsent = reentrance.call(connection.send_some, self._unsent)
+        except OSError as error:
+            self._fail(error)
+            return
+        if not unsent and self._loop is not None:
+            self._loop.remove_writer(self._file)
+            while self._sending:
+                self._sending.pop().set_result(None)
+        self._unsent = unsent
+        if not unsent and not self.awaited:
+            self._give_back()
+
+    def _expire_at(self, deadline: float) -> None:
+        """Set the timer for *deadline*, unless it ends earlier. All calls share it; a reply leaves it set."""
+        if deadline < self._wakes:
+            self._wakes = deadline
+            asyncio.get_running_loop().call_later(deadline - clock.now(), self._expire, deadline)
+
+    def _expire(self, wakes: float) -> None:
+        """Fail the calls whose deadline is over. The timer calls this."""
+        if wakes != self._wakes:
+            return
+        self._wakes = math.inf
+        # A reply that is there already counts, however late it is.
+        self._readable()
+        ends = [one.ends for one in self._all()]
+        if not ends:
+            return
+        if min(ends) <= clock.now():
+            self._fail(TimeoutError("it did not answer in time"))
+        else:
+            self._expire_at(min(ends))
+
+    def _all(self) -> list[Begun]:
+        """Return all that somebody awaits."""
+        connection = self._connection
+        pending = () if connection is None else tuple(connection.pending)
+        return [*self._sending, *[one for one in pending if isinstance(one, Awaited)]]
+
+    def _give_back(self) -> None:
+        """Give the connection back to the pool, because nothing is awaited any more."""
+        connection = self._connection
+        self._unwatch()
+        if connection is None:
+            return
+        if self.retired:
+            connection.disconnect()
+        else:
+            self._pool.give_back(connection)
+
+    def _fail(self, failure: OSError) -> None:
+        """Discard the connection because of *failure*, and end every call."""
+        connection, awaited, now = self._connection, self._all(), clock.now()
+        self._unwatch()
+        if connection is None:
+            return
+        self._pool.broke(connection, failure)
+        for one in awaited:
+            if not isinstance(one, Awaited):
+                one.set_result(None)
+            elif one.ends <= now:
+                one.set_exception(self._pool.failure(failure))
+            else:
+                one.set_result(REPEAT)
+
+    def _unwatch(self) -> None:
+        """Have the loop watch no connection, and let go of ours."""
+        if self._file != -1 and self._loop is not None:
+            self._loop.remove_reader(self._file)
+            if self._unsent:
+                self._loop.remove_writer(self._file)
+        self.forget()
+
+    # -- from any thread -------------------------------------------------------------------------
+
+    def is_stuck(self, now: float) -> bool:
+        """Return whether the loop is closed, or hangs, while it has a connection of the pool."""
+        return any(one.ends + _GRACE <= now or one.get_loop().is_closed() for one in self._all())
+
+    def drop(self) -> None:
+        """Let the pool make another connection in the place of this one, which is stuck."""
+        connection, awaited = self._connection, self._all()
+        if connection is None:
+            return
+        self._pool.write_off(connection)
+        if any(one.get_loop().is_closed() for one in awaited):
+            # Nobody watches it any more, and it would keep its futures from being collected.
+            connection.disconnect()
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of the connection. In a forked child it belongs to the parent, as the loop does."""
+        self._connection = self._loop = None
+        self._file, self._unsent, self.awaited = -1, b"", 0
+        self._sending = []
+
+
+def _is_of(posted: PendingRelease, connection: Connection) -> bool:
+    return posted.connection is not None and posted.connection() is connection
+
+
+class Pipelines:
+    """The pipelines of all event loops of the process."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        pool.sweep = weakref.WeakMethod(self._sweep)
+        self._mutex = threading.Lock()
+        self._of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pipeline] = weakref.WeakKeyDictionary()
+
+    def here(self) -> Pipeline:
+        """Return the pipeline of the running loop."""
+        loop = asyncio.get_running_loop()
+        pipeline = self._of.get(loop)
+        if pipeline is None:
+            self._sweep()
+            with self._mutex:
+                pipeline = self._of.setdefault(loop, Pipeline(self._pool))
+        return pipeline
+
+    def _sweep(self) -> None:
+        """Give up the connections of loops that are closed or hang."""
+        now = clock.now()
+        for pipeline in self._all():
+            if pipeline.is_stuck(now):
+                pipeline.drop()
+
+    def retire(self) -> None:
+        """Note that the client was closed. Calls under way still get their replies."""
+        for pipeline in self._all():
+            pipeline.retired = True
+
+    def forget(self) -> None:
+        """Forget the parent's connections, in a forked child."""
+        for pipeline in list(self._of.values()):
+            pipeline.forget()
+
+    def _all(self) -> list[Pipeline]:
+        with self._mutex:
+            return list(self._of.values())
+
+
+class TaskCalls:
+    """The calls of a backend for event loops.
+
+    Each method returns a future, or None if the call was not sent because it would have to wait.
+
+    Args:
+        caller: Has the arguments of this process.
+        pool: Lends connections.
+        releases: The pending releases of this process.
+        entries: Its entries in the queues of the server.
+        answers: Interprets the replies to requests.
+    """
+
+    def __init__(
+        self,
+        caller: ScriptCaller,
+        pool: Pool,
+        releases: PendingReleases,
+        entries: QueueEntries,
+        answers: RequestAnswers,
+    ) -> None:
+        self._about = caller.about
+        self._releases = releases
+        self._entries = entries
+        self._answers = answers
+        self.pipelines = Pipelines(pool)
+
+    def request(self, request: LockRequest, deadline: float) -> Begun | None:
+        queue = request.wait and self._answers.may_queue()
+
+        def result(reply: list[Any]) -> object:
+            request.unanswered -= 1
+            # To subscribe takes a while, and so does the search for keys of another program.
+            if reply[1] == FOREIGN or (reply[1] == BUSY and request.wait and not queue):
+                return REPEAT
+            return self._answers.interpret(request, reply)
+
+        def more() -> bytes:
+            request.unanswered += 1
+            return bulk(*self._entries.poll(request)) if queue else NO_POLL
+
+        return self._call(scripts.REQUEST[request.mode], request, result, deadline, more, queue)
+
+    def cancel(self, request: LockRequest, deadline: float) -> Begun | None:
+        def result(reply: list[Any]) -> object:
+            self._entries.forget(request)
+            if not reply[1]:
+                self._releases.forget(request)
+            return bool(reply[1])
+
+        return self._call(
+            scripts.CANCEL, request, result, deadline, lambda: bulk(self._entries.entry(request))
+        )
+
+    def acknowledge(self, handed: Sequence[tuple[LockRequest, int]], deadline: float) -> Begun | None:
+        if len(handed) != 1:
+            return None
+        ((request, number),) = handed
+
+        def result(reply: list[Any]) -> object:
+            self._entries.forget(request)
+            return [bool(reply[1])]
+
+        return self._call(scripts.ACKNOWLEDGE, request, result, deadline, lambda: bulk(number))
+
+    def downgrade(self, request: LockRequest, deadline: float) -> Begun | None:
+        return self._call(scripts.DOWNGRADE, request, lambda reply: bool(reply[1]), deadline)
+
+    def post(
+        self, request: LockRequest, notify: Callable[[bool | None], None], deadline: float
+    ) -> Begun | None:
+        self._entries.forget(request)
+        pipeline = self.pipelines.here()
+        if not self._releases.post(request, notify, deadline, pipeline.post):
+            return None
+        return pipeline.sent(deadline)
+
+    def make_latch(self, key: str, total: int, ttl: float, maker: str, deadline: float) -> Begun | None:
+        return self._latch_call(latch_to_make(key, total, ttl, maker), lambda state: state, deadline)
+
+    def count_latch_down(self, key: str, by: int, part: str, life: str, deadline: float) -> Begun | None:
+        return self._latch_call(("count", key, part, by, life), lambda state: state, deadline)
+
+    def delete_latch(self, key: str, life: str, deadline: float) -> Begun | None:
+        return self._latch_call(("delete", key, life), lambda state: state is not None, deadline)
+
+    def look_at_latches(self, keys: Sequence[str], watch: bool, deadline: float) -> Begun | None:
+        # To watch a latch takes a subscription, which may take a while.
+        if watch or len(keys) != 1:
+            return None
+        return self._latch_call(("look", keys[0], ""), lambda state: [state], deadline)
+
+    def _call(
+        self,
+        script: Script,
+        request: LockRequest,
+        result: Callable[[list[Any]], object],
+        deadline: float,
+        more: Callable[[], bytes] = bytes,
+        queue: bool = False,
+    ) -> Begun | None:
+        """Call *script*. *more* returns its further arguments, once it is certain that the call is sent."""
+        # The call goes behind a pending release of the key.
+        pending = self._releases.of(request.key)
+        pipeline = self.pipelines.here()
+        connection = pipeline.connection(pending)
+        if connection is None:
+            return None
+        token = request.token.encode()
+
+        def understand(reply: Any) -> object:
+            if isinstance(reply, ReplyError) or (pending is not None and pending.lost):
+                return REPEAT
+            if not script.accepts(reply, token):
+                raise OSError("it answered something that was not asked")
+            return result(reply)
+
+        call = encode(script, request, self._about, queue, more())
+        return pipeline.ask(connection, call, understand, deadline)
+
+    def _latch_call(
+        self, asked: LatchArguments, result: Callable[[LatchState | None], object], deadline: float
+    ) -> Begun | None:
+        pipeline = self.pipelines.here()
+        connection = pipeline.connection()
+        if connection is None:
+            return None
+
+        def understand(reply: Any) -> object:
+            if isinstance(reply, ReplyError):
+                return REPEAT
+            try:
+                return result(latch_in(reply))
+            except NO_LATCH_REPLY:
+                raise OSError("it answered something that was not asked") from None
+
+        return pipeline.ask(connection, encode_latch_call(asked), understand, deadline)
