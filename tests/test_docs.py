@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
 )
-HEADINGS = ["What it is", "Set it up", "Options", "How it works", "Promises", "What to watch out for"]
+HEADINGS = ["When to choose it", "Set it up", "Options", "How it works", "Promises", "What to watch out for"]
 
 
 def snippets(page: Path) -> list[str]:
