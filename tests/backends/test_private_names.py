@@ -16,7 +16,7 @@ from pymysql.connections import Connection
 
 from distlock.backends import advisory, redis, zookeeper
 from distlock.backends.mysql import wire as mysql_wire
-from distlock.backends.zookeeper import connection, wire
+from distlock.backends.zookeeper import client, connection
 
 #: The methods that we override, with the parameters that kazoo gives them.
 OVERRIDDEN = [
@@ -43,12 +43,12 @@ OF_THE_CONNECTION = ["_socket", "_read_sock", "_write_sock"]
 #: What we use of a connection of PyMySQL.
 OF_PYMYSQL = {"_execute_command", "_force_close", "_read_timeout", "_result"}
 #: The files that do of kazoo.
-BENT = {Path(wire.__file__), Path(connection.__file__)}
+BENT = {Path(client.__file__), Path(connection.__file__)}
 
 
 def gone(owner: str, name: str) -> str:
     return (
-        f"kazoo {version('kazoo')} has no {owner}.{name} as {Path(wire.__file__).parent} knows it. "
+        f"kazoo {version('kazoo')} has no {owner}.{name} as {Path(client.__file__).parent} knows it. "
         "Find what does now what that is for, or forbid this version in pyproject.toml."
     )
 

@@ -141,8 +141,8 @@ def test_the_session_with_zookeeper(own_zookeeper: ZooKeeperServer) -> None:
     assert total() == 0
     backend = engine_of(locks).backend
     assert isinstance(backend, ZooKeeperBackend)
-    session = backend._line(TTL).session
-    session.wire.cut()
+    session = backend._contenders(TTL).session
+    session.client.cut()
     eventually(lambda: total() == 1, "it is counted")
     assert served(locks)
     own_zookeeper.kill()
@@ -152,6 +152,6 @@ def test_the_session_with_zookeeper(own_zookeeper: ZooKeeperServer) -> None:
     assert not served(locks)
     own_zookeeper.start()
     eventually(lambda: served(locks), "another session serves")
-    assert backend._line(TTL).session is not session
+    assert backend._contenders(TTL).session is not session
     assert total() == 2
     locks.close()

@@ -1,4 +1,4 @@
-"""Where the servers are: the URL taken apart, and how it may be shown."""
+"""Where the servers are: the parts of the URL."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from urllib.parse import parse_qsl, unquote
 from distlock.backends.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
-#: Python's own `urlsplit` allows brackets in one host only, and that in some versions and not in others.
+#: Python's `urlsplit` allows brackets for one host only, and not in all versions.
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?P<more>.*)",
     re.DOTALL,
 )
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
 _PORT = 2181
-#: The scheme for TLS; and the one mechanism of SASL that is offered.
+#: The scheme for TLS, and the only supported mechanism of SASL.
 _SECURE, _DIGEST = "zookeepers", "DIGEST-MD5"
 _WRITE = (
     "Write zookeeper://[user:password@]host[:port][,host[:port]…][/path], or zookeepers://… for TLS; quote "
@@ -26,22 +26,22 @@ _WRITE = (
 
 
 class Address:
-    """The servers of one ensemble, and the node under which the locks are. Never shows a secret."""
+    """The servers of one ensemble, and the node that has the locks. Its repr and errors show no secret."""
 
     def __init__(self, url: str) -> None:
         parts = _URL.fullmatch(url)
-        # A password with a special character in it ends there, and what is left of it is no path.
+        # An unencoded special character ends a password early, and the rest would look like a path.
         if parts is None or "@" in f"{parts['path']}{parts['query']}{parts['more']}":
-            # Not quoted: it may have a password.
+            # The URL is not quoted, because it may have a password.
             raise ConfigurationError(f"The URL of ZooKeeper cannot be read. {_WRITE}")
         login, _, hosts = parts["netloc"].rpartition("@")
-        #: As kazoo takes them: ``host:port,host:port``.
+        #: In kazoo's form: ``host:port,host:port``.
         self.hosts = ",".join(_host(text) for text in hosts.split(","))
         given = self._given(parts["scheme"].lower(), parts["query"] or "", parts["more"])
         mechanism = given.pop("sasl", None)
-        #: How TLS is spoken, or None.
+        #: The TLS settings, or None.
         self.tls = self._tls(given) if parts["scheme"].lower() == _SECURE else None
-        #: ``/path`` or nothing.
+        #: ``/path``, or empty.
         self.chroot = _chroot(parts["path"])
         self.shown = f"{self.hosts}{self.chroot}"
         user, colon, password = login.partition(":")
@@ -50,7 +50,7 @@ class Address:
                 f"The URL of ZooKeeper at {self.hosts} has a user without a password. {_WRITE}"
             )
         user, password = unquote(user), unquote(password)
-        #: What kazoo logs in by with SASL, or None; and else pairs of scheme and credential.
+        #: kazoo's options for a login by SASL, or None; and pairs of scheme and credential otherwise.
         self.sasl = None if mechanism is None else self._sasl(mechanism, user, password)
         self.auth = [("digest", f"{user}:{password}")] if login and not self.sasl else []
 
@@ -58,7 +58,7 @@ class Address:
         return f"<Address {self.shown}>"
 
     def _given(self, scheme: str, query: str, more: str) -> dict[str, str]:
-        """What the query says."""
+        """Return the parameters of the query."""
         given = parse_qsl(query, keep_blank_values=True)
         for name, _ in given:
             if name not in ("sasl", *TLS):
@@ -93,7 +93,7 @@ class Address:
 def _host(text: str) -> str:
     match = _HOST.fullmatch(text)
     if match is None or not 0 < int(match["port"] or _PORT) < 65536:
-        # Not quoted: where the @ was forgotten, the password stands here.
+        # The part is not quoted: if the @ was forgotten, the password is in it.
         raise ConfigurationError(f"The URL of ZooKeeper names a host that cannot be read. {_WRITE}")
     return f"{match['name']}:{match['port'] or _PORT}"
 

@@ -16,30 +16,32 @@ from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
 from distlock.backends.weak_sink import WeakSink
 from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.awaiting import Awaiting
-from distlock.backends.zookeeper.deadline import Deadline
-from distlock.backends.zookeeper.examining import examine, unmade
-from distlock.backends.zookeeper.exchanges import run
-from distlock.backends.zookeeper.line import Line
-from distlock.backends.zookeeper.lines import Lines
+from distlock.backends.zookeeper.contenders import Contenders
+from distlock.backends.zookeeper.exchanges import Deadline, run
+from distlock.backends.zookeeper.inspection import sight
 from distlock.backends.zookeeper.nodes import SPAN_BITS
-from distlock.backends.zookeeper.sight import sight
+from distlock.backends.zookeeper.sessions import Sessions
+from distlock.backends.zookeeper.tasks import TaskCalls
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
 
-#: How many holds are renewed in one go.
+#: How many holds one round trip renews.
 _BATCH = 500
-#: What a thousand transactions come to, in numbers of fences.
+#: How many fences a thousand transactions make.
 _SOON = 1000 << SPAN_BITS
-#: For a backend that is asked whether something is locked before it has locked anything, seconds.
+#: The ttl of the session of a backend that is inspected before it has acquired a lock, seconds.
 _ANY_TTL = 10.0
 
 
 class ZooKeeperBackend:
     """One process's locks in the ensemble at *url*: ``zookeeper://host1:2181,host2:2181/path``.
 
-    There is a session for each ttl. *io_timeout* bounds each request, and the wait for a connection.
-    *ack_window* is what a hand-off is worth until it is acknowledged. Times are in seconds.
+    Each ttl has a session of its own.
+
+    Args:
+        url: Where the ensemble is.
+        io_timeout: Bounds each request, and the wait for a connection, seconds.
+        ack_window: How long a hold lasts that was handed off and not acknowledged, seconds.
     """
 
     capabilities = Capabilities(
@@ -58,50 +60,50 @@ class ZooKeeperBackend:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
         self._address = Address(url)
-        self._lines = Lines(self._address, self._io_timeout, self._ack_window)
-        self._awaiting = Awaiting(self._lines, self._io_timeout)
-        # The last chance of a backend that is dropped without a word. At exit there is the process's end.
-        weakref.finalize(self, self._lines.leave_alone).atexit = False
-        #: The line whose session has what we say of ourselves.
-        self._speaking: Line | None = None
+        self._sessions = Sessions(self._address, self._io_timeout, self._ack_window)
+        self._tasks = TaskCalls(self._sessions, self._io_timeout)
+        # Runs if the backend is dropped without close(). At exit the process's end does the same.
+        weakref.finalize(self, self._sessions.leave_alone).atexit = False
+        #: The contenders whose session has our published status.
+        self._publishing: Contenders | None = None
         self._begin()
 
     def __repr__(self) -> str:
         return f"<ZooKeeperBackend {self._address.shown}>"
 
     def open(self, sink: Sink) -> None:
-        # Held here: nobody else may hold it.
+        # Only the backend may keep the sink alive.
         self._sink = sink
-        self._ears = WeakSink(sink)
+        self._weak_sink = WeakSink(sink)
 
     def close(self) -> None:
         self.settle()
-        janitors = self._lines.take_out()
+        janitors = self._sessions.take_out()
         self._begin()
         for janitor in janitors:
             janitor.close()
 
     def after_fork(self) -> None:
-        self._awaiting.forget()
-        self._lines.after_fork()
+        self._tasks.forget()
+        self._sessions.after_fork()
         self._begin()
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
-        way = _WAYS.get(call.__func__)
-        return None if way is None else way(self._awaiting, *arguments)
+        method = _TASK_METHODS.get(call.__func__)
+        return None if method is None else method(self._tasks, *arguments)
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
-        line = self._line(request.ttl)
-        self._finish(request.key, line)
-        self._awaiting.drop(request)
-        return run(line.request(request, self._deadline(deadline)))
+        contenders = self._contenders(request.ttl)
+        self._finish(request.key, contenders)
+        self._tasks.drop(request)
+        return run(contenders.request(request, self._deadline(deadline)))
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        # Closed, it would open a session for it, and nobody would close that one.
-        if self._lines.closed:
+        # After close() this would open a session that nobody closes.
+        if self._sessions.closed:
             return False
-        self._awaiting.drop(request)
-        return run(self._line(request.ttl).cancel(request, self._deadline(deadline)))
+        self._tasks.drop(request)
+        return run(self._contenders(request.ttl).cancel(request, self._deadline(deadline)))
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
         answers: dict[str, bool | None] = {}
@@ -111,41 +113,43 @@ class ZooKeeperBackend:
             try:
                 for start in range(0, len(those), _BATCH):
                     batch = those[start : start + _BATCH]
-                    found = self._line(ttl).renew(batch, self._renewed_by())
+                    found = self._contenders(ttl).renew(batch, self._renewed_by())
                     answers.update({request.token: ours for request, ours in zip(batch, found, strict=True)})
             except (BackendUnavailable, ConfigurationError) as error:
-                # Each ttl has a session of its own, and the others may be well.
+                # The sessions of the other ttls may still work.
                 trouble = error
         if trouble is not None and not answers:
             raise trouble
         return [answers.get(request.token) for request in requests]
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        return not self._lines.closed and self._line(request.ttl).release(request, self._deadline(deadline))
+        return not self._sessions.closed and self._contenders(request.ttl).release(
+            request, self._deadline(deadline)
+        )
 
     def post(
-        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float = math.inf
+        self, request: LockRequest, notify: Callable[[bool | None], None], deadline: float = math.inf
     ) -> None:
-        line = None if self._lines.closed else self._line(request.ttl)
-        if line is not None and line.post(request, told):
+        contenders = None if self._sessions.closed else self._contenders(request.ttl)
+        if contenders is not None and contenders.post(request, notify):
             return
         if not self.release(request, deadline):
-            told(False)
+            notify(False)
 
     def settle(self, deadline: float = math.inf) -> bool:
         until, settled = self._deadline(deadline), True
-        for line, _ in list(self._lines.values()):
-            settled = line.unanswered.settle(until) and settled
+        for contenders, _ in list(self._sessions.values()):
+            settled = contenders.releases.settle(until) and settled
         return settled
 
     def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        return run(self._line(request.ttl).downgrade(request, self._deadline(deadline)))
+        return run(self._contenders(request.ttl).downgrade(request, self._deadline(deadline)))
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
-        # A number is that of the ensemble's transaction that made the node. Nobody can tell it to skip
-        # some, and an offset in a node would be lost with the rest of what an ensemble has lost.
-        line = self._line(request.ttl)
-        if self.renew([request]) != [True] or (node := line.current(request.token)) is None:
+        # Fences are numbers of the ensemble's transactions. Nobody can make it skip some, and an ensemble
+        # that loses its data would lose an offset, too.
+        contenders = self._contenders(request.ttl)
+        if self.renew([request]) != [True] or (node := contenders.current(request.token)) is None:
             return None
         if number < node.hold(request).number + _SOON:
             raise BackendUnavailable(
@@ -158,30 +162,30 @@ class ZooKeeperBackend:
         )
 
     def locked(self, key: str) -> bool:
-        line = self._any_line()
-        self._finish(key, line)
-        return line.locked(key, self._deadline())
+        contenders = self._any_contenders()
+        self._finish(key, contenders)
+        return contenders.locked(key, self._deadline())
 
     def inspect(self, key: str, deadline: float = math.inf) -> Sight:
         """See `distlock.backends.inspectable.Inspectable`.
 
-        The first node counts as the holder, also while it has not taken the lock yet. What is left of a lease
-        is not known, only the whole: the hold ends at the latest so many seconds after its process.
+        The first node counts as the holder, even before it has acknowledged the lock. The remaining lease is
+        not known, only the upper limit: so many seconds after its process ends.
         """
-        line = self._any_line()
-        self._finish(key, line)
-        standing = line.looking.standing(key, self._deadline(deadline))
+        contenders = self._any_contenders()
+        self._finish(key, contenders)
+        standing = contenders.inspector.standing(key, self._deadline(deadline))
         if standing is None:
             return Sight()
-        return sight(standing, line.announcements, key, self._deadline(deadline))
+        return sight(standing, contenders.status, key, self._deadline(deadline))
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        line = self._any_line()
-        self._finish(key, line)
-        return line.looking.request_release(key, self._deadline(deadline))
+        contenders = self._any_contenders()
+        self._finish(key, contenders)
+        return contenders.inspector.request_release(key, self._deadline(deadline))
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        return self._any_line().looking.break_hold(key, number, self._deadline(deadline))
+        return self._any_contenders().inspector.break_hold(key, number, self._deadline(deadline))
 
     def announce(
         self,
@@ -195,73 +199,113 @@ class ZooKeeperBackend:
     ) -> bool:
         """See `distlock.backends.inspectable.Inspectable`.
 
-        It ends with the session, too. Of a process with very many keys not all are shown: see
-        `distlock.backends.zookeeper.announcements`.
+        It ends with the session, too. If a process has very many keys, not all are published: see
+        `distlock.backends.zookeeper.inspection`.
         """
-        line = self._speaking
-        if line is None or line.session.dead:
-            line = self._speaking = self._any_line()
-        return line.announcements.say(self.process, (host, pid), rows, gone, life, self._deadline(deadline))
+        contenders = self._publishing
+        if contenders is None or contenders.session.dead:
+            contenders = self._publishing = self._any_contenders()
+        return contenders.status.publish(
+            self.process, (host, pid), rows, gone, life, self._deadline(deadline)
+        )
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
-        return self._any_line().announcements.all(before, lambda: self._deadline(deadline))
+        return self._any_contenders().status.all(before, lambda: self._deadline(deadline))
 
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
     ) -> LatchState:
-        return run(self._any_line().latches.make(key, total, ttl, maker, self._deadline(deadline)))
+        return run(self._any_contenders().latches.make(key, total, ttl, maker, self._deadline(deadline)))
 
     def count_latch_down(
         self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
     ) -> LatchState | None:
-        return run(self._any_line().latches.count(key, by, part, life, self._deadline(deadline)))
+        return run(self._any_contenders().latches.count(key, by, part, life, self._deadline(deadline)))
 
     def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
-        return run(self._any_line().latches.delete(key, life, self._deadline(deadline)))
+        return run(self._any_contenders().latches.delete(key, life, self._deadline(deadline)))
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
     ) -> list[LatchState | None]:
-        return run(self._any_line().latches.look(keys, watch, self._deadline(deadline)))
+        return run(self._any_contenders().latches.look(keys, watch, self._deadline(deadline)))
 
     def unmade(self) -> Finding | None:
         """See `distlock.backends.findings.MadeByUse`."""
-        return unmade(self._any_line(), self._deadline())
+        return _unmade(self._any_contenders(), self._deadline())
 
     def examine(self) -> Iterator[Finding]:
-        return examine(self._any_line())
+        return _examine(self._any_contenders())
 
     def _begin(self) -> None:
-        """Start from nothing: a new contender, without sessions and threads."""
+        """Start as a new contender, without sessions and threads."""
         self.process = secrets.token_hex(8)
-        self._speaking = None
+        self._publishing = None
 
-    def _finish(self, key: str, line: Line) -> None:
-        """What was released in another session than that of *line* is released before that is asked."""
-        if len(self._lines) > 1:
-            for other, _ in list(self._lines.values()):
-                if other is not line:
-                    other.unanswered.finish(key, self._deadline())
+    def _finish(self, key: str, contenders: Contenders) -> None:
+        """Wait for pending releases of *key* in other sessions than that of *contenders*."""
+        if len(self._sessions) > 1:
+            for other, _ in list(self._sessions.values()):
+                if other is not contenders:
+                    other.releases.finish(key, self._deadline())
 
-    def _any_line(self) -> Line:
-        """For what does not depend on a session."""
-        return self._line(next(iter(self._lines), _ANY_TTL))
+    def _any_contenders(self) -> Contenders:
+        """Return any contenders, for calls that do not depend on the session."""
+        return self._contenders(next(iter(self._sessions), _ANY_TTL))
 
     def _renewed_by(self) -> Deadline:
-        """A session that hangs must not cost the holds of another, which have to be renewed meanwhile."""
-        shortest = min(self._lines) if len(self._lines) > 1 else math.inf
+        """Return a deadline that leaves time to renew the holds of other sessions if this one hangs."""
+        shortest = min(self._sessions) if len(self._sessions) > 1 else math.inf
         return Deadline(min(self._io_timeout, shortest / 6))
 
     def _deadline(self, latest: float = math.inf) -> Deadline:
         return Deadline(self._io_timeout, latest)
 
-    def _line(self, ttl: float) -> Line:
-        return self._lines.of(ttl, self._ears)
+    def _contenders(self, ttl: float) -> Contenders:
+        return self._sessions.of(ttl, self._weak_sink)
 
 
-#: How event loops begin a method.
-_WAYS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
-    getattr(ZooKeeperBackend, name): getattr(Awaiting, name)
+def _unmade(contenders: Contenders, deadline: Deadline) -> Finding | None:
+    """Return a warning if no lock was ever acquired there."""
+    if contenders.inspector.is_made(deadline):
+        return None
+    return Finding(
+        "warning",
+        "nodes",
+        f"Nothing has been locked at {contenders.session.address.shown} yet.",
+        "The first lock makes the nodes that are missing. If the site has locked something already, compare "
+        "hosts and path with those in its settings.",
+    )
+
+
+def _examine(contenders: Contenders) -> Iterator[Finding]:
+    """Yield the findings about the ensemble, by way of the session of *contenders*."""
+    hosts = contenders.session.address.hosts.split(",")
+    if len(hosts) == 1:
+        yield Finding(
+            "warning",
+            "ensemble",
+            f"One host is named, {hosts[0]}: while it is away no lock can be taken.",
+            "Name three or five hosts of one ensemble: zookeeper://h1,h2,h3/shop.",
+        )
+    else:
+        yield Finding("ok", "ensemble", f"{len(hosts)} hosts are named.")
+    ttl, granted = contenders.session.ttl, contenders.session.client.session_timeout
+    said = f"The ensemble grants {granted:g} s, and ttl is {ttl:g} s."
+    if granted > 2 * ttl:
+        yield Finding(
+            "warning",
+            "session",
+            f"{said} A process that crashes keeps its locks so long.",
+            "Lower minSessionTimeout or tickTime on the servers.",
+        )
+    else:
+        yield Finding("ok", "session", said)
+
+
+#: The methods that event loops call without a thread.
+_TASK_METHODS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
+    getattr(ZooKeeperBackend, name): getattr(TaskCalls, name)
     for name in (
         *("request", "cancel", "post", "downgrade"),
         *("make_latch", "count_latch_down", "delete_latch", "look_at_latches"),

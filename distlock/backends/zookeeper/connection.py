@@ -1,13 +1,14 @@
-"""kazoo's connection, with fewer steps: callers write to the socket themselves, and reads are large.
+"""kazoo's connection, but callers write to the socket themselves, and reads are large.
 
-kazoo has its thread do all of it: a request wakes two threads, and each message costs a dozen calls of the
-system. Here a caller sends its requests in one piece, and kazoo's thread reads in one piece what has come.
-It goes on connecting, pinging, and sending what a caller could not.
+In kazoo one thread does all of it: a request wakes two threads, and each message costs a dozen system calls.
+Here a caller sends its requests in one packet, and kazoo's thread reads all that has come at once. That
+thread still connects, pings, and sends what a caller could not.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,41 +21,81 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
 from distlock import clock
-from distlock.backends.zookeeper.tls_socket import NOT_NOW
 
-#: Bytes that are read at most at once.
+#: How many bytes one read takes at most.
 _PIECE = 65536
-#: Seconds for which what comes next is awaited where the last was read, before kazoo's loop sees to pings.
+#: Seconds to wait for more after a reply, before kazoo's loop sends pings.
 _MOMENT = 0.05
-#: The numbers of requests go around.
+#: The numbers of requests start again after this one.
 _MOST_REQUESTS = 2**31 - 1
-#: More steps than a login by SASL has.
+#: A login by SASL has fewer steps than this.
 _STEPS = 8
 
 
+#: The exceptions of non-blocking sockets, plain and TLS.
+NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class TlsSocket:
+    """A non-blocking TLS socket for two threads: one reads while others write.
+
+    Python lets both into OpenSSL at once, which is not made for that. No call waits here, so each has the
+    mutex only for the bytes that are there. https://docs.openssl.org/master/man7/openssl-threads/
+    """
+
+    def __init__(self, tls: ssl.SSLSocket) -> None:
+        self._tls = tls
+        self._mutex = threading.Lock()
+
+    def send(self, data: bytes) -> int:
+        """Send *data* as a socket does. The next call has to begin with the bytes that were not sent."""
+        with self._mutex:
+            return self._tls.send(data)
+
+    def recv(self, size: int) -> bytes:
+        """Receive as a socket does. With a *size* above 16 KB, the largest record, nothing is left."""
+        with self._mutex:
+            return self._tls.recv(size)
+
+    def fileno(self) -> int:
+        return self._tls.fileno()
+
+    def setblocking(self, blocks: bool) -> None:
+        self._tls.setblocking(blocks)
+
+    def shutdown(self, how: int) -> None:
+        # The TLS method would make a reading thread take the rest for plain text.
+        socket.socket.shutdown(self._tls, how)
+
+    def close(self) -> None:
+        self._tls.close()
+
+
 class Connection(ConnectionHandler):  # type: ignore[misc]
-    #: What the server granted, seconds.
+    """kazoo's connection of one session, on which callers may send themselves."""
+
+    #: The session timeout that the server granted, seconds.
     session_timeout = 0.0
 
     def __init__(self, io_timeout: float, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._io_timeout = io_timeout
-        #: Since when it has not answered, if there is something to be answered.
+        #: Since when the server has not answered, while replies are pending.
         self._silent_since = 0.0
         self._received = bytearray()
-        #: For what follows, and kazoo's lists of requests.
+        #: Guards the fields below, and kazoo's lists of requests.
         self._mutex = threading.Lock()
-        #: Callers may send by themselves.
+        #: Whether callers may send themselves.
         self._open = False
         #: The number of the last request.
         self._xid = 0
-        #: What the socket did not take.
+        #: Bytes that the socket has not taken yet.
         self._unsent = b""
 
     # -- callers' threads ------------------------------------------------------------------------
 
     def send(self, requests: Sequence[tuple[Any, Any]]) -> bool:
-        """Send requests, each with what is to have its answer, in one piece. False: kazoo's thread has to."""
+        """Send pairs of request and answer in one packet. Return False if kazoo's thread has to send them."""
         if not self._open:
             return False
         bodies = [_body(request) for request, _ in requests]
@@ -66,7 +107,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             if not client._pending:
                 self._silent_since = now
             elif now > self._silent_since + self._io_timeout:
-                # kazoo's thread looks whether that is so.
+                # kazoo's thread checks whether the server is silent.
                 return False
             try:
                 packet = self._number(requests, bodies)
@@ -76,8 +117,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             except NOT_NOW:
                 self._hand_off(packet)
             except BaseException as error:
-                # It has broken, or we were interrupted and nobody knows what was sent: kazoo's thread tells
-                # those who wait for an answer.
+                # The connection broke, or an interrupt came and nobody knows what was sent. kazoo's thread
+                # notifies those who wait for a reply.
                 self._open = False
                 self.cut()
                 if not isinstance(error, OSError):
@@ -91,7 +132,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 one.shutdown(socket.SHUT_RDWR)
 
     def shut(self) -> None:
-        """Nothing is sent any more, before the next connection."""
+        """Let nobody send before the next connection."""
         with self._mutex:
             self._open, self._unsent = False, b""
 
@@ -99,12 +140,12 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return not self._open
 
     def _hand_off(self, rest: bytes) -> None:
-        """Have kazoo's thread send what the socket does not take."""
+        """Leave *rest*, which the socket does not take, to kazoo's thread."""
         self._unsent, self._open = rest, False
         self._write_sock.send(b"\0")
 
     def _number(self, requests: Sequence[tuple[Any, Any]], bodies: Sequence[bytes]) -> bytes:
-        """What is to be sent. From now on the answers are awaited."""
+        """Number the requests, register them as pending, and return the packet."""
         pieces = []
         for (request, answer), body in zip(requests, bodies, strict=True):
             self._xid = self._xid % _MOST_REQUESTS + 1
@@ -119,8 +160,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         if not self.client._pending:
             self._silent_since = now
         elif now > self._silent_since + self._io_timeout and not self._has_news():
-            # kazoo looks whether the server hangs when there was nothing to send for a third of a session: a
-            # client with a lot to ask would go on asking that one for ever, and never hear of the others.
+            # kazoo checks this only after a pause in sending. A busy client would send to a silent server for
+            # ever.
             raise ConnectionDropped(f"it has said nothing for {now - self._silent_since:.1f} s")
         with self._mutex:
             self._open = False
@@ -136,13 +177,13 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _write(self, msg: bytes, timeout: float) -> None:
         with self._mutex:
-            # Nobody may send in the middle of it. `_send_request` lets them again.
+            # No caller may send meanwhile. `_send_request` lets them again.
             self._open = False
             msg, self._unsent = self._unsent + msg, b""
         super()._write(msg, timeout)
 
     def _has_news(self) -> bool:
-        """It has said something meanwhile, and we are late."""
+        """Return whether the server has answered meanwhile, and we are late."""
         return bool(self._received or self.handler.select([self._socket], [], [], 0)[0])
 
     def _connect(self, *args: Any) -> Any:
@@ -170,7 +211,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return taken
 
     def _read_socket(self, read_timeout: float) -> Any:
-        # What comes next is awaited right here, for a moment: kazoo's loop takes longer than all the rest.
+        # Wait for the next reply here for a moment, because kazoo's loop takes longer than all the rest.
         until = clock.now() + _MOMENT
         while True:
             answer = super()._read_socket(read_timeout)
@@ -182,14 +223,14 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                     return answer
 
     def _ready(self, seconds: float) -> list[Any]:
-        """What can be read within *seconds*: of the server, or of those who can't send by themselves."""
+        """Return what becomes readable within *seconds*: the server's socket, or the wake-up pipe."""
         found: list[Any] = self.handler.select([self._socket, self._read_sock], [], [], seconds)[0]
         return found
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending
         if not pending or header.xid != pending[0][2]:
-            # Another process talks on our session. kazoo would tell the caller so, as a RuntimeError.
+            # Another process uses our session. kazoo would raise a RuntimeError in the caller.
             raise SessionExpiredError("an answer to what was not asked")
         return super()._read_response(header, buffer, offset)
 
@@ -199,7 +240,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         except (KazooException, ForceRetryError, InterruptedError):
             raise
         except Exception as error:
-            # kazoo's thread would end, and callers would wait until the session is given up.
+            # Otherwise kazoo's thread would end, and callers would wait until the session is given up.
             self.client._session_callback(KeeperState.EXPIRED_SESSION)
             raise ForceRetryError(f"Beginning a new session: {error!r}") from error
 
@@ -208,18 +249,18 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             super()._authenticate_with_sasl(host, min(timeout, self.handler.patience))
         except AuthFailedError as error:
             if isinstance(error.__cause__, ConnectionDropped):
-                # kazoo takes a server that dies meanwhile for one that refuses us, and gives the session up.
+                # kazoo takes a server that dies now for one that refuses the login, and gives the session up.
                 raise error.__cause__ from None
             raise
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         if isinstance(request, SASL) and (xid or 0) > _STEPS:
-            # A server that has no SASL answers each step with nothing, and kazoo would never end.
+            # A server without SASL answers each step with nothing, and kazoo would never stop.
             raise AuthFailedError
         super()._submit(request, timeout, xid)
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        # A server that is just starting may never answer, and the next attempt is answered at once.
+        # A server that is just starting may never answer this attempt, but answers the next one at once.
         answer = super()._invoke(min(timeout, self.handler.patience), request, xid)
         if isinstance(request, Connect):
             self.session_timeout = answer[0].time_out / 1000

@@ -1,4 +1,4 @@
-"""What ZooKeeper or the way to it can do wrong, told with its remedy."""
+"""Errors that say what went wrong with ZooKeeper, or on the way to it, with the remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from distlock.backends.zookeeper.address import Address
 from distlock.errors import BackendUnavailable, shown_as
 
-#: Once there was a connection: the server's own log knows why, and this most often.
+#: The usual remedy for a connection that broke.
 _CLOSED = (
     "See whether it has a quorum, and in its log why it closes connections: maxClientCnxns is how many one "
     "host may have. If the port is its secureClientPort, write zookeepers://."
@@ -23,7 +23,7 @@ _CLIENT_CERTIFICATE = (
     "?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
 )
 
-#: What the error is or what its text has -> what to do about it. The first that fits is taken.
+#: A type of error, or a part of its text, and the remedy. The first match counts.
 _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
     (
         exceptions.NoAuthError,
@@ -65,7 +65,7 @@ _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
 )
 _NO_SESSION = "See whether it runs, has a quorum and can be reached from here; io_timeout bounds the wait."
 
-#: What the connection may do under a request. Then nothing is known of what became of it.
+#: Errors of the connection, after which the outcome of a request is unknown.
 LOSSES = (
     exceptions.ConnectionLoss,
     exceptions.ConnectionClosedError,
@@ -77,11 +77,11 @@ LOSSES = (
 
 @shown_as(BackendUnavailable)
 class Broken(BackendUnavailable):
-    """The connection broke under a request. What became of it can be found out on the next one."""
+    """The connection broke during a request. The next connection tells what became of it."""
 
 
 def unavailable(address: Address, error: BaseException) -> BackendUnavailable:
-    """What the user is told about *error*, ready to be raised ``from`` its cause."""
+    """Return the error that a caller gets for *error*, to be raised ``from`` its cause."""
     text = str(error) or type(error).__name__
     made = Broken if isinstance(error, LOSSES) else BackendUnavailable
     told = made(f"ZooKeeper at {address.shown} can't be used: {text.rstrip('.')}. {_remedy(error, text)}")
@@ -91,7 +91,7 @@ def unavailable(address: Address, error: BaseException) -> BackendUnavailable:
 
 
 def no_session(address: Address, seconds: float, trouble: str) -> BackendUnavailable:
-    """There was no connection for *seconds*; *trouble* is the last that was heard of it."""
+    """Return the error for *seconds* without a connection; *trouble* is kazoo's latest warning."""
     cause = trouble or "it did not answer"
     remedy = next(
         (advice for what, advice in _REMEDIES if isinstance(what, str) and what in cause), _NO_SESSION
@@ -103,7 +103,7 @@ def no_session(address: Address, seconds: float, trouble: str) -> BackendUnavail
 
 
 def no_thread(address: Address, error: RuntimeError) -> BackendUnavailable:
-    """The process may start no more threads, and a session needs two."""
+    """Return the error for a process that can start no more threads: a session needs two."""
     return BackendUnavailable(
         f"ZooKeeper at {address.shown} can't be asked, because this process can start no more threads "
         f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, pids of a "

@@ -45,27 +45,25 @@ from distlock import clock
 from distlock.backends.base import Sink
 from distlock.backends.latch_record import LatchRecord
 from distlock.backends.latches import LatchState
-from distlock.backends.zookeeper.deadline import Deadline
-from distlock.backends.zookeeper.exchanges import Exchanges
+from distlock.backends.zookeeper.exchanges import Deadline, Exchanges
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.folders import make_nodes
-from distlock.backends.zookeeper.session import Session
-from distlock.backends.zookeeper.watcher import Watcher
+from distlock.backends.zookeeper.session import Session, make_nodes
+from distlock.backends.zookeeper.waiting import Watcher
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
 
 _FOLDER = "%latches"
 _OPEN = "open"
 _MADE = "made-"
-#: At so many others is looked where one is made: those that are over are deleted.
+#: How many other latches `make` looks at, to delete expired ones.
 _SWEPT = 20
-#: How many are read at once.
+#: How many latches are read at once.
 _AT_ONCE = 50
 
 
 class _Kept(NamedTuple):
     record: LatchRecord
-    #: Seconds that it has left; less than 0: it is over.
+    #: Seconds until it expires; less than 0 if it has expired.
     rest: float
     version: int
     #: The transaction that made its node.
@@ -73,11 +71,11 @@ class _Kept(NamedTuple):
 
     @property
     def life(self) -> str:
-        """What tells this life from all others. The node of one that is over is used for the next."""
+        """The id of this life of the latch. A node is used again after the latch has expired."""
         return f"{self.record.maker}@{self.czxid:x}"
 
     def is_life(self, life: str) -> bool:
-        """Whether this is *life*, and not over. "": any."""
+        """Return whether this is *life* ("": any), and has not expired."""
         return self.rest > 0 and life in ("", self.life)
 
     def state(self) -> LatchState:
@@ -85,7 +83,7 @@ class _Kept(NamedTuple):
 
 
 class Latches:
-    """Seen through one session. Threads share it. *sink* is told when one that is watched opens."""
+    """Latches by way of one session. Thread-safe. *sink* is notified when a watched latch opens."""
 
     def __init__(self, session: Session, base: str, sink: Sink) -> None:
         self._session = session
@@ -102,13 +100,13 @@ class Latches:
             if kept is not None and kept.rest > 0:
                 return kept.state()
             if kept is None:
-                acl = self._session.wire.acl
+                acl = self._session.client.acl
                 mark = f"{path}/{_MADE}{secrets.token_hex(8)}"
                 write: list[Any] = [Create(path, made.written(), acl, 0), Create(mark, b"", acl, 0)]
-                # Its answer tells the number of the node.
+                # The answer has the node's transaction.
                 write.append(SetData(path, made.written(), 0))
             else:
-                # The one before it is over, and was open perhaps.
+                # The latch before it has expired, and may have been open.
                 marks = yield from self._marks(path, deadline)
                 (closed,) = yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline)
                 self._told(closed, NoNodeError)
@@ -128,16 +126,16 @@ class Latches:
             if record.count(by, part):
                 write = [*map(_is_there, marks), SetData(path, record.written(), kept.version)]
                 if (yield from self._write(write, deadline)) is None:
-                    # Somebody else has counted meanwhile, or nobody knows.
+                    # Another caller has counted meanwhile, or the outcome is unknown.
                     continue
                 kept = _Kept(record, record.ttl, kept.version, kept.czxid)
             if not record.left:
-                # Also where it was open before: the one that opened it may have died before it said so.
+                # Even if it was open before: the caller that opened it may have died before it wrote that.
                 yield from self._say_that_it_is_open(path, deadline)
             return kept.state()
 
     def _say_that_it_is_open(self, path: str, deadline: Deadline) -> Exchanges[None]:
-        said = Create(f"{path}/{_OPEN}", b"", self._session.wire.acl, 0)
+        said = Create(f"{path}/{_OPEN}", b"", self._session.client.acl, 0)
         (answer,) = yield from self._ask([said], deadline)
         self._told(answer, NodeExistsError, NoNodeError)
 
@@ -148,23 +146,23 @@ class Latches:
             if kept is None or not kept.is_life(life):
                 return False
             life = kept.life
-            # Those that watch are told by the server.
+            # The server notifies the watchers.
             if (yield from self._delete(path, marks, kept.version, deadline)):
                 return True
-            # Somebody else has counted or deleted it meanwhile.
+            # Another caller has counted or deleted it meanwhile.
 
     def _delete(self, path: str, marks: Sequence[str], version: int, deadline: Deadline) -> Exchanges[bool]:
-        """Delete the latch at *path* with its children. False: it has changed, or nobody knows."""
+        """Delete the latch at *path*. Return False if it has changed, or if the outcome is unknown."""
         (closed,) = yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline)
         self._told(closed, NoNodeError)
         deletions = [*(Delete(mark, -1) for mark in marks), Delete(path, version)]
         return (yield from self._write(deletions, deadline)) is not None
 
     def _read_to_write(self, path: str, deadline: Deadline) -> Exchanges[tuple[_Kept | None, list[str]]]:
-        """What is at *path*, and the children that a write has to find there still."""
+        """Read *path*, and the children that a write has to find unchanged."""
         now, (listed,), (answer,) = yield from self._get([path], deadline, [GetChildren(path, None)])
         if isinstance(listed, NoNodeError):
-            # What was made since then has a child that was not seen.
+            # A latch that was made since then has another child.
             return None, []
         return self._kept(path, answer, now), self._marks_in(path, listed)
 
@@ -189,7 +187,7 @@ class Latches:
                 raise
             return None
         said = self._checked(answer)
-        # The other operations of one that is refused have errors of their own.
+        # If one operation is refused, the others have errors, too.
         refused = [one for one in said if isinstance(one, KazooException)]
         for one in refused:
             if not isinstance(one, RolledBackError | RuntimeInconsistency):
@@ -209,8 +207,8 @@ class Latches:
     def _read(
         self, paths: Sequence[str], deadline: Deadline, watched: Sequence[str] = ()
     ) -> Exchanges[list[_Kept | None]]:
-        """What is at *paths* now. *watched*: their keys, if they are to be watched."""
-        # A count does not wake those that watch the children. What opens before that is seen by the read.
+        """Read *paths*. Watch them if *watched* has their keys."""
+        # A count does not trigger the watch on the children. The read sees a latch that opens before that.
         watches = [
             GetChildren2(path, Watcher(self._changed, key, self._changed))
             for path, key in zip(paths, watched, strict=False)
@@ -223,7 +221,7 @@ class Latches:
     def _get(
         self, paths: Sequence[str], deadline: Deadline, before: Sequence[Any] = ()
     ) -> Exchanges[tuple[int, Sequence[Any], Sequence[Any]]]:
-        """The server's time, milliseconds, its answers to *before*, and what it says of *paths*."""
+        """Return the server's time in milliseconds, its answers to *before*, and the data of *paths*."""
         asked = [SetData(self._folder, b"", -1), *before, *(GetData(path, None) for path in paths)]
         said, *answers = yield from self._ask(asked, deadline)
         if isinstance(said, NoNodeError):
@@ -244,7 +242,7 @@ class Latches:
         return _Kept(record, (stat.mtime - now) / 1000 + record.ttl, stat.version, stat.czxid)
 
     def _changed(self, key: str, path: str) -> None:
-        """One that is watched has opened, or is deleted. Runs in kazoo's thread."""
+        """Handle that a watched latch opened or was deleted. kazoo's thread calls this."""
         self._sink.notified(key)
 
     def _make_folder(self, deadline: Deadline) -> Exchanges[None]:
@@ -253,7 +251,7 @@ class Latches:
             yield from make_nodes(self._session, self._folder, deadline)
 
     def _sweep(self, deadline: Deadline) -> Exchanges[None]:
-        """Delete some that are over: they have no session that would take them along."""
+        """Delete some expired latches, which no session takes along."""
         (listed,) = yield from self._ask([GetChildren(self._folder, None)], deadline)
         names = self._checked(listed)
         some = [f"{self._folder}/{name}" for name in random.sample(names, min(len(names), _SWEPT))]
@@ -262,7 +260,7 @@ class Latches:
             try:
                 kept = self._kept(path, found, now)
             except BackendUnavailable:
-                continue  # A caller of that latch is told.
+                continue  # A caller of that latch gets the error.
             if kept is not None and kept.rest <= 0:
                 marks = yield from self._marks(path, deadline)
                 yield from self._delete(path, marks, kept.version, deadline)
@@ -271,7 +269,7 @@ class Latches:
         return f"{self._folder}/{encode(key)}"
 
     def _ask(self, requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
-        """What is refused twice was carried out at first. Raises `BackendUnavailable` after *deadline*."""
+        """Repeat a write until its outcome is known. Raises `BackendUnavailable` after *deadline*."""
         if clock.now() >= deadline:
             raise BackendUnavailable(
                 f"ZooKeeper at {self._session.address.shown} was written to by too many at once to count in "
@@ -280,7 +278,7 @@ class Latches:
         return (yield from self._session.asking(requests, deadline))
 
     def _told(self, answer: Any, *expected: type[KazooException]) -> bool:
-        """Whether it was carried out; False: the server refused it as *expected*."""
+        """Return whether it was carried out; False if the server refused it as *expected*."""
         if isinstance(answer, expected):
             return False
         self._checked(answer)

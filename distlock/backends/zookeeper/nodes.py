@@ -1,10 +1,13 @@
-"""The nodes of a lock: what they are called, how they are ordered and numbered, what is known of ours.
+"""The nodes of a lock: their names and order, who of them has the lock, and what we know of our own.
 
-A lock is a container node, and each of its contenders an ephemeral sequential child of it. The children are
-named as Curator's ``InterProcessMutex`` names its own, ``_c_<who>-lock-<number>``, because Curator orders
-whatever it finds by the text behind the last ``lock-``: both may stand in one line. Readers are called
-``_c_<who>-rlock-<number>``, which Curator takes for contenders like its own. Those that want 2 of 5 permits
-are called ``_c_<who>-2of5-plock-<number>``.
+A lock is a container node, and each contender an ephemeral, numbered child of it. A child's name is that of
+Curator's ``InterProcessMutex``, ``_c_<who>-lock-<number>``, because Curator orders all children by the text
+behind the last ``lock-``: so both can queue together. A reader is ``_c_<who>-rlock-<number>``, which Curator
+takes for one of its own. A contender for 2 of 5 permits is ``_c_<who>-2of5-plock-<number>``.
+
+Nobody passes anybody, so the holders are the first of the queue: one writer, or a run of readers, or as many
+as there are permits for. A contender that may enter by the names may enter for ever, because its place only
+gets better. The names don't tell that a writer has been downgraded (`Contenders.downgrade`).
 """
 
 from __future__ import annotations
@@ -21,38 +24,37 @@ from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.names import encode
 
 if TYPE_CHECKING:
-    from distlock.backends.zookeeper.taking import Taking
-    from distlock.backends.zookeeper.watch import Watch
+    from distlock.backends.zookeeper.waiting import Acknowledgement, Watch
 
-#: Between the chroot and the locks: the format version.
+#: The folder of the locks, with the number of the format.
 FOLDER = "distlock-1"
-#: A node is worth this many numbers, for the grants that one hold passes on: 2 to this power.
+#: Each node reserves 2 to this power fences, for the grants that one hold passes on.
 SPAN_BITS = 10
-#: They go into signed 64 bits of somebody's database.
+#: Fences have to fit into 64 signed bits of a database.
 _LAST_NUMBER = 2**63 - 1
 #: ZooKeeper counts the children of a node in 31 bits, and then gives all of them the same number.
 _LAST_SEQUENCE = 2**31 - 2**10
 
-#: A contender that takes its turn as ours do: one of ours, or of Curator's ``InterProcessMutex``.
+#: A contender of distlock, or of Curator's ``InterProcessMutex``.
 _CONTENDER = re.compile(r"_c_.+-(?:lock|rlock|\d+of\d+-plock)-([0-9]{10})", re.DOTALL)
 _DIGITS = itemgetter(slice(-10, None))
-#: A token, which begins with the process where the engine made it. Curator writes its own with dashes.
+#: A contender of distlock. The engine's tokens begin with the process; Curator's have dashes.
 _OURS = re.compile(r"_c_([0-9a-f]{16})?[0-9a-f]{32}-(?:lock|rlock|\d+of\d+-plock)-\d{10}")
-#: What a holder has behind the seconds in its node that has turned its lock into one of a reader.
+#: Follows the seconds in the node of a holder that was downgraded to a reader.
 READING = b" reading"
 
-#: The net under a lost hint, seconds. Watches are reliable, but one before us may hang.
+#: Seconds between polls. Watches are reliable, but a contender before us may hang.
 POLL = 1.0
 
 
 @lru_cache(maxsize=4096)
 def lock_path(base: str, key: str) -> str:
-    """The node of the lock *key*: client data gets into it as text only."""
+    """Return the node of the lock *key*."""
     return f"{base}/{encode(key)}"
 
 
 def contender_prefix(request: LockRequest) -> str:
-    """What the server appends the number to."""
+    """Return the name of the contender without its number, which the server appends."""
     if request.mode == READ:
         return f"{prefix_of(request.token)}rlock-"
     if request.mode == PERMIT:
@@ -66,43 +68,44 @@ def contender_prefix(request: LockRequest) -> str:
 
 
 def prefix_of(token: str) -> str:
-    """What the name of each of its nodes begins with."""
+    """Return how the names of the nodes of *token* begin."""
     return f"_c_{token}-"
 
 
 def sequence_of(name: str) -> int:
-    """The number of a contender; -1 for what is none."""
+    """Return the number of a contender, or -1 if *name* is none."""
     match = _CONTENDER.fullmatch(name)
     return int(match[1]) if match else -1
 
 
 def next_sequence(stat: Any) -> int:
-    """The number of the next child, by the state of the lock's node: how many it ever had.
+    """Return the number of the next child by *stat* of the lock's node.
 
-    ``cversion`` counts those that came and those that went, in 32 bits.
+    The number is how many children it ever had. ``cversion`` counts, in 32 bits, those that came and those
+    that went.
     """
     came_and_went, there = int(stat.cversion), int(stat.numChildren)
     return ((came_and_went + there) & 0xFFFFFFFF) // 2
 
 
 def is_ours(name: str) -> bool:
-    """Whether this backend made it, here or elsewhere; else Curator."""
+    """Return whether distlock made the contender *name*; else Curator did."""
     return _OURS.fullmatch(name) is not None
 
 
 def process_of(name: str) -> str:
-    """Which process the contender *name* is of; "" if it does not say. Another program's keeps its name."""
+    """Return the process of the contender *name*, or "" if it is unknown; the name of another program's."""
     match = _OURS.fullmatch(name)
     return match[1] or "" if match else name
 
 
-def in_line(names: Iterable[str]) -> list[str]:
+def in_order(names: Iterable[str]) -> list[str]:
     """Return the contenders among *names*, the first one first, without any other node."""
     return sorted(filter(_CONTENDER.fullmatch, names), key=_DIGITS)
 
 
 def check_sequence(name: str) -> None:
-    """Refuse a line that is about to lose its order."""
+    """Raise `BackendUnavailable` if the queue's numbers are about to overflow."""
     if not 0 <= sequence_of(name) < _LAST_SEQUENCE:
         raise BackendUnavailable(
             "ZooKeeper cannot number any more contenders of this lock: there were two thousand million, and "
@@ -111,10 +114,10 @@ def check_sequence(name: str) -> None:
 
 
 def first_number_of(czxid: int, span: int) -> int:
-    """The first number of a node: later nodes have larger ones, by at least *span*.
+    """Return the first fence of a node. Those of later nodes are larger, by at least *span*.
 
-    *czxid* is the transaction that created the node: 32 bits that count within an epoch, and above them the
-    epoch, which grows with each election of a leader. Signed 64 bits hold 2 million elections of it.
+    *czxid* is the transaction that created the node: 32 bits count within an epoch, and the bits above
+    them are the epoch, which grows with each election of a leader. Signed 64 bits hold 2 million elections.
     """
     if span > 1 << SPAN_BITS:
         raise ConfigurationError(
@@ -130,54 +133,131 @@ def first_number_of(czxid: int, span: int) -> int:
 
 
 def reading_number_of(czxid: int) -> int:
-    """That of a reader: the last one of its node. One that was a writer before has given out the others."""
+    """Return a reader's fence: the last one of its node, because it may have been a writer before."""
     span = 1 << SPAN_BITS
     return first_number_of(czxid, span) + span - 1
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One of ours, in the line for one lock."""
+    """One of our nodes in the queue for a lock."""
 
     request: LockRequest
     #: The lock's node, and the name of ours below it.
     parent: str
     name: str
-    #: The session that it lives and dies with.
+    #: The session that it ends with.
     owner: int
     #: The transaction that made it.
     czxid: int
-    #: When the engine last asked for it, or renewed it.
+    #: When the engine last requested or renewed it.
     seen: float
-    #: It has the lock, and nobody may send it away any more.
+    #: It has the lock, and nobody may delete it any more.
     held: bool = False
-    #: Those that were in line just before we came.
+    #: The contenders just before we came.
     earlier: Sequence[str] = ()
-    #: Those before us that need not say any more that they have the lock; None before we wait.
+    #: Contenders before us that need not acknowledge the lock any more; None before we wait.
     clear: set[str] | None = None
-    #: Those that may have it, and seem to hang, and since when.
+    #: Contenders that have been handed the lock and not acknowledged it, and since when.
     suspects: dict[str, float] = field(default_factory=dict)
-    #: What we watch, and the connection that we do it on; whether it has let us in.
+    #: What we watch, on which connection, and whether it has let us in.
     watch: Watch | None = None
     watched: int = 0
     called: bool = False
-    #: The writer that reads by now, so that it keeps no readers out.
+    #: A writer before us that was downgraded, so that it keeps no readers out.
     opened: str = ""
-    #: It is being taken for a waiter that has not asked yet.
-    taking: Taking | None = None
+    #: Its acknowledgement, if it was sent before the waiter's request.
+    acknowledgement: Acknowledgement | None = None
 
     @property
     def path(self) -> str:
         return f"{self.parent}/{self.name}"
 
     def lapsed(self, now: float) -> bool:
-        """Nobody here has cared for it for so long that it has to go, although our session lives on."""
+        """Return whether the engine has not requested or renewed it for so long that it has to go."""
         life = self.request.ttl if self.held else max(self.request.ttl, 4 * POLL)
         return now > self.seen + life
 
     def hold(self, request: LockRequest, followed: bool = False, other_limit: int = 0) -> Acquired:
-        """What *request* is answered, which may have another mode by now than it came with."""
+        """Mark the node as held. Return the answer to *request*, whose mode may differ from the node's."""
         self.held = True
         if request.mode == READ:
             return Acquired(reading_number_of(self.czxid), request.ttl, followed)
         return Acquired(first_number_of(self.czxid, request.span), request.ttl, other_limit=other_limit)
+
+
+#: The text before a node's number.
+_KIND = slice(-17, -10)
+_PERMITS = re.compile(r"-(\d+)of(\d+)-plock-")
+
+
+def is_reader(name: str) -> bool:
+    return name[_KIND] == "-rlock-"
+
+
+def wants_permits(name: str) -> bool:
+    return name[_KIND] == "-plock-"
+
+
+def entered(names: Sequence[str], opened: str = "") -> int:
+    """Return how many of the first *names* of a queue have the lock, or are being handed it.
+
+    *opened* is a writer that was downgraded.
+    """
+    if not names:
+        return 0
+    if wants_permits(names[0]):
+        return _with_permits(names)
+    readers = 0
+    while readers < len(names) and (is_reader(names[readers]) or names[readers] == opened):
+        readers += 1
+    return max(readers, 1)
+
+
+def in_the_way(before: Sequence[str], name: str) -> Sequence[str]:
+    """Return those of *before*, the contenders before *name*, that keep it out. If empty, it may enter."""
+    if is_reader(name):
+        return [one for one in before if not is_reader(one)]
+    if wants_permits(name) and entered([*before, name]) > len(before):
+        return ()
+    return before
+
+
+def silent(earlier: Sequence[str], before: Sequence[str]) -> set[str]:
+    """Return those of *before* that may have the lock without an acknowledgement: they were first at once.
+
+    *before* is the queue before one of our nodes, and *earlier* is that queue just before our node came.
+    """
+    known = set(earlier)
+    late = [name for name in before[: entered(before)] if name not in known]
+    return {*earlier[: entered(earlier)], *late}
+
+
+def followed(after: Sequence[str]) -> bool:
+    """Return whether a waiter is among those *after* a reader that has the lock."""
+    return not all(map(is_reader, after))
+
+
+def permits_of(names: Sequence[str]) -> tuple[int, int]:
+    """Return how many permits *names* have together, and the limit of the first of them; 0 if none has."""
+    found = [(int(match[1]), int(match[2])) for name in names if (match := _PERMITS.search(name))]
+    return (sum(permits for permits, _ in found), found[0][1]) if found else (0, 0)
+
+
+def other_limit(names: Sequence[str], limit: int) -> int:
+    """Return a limit of one of *names* that differs from *limit*; 0 if there is none."""
+    named = (int(match[2]) for name in names if (match := _PERMITS.search(name)))
+    return next((one for one in named if one != limit), 0)
+
+
+def _with_permits(names: Sequence[str]) -> int:
+    out = 0
+    for place, name in enumerate(names):
+        match = _PERMITS.search(name)
+        if match is None:
+            return place
+        out += int(match[1])
+        # Limits may differ. A contender that has to wait lets nobody pass.
+        if out > int(match[2]):
+            return place
+    return len(names)

@@ -1,4 +1,4 @@
-"""One session with the ensemble: all holds and waiters of one ttl live as long as it does."""
+"""One session with the ensemble. All holds and waiters of one ttl live as long as it does."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kazoo.exceptions import AuthFailedError, KazooException
+from kazoo.exceptions import AuthFailedError, KazooException, NodeExistsError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Exists
+from kazoo.protocol.serialization import Create2, Exists
 from kazoo.protocol.states import KazooState, KeeperState
 
 from distlock import clock
 from distlock.backends.base import Sink
 from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.deadline import Deadline
-from distlock.backends.zookeeper.exchanges import Await, Block, Exchanges, run
+from distlock.backends.zookeeper.client import Client
+from distlock.backends.zookeeper.exchanges import Await, Block, Deadline, Exchanges, run
 from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
-from distlock.backends.zookeeper.wire import Wire
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 
-#: A session lives this much longer than a hold without renewal. The leader ends it, and a follower tells it
-#: only every half tick (1 s by default) whom it has heard of. One that dies before that takes a renewal
-#: along: then the leader counts from the `touch` that it was told of before, a tenth of the ttl earlier.
+#: A session lives this many times longer than a hold without renewal. The leader ends sessions, and followers
+#: tell it only every half tick (1 s by default) which clients they heard from. If a follower dies before it
+#: has told of a renewal, the leader counts from the `touch` before, a tenth of the ttl earlier.
 _SLACK = 1.3
-#: kazoo's heartbeats are not fine enough for shorter sessions, seconds.
+#: The shortest session, seconds: kazoo's heartbeats are too far apart for shorter ones.
 _SHORTEST = 2.0
 
 
 class Session:
-    """Connects when it is used first. Threads share it.
+    """A session that connects when it is first used. Thread-safe.
 
-    *sink* is told, in kazoo's thread, when a connection comes back or the session ends. *again*: it takes the
-    place of one that was given up.
+    *sink* is notified, in kazoo's thread, when a connection comes back or the session ends. *again* says that
+    this session replaces one that was given up.
     """
 
     def __init__(
@@ -49,10 +48,10 @@ class Session:
         self.io_timeout = io_timeout
         self._sink = sink
         self._again = again
-        #: Another one has taken its place. It may come back before it is closed.
+        #: Whether another session has replaced this one, which may still come back before it is closed.
         self.replaced = False
-        self.wire = Wire(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
-        self.wire.add_listener(self._heard)
+        self.client = Client(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
+        self.client.add_listener(self._changed)
         #: How often it has connected. Watches end with a connection.
         self.connections = 0
         self._mutex = threading.Lock()
@@ -62,34 +61,34 @@ class Session:
 
     @property
     def id(self) -> int | None:
-        """What the server calls it; None when it has ended and there is no new one yet."""
-        return self.wire.session_id
+        """The server's id of the session; None if it has ended and no new one exists yet."""
+        return self.client.session_id
 
     @property
     def connected(self) -> bool:
-        return bool(self.wire.connected)
+        return bool(self.client.connected)
 
     @property
     def dead(self) -> bool:
-        """Nothing comes of it any more: it was refused, or away for longer than anything of it can live.
+        """Whether the session was refused, or away for longer than anything of it can live.
 
         A server that lost its data does not let clients in that have seen more than it knows. It tells them
         nothing more.
         """
-        if self.wire.client_state == KeeperState.AUTH_FAILED:
+        if self.client.client_state == KeeperState.AUTH_FAILED:
             return True
-        return clock.now() - self._away_since > 2 * max(self.wire.session_timeout, self.ttl)
+        return clock.now() - self._away_since > 2 * max(self.client.session_timeout, self.ttl)
 
     def exchange(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
-        """`exchanging`, in the caller's thread."""
+        """Run `exchanging` in the caller's thread."""
         return run(self.exchanging(requests, deadline))
 
     def ask(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
-        """`asking`, in the caller's thread."""
+        """Run `asking` in the caller's thread."""
         return run(self.asking(requests, deadline))
 
     def exchanging(self, requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
-        """Send *requests* in one go and return their answers; what the server refused is a `KazooException`.
+        """Send *requests* in one packet and return the answers. A refusal is a `KazooException` among them.
 
         Raises `Broken` where the connection broke, and `BackendUnavailable` where there was no answer until
         *deadline*. Then nothing is known of what they did.
@@ -98,10 +97,10 @@ class Session:
         began = clock.now()
         if deadline.hard and began >= deadline:
             raise unavailable(self.address, KazooTimeoutError("there was no time left to ask"))
-        answers = self.wire.submit(requests)
+        answers = self.client.submit(requests)
         said: list[Any] = []
         try:
-            # They come in order.
+            # Replies come in order.
             last = answers[-1]
             if not (yield Await(last, deadline - clock.now())):
                 deadline = deadline.extended()
@@ -119,7 +118,7 @@ class Session:
         return said
 
     def asking(self, requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
-        """`exchanging` for what may be repeated: when the connection breaks it goes on with the next one."""
+        """As `exchanging`, but repeat *requests* on the next connection if this one breaks."""
         while True:
             try:
                 return (yield from self.exchanging(requests, deadline))
@@ -129,16 +128,16 @@ class Session:
                     raise
 
     def send(self, request: Any) -> None:
-        """Send what nobody waits for, if there is a connection."""
+        """Send *request* without waiting for the reply, if there is a connection."""
         if self.connected:
-            self.wire.submit([request])
+            self.client.submit([request])
 
     def touch(self) -> None:
-        """Be heard of: the session is counted from the last time that its leader was told of us."""
+        """Keep the session alive: the leader counts from the last time that it heard of us."""
         self.send(Exists("/", None))
 
     def close(self) -> None:
-        """End the session, and with it all its nodes at once. Bounded in time."""
+        """End the session, and all its nodes, within a bounded time."""
         with self._mutex:
             self._closing = True
             if not self._started:
@@ -149,26 +148,26 @@ class Session:
         try:
             stopper.start()
         except RuntimeError:
-            # Without a thread it can't say goodbye and be bounded in time: the server finds out.
-            self.wire.cut()
+            # Without a thread the goodbye would not be bounded in time. The server will notice.
+            self.client.cut()
             self._stop()
             return
         stopper.join(self.io_timeout)
         if stopper.is_alive():
-            self.wire.cut()
+            self.client.cut()
             stopper.join(self.io_timeout)
         if stopper.is_alive():
             logger.warning("The session with ZooKeeper at %s is still being closed.", self.address.shown)
 
     def _stop(self) -> None:
         try:
-            self.wire.stop()
-            self.wire.close()
+            self.client.stop()
+            self.client.close()
         except Exception:
             logger.exception("The session with ZooKeeper at %s was not closed well", self.address.shown)
 
     def connect(self, deadline: Deadline) -> None:
-        """`connecting`, in the caller's thread."""
+        """Run `connecting` in the caller's thread."""
         run(self.connecting(deadline))
 
     def connecting(self, deadline: Deadline) -> Exchanges[None]:
@@ -177,8 +176,8 @@ class Session:
             if self._closing:
                 raise BackendUnavailable(f"The session with ZooKeeper at {self.address.shown} is closed.")
             yield Block(partial(self._wait, deadline))
-        # Milliseconds are cut off on the way.
-        if (granted := self.wire.session_timeout) < _SLACK * self.ttl - 0.002:
+        # The protocol rounds to milliseconds.
+        if (granted := self.client.session_timeout) < _SLACK * self.ttl - 0.002:
             raise ConfigurationError(
                 f"ZooKeeper at {self.address.shown} grants sessions of at most {granted:g} s, which is less "
                 f"than {_SLACK:g} times ttl={self.ttl:g}. Take a smaller ttl, or raise maxSessionTimeout on "
@@ -189,17 +188,17 @@ class Session:
         began = clock.now()
         if not self._started and not self._closing:
             self._begin()
-        if self.wire.client_state == KeeperState.AUTH_FAILED:
+        if self.client.client_state == KeeperState.AUTH_FAILED:
             raise unavailable(self.address, AuthFailedError("the server refused the login"))
-        if not self.wire.wait(max(0.0, deadline - clock.now())) and not self.wire.wait(
+        if not self.client.wait(max(0.0, deadline - clock.now())) and not self.client.wait(
             max(0.0, deadline.extended() - clock.now())
         ):
-            raise no_session(self.address, clock.now() - began, self.wire.memo.last)
+            raise no_session(self.address, clock.now() - began, self.client.memo.last)
 
     def _begin(self) -> None:
-        """`_open`, in a thread of its own: signal handlers run in the main thread, and raise in there.
+        """Run `_open` in a thread, because a signal handler may raise in the main thread.
 
-        An interrupt in the middle would leave a connection that nobody knows of.
+        An exception in the middle of it would leave a connection that nobody knows of.
         """
         troubles: list[BackendUnavailable] = []
         opener = threading.Thread(
@@ -215,12 +214,12 @@ class Session:
 
     def _open(self, troubles: list[BackendUnavailable]) -> None:
         with self._mutex:
-            # Another caller's thread may have been first, and so may `close`: ours was interrupted.
+            # Another caller or `close` may have been first, if an interrupt came.
             if self._started or self._closing:
                 return
             self._away_since = clock.now()
             try:
-                self.wire.begin()
+                self.client.begin()
             except RuntimeError as error:
                 troubles.append(no_thread(self.address, error))
             except OSError as error:
@@ -228,8 +227,8 @@ class Session:
             else:
                 self._started = True
 
-    def _heard(self, state: str) -> None:
-        """kazoo's connection changed. Runs in its thread."""
+    def _changed(self, state: str) -> None:
+        """Handle a change of the connection. kazoo's thread calls this."""
         if self._closing:
             return
         if state == KazooState.CONNECTED:
@@ -244,11 +243,11 @@ class Session:
         elif self._away_since == math.inf:
             self._away_since = clock.now()
         if state != KazooState.SUSPENDED:
-            # While it is suspended there is nothing to ask, and the keeper's clock runs anyway.
+            # While the connection is away nobody can be asked, and leases expire by our clock.
             self._sink.missed_notifications()
 
     def _compare(self) -> None:
-        granted, wanted = self.wire.session_timeout, max(_SHORTEST, _SLACK * self.ttl)
+        granted, wanted = self.client.session_timeout, max(_SHORTEST, _SLACK * self.ttl)
         if granted > 1.5 * wanted:
             logger.warning(
                 "ZooKeeper at %s grants sessions of %g s at least: a process that crashes keeps its locks "
@@ -257,3 +256,16 @@ class Session:
                 granted,
                 self.ttl,
             )
+
+
+def make_nodes(session: Session, path: str, deadline: Deadline) -> Exchanges[None]:
+    """Make the missing nodes from the root down to *path*."""
+    steps = path.strip("/").split("/")
+    paths = ["/" + "/".join(steps[: number + 1]) for number in range(len(steps))]
+    # Existing nodes are only looked at, because we may lack the right to create there.
+    stats = yield from session.asking([Exists(path, None) for path in paths], deadline)
+    for path, stat in zip(paths, stats, strict=True):
+        if stat is None:
+            (stat,) = yield from session.asking([Create2(path, b"", session.client.acl, 0)], deadline)
+        if isinstance(stat, KazooException) and not isinstance(stat, NodeExistsError):
+            raise unavailable(session.address, stat)

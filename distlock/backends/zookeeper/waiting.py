@@ -1,53 +1,154 @@
-"""Standing in line: one watch on what may let us in, and a look at the first ones."""
+"""Waiting in a queue: what our nodes watch, and what to do about a first node that does not move.
+
+| it wants | it watches | which lets it in |
+|---|---|---|
+| the lock as a whole | the node before its own | when it goes |
+| to read | the nearest writer before its own node | when it goes, or says that it reads by now |
+| permits, and is the next | the queue | when there is room for it |
+| permits | the node before its own | not yet; when that goes or enters it watches the queue |
+
+The first node may be that of a process that hangs, while its session lives on. So a hand-off lasts for a
+window only. An acknowledgement changes the version of a node, and the others delete it only at its first
+version, so exactly one of the two happens.
+
+The first node may also belong to no session (made by hand, or copied), and so never go. Or a child is no
+contender: a lock of another library on the same path, which does not wait for ours. Both raise `Foreign`.
+"""
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.protocol.serialization import GetData
+from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
+from kazoo.protocol.serialization import Delete, Exists, GetChildren, GetChildren2, GetData, SetData
+from kazoo.protocol.states import EventType, WatchedEvent
 
 from distlock import clock
 from distlock.backends.base import READ, Queued, Sink
-from distlock.backends.zookeeper.answer import Answer
-from distlock.backends.zookeeper.deadline import Deadline
-from distlock.backends.zookeeper.exchanges import Exchanges
+from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.client import Client
+from distlock.backends.zookeeper.exchanges import Answer, Deadline, Exchanges
 from distlock.backends.zookeeper.failures import unavailable
-from distlock.backends.zookeeper.head import look_at, refuse_foreign, send_away
-from distlock.backends.zookeeper.nodes import POLL, Node
+from distlock.backends.zookeeper.nodes import (
+    POLL,
+    READING,
+    Node,
+    entered,
+    in_order,
+    in_the_way,
+    is_ours,
+    is_reader,
+    silent,
+    wants_permits,
+)
 from distlock.backends.zookeeper.session import Session
-from distlock.backends.zookeeper.sharing import entered, is_reader, silent
-from distlock.backends.zookeeper.taking import Taking, to_take
-from distlock.backends.zookeeper.watch import Watch, says_that_it_reads, watch_for
-from distlock.backends.zookeeper.watcher import Watcher
+from distlock.errors import BackendUnavailable, shown_as
+
+#: The owner of a persistent node and of a container, as the server calls them.
+_NOBODY = {0, -(2**63)}
 
 
-class Waiting:
-    """Our nodes that have to wait. Threads share it. *sink* is told when one may enter."""
+@shown_as(BackendUnavailable)
+class Foreign(BackendUnavailable):
+    """The lock's node has a child that is no contender, or one that will never leave the queue."""
+
+
+def remove_unresponsive(
+    session: Session, node: Node, names: Sequence[str], window: float, deadline: Deadline
+) -> Exchanges[float | None]:
+    """Delete those of *names* that were handed the lock and have not acknowledged it for *window* seconds.
+
+    Returns:
+        When to look again, in seconds; 0 if the queue has changed; None if all of them have acknowledged.
+    """
+    assert node.clear is not None
+    looks = [name for name in names if name not in node.clear and is_ours(name)]
+    if not looks:
+        return None
+    now, pause, hanging = clock.now(), math.inf, []
+    stats = yield from session.asking([look_at(node, name) for name in looks], deadline)
+    for name, stat in zip(looks, stats, strict=True):
+        if stat is None:
+            pause = 0.0
+        elif isinstance(stat, KazooException):
+            raise unavailable(session.address, stat)
+        elif stat.version:
+            node.clear.add(name)
+        elif (left := node.suspects.setdefault(name, now) + window - now) > 0:
+            pause = min(pause, left)
+        else:
+            hanging.append(Delete(f"{node.parent}/{name}", 0))
+    if hanging:
+        answers = yield from session.asking(hanging, deadline)
+        for answer in answers:
+            if isinstance(answer, KazooException) and not isinstance(answer, NoNodeError | BadVersionError):
+                raise unavailable(session.address, answer)
+        return 0.0
+    return None if pause == math.inf else pause
+
+
+def look_at(node: Node, name: str) -> Exists:
+    """Return the request whose answer `refuse_foreign` takes: what *name* is, in the queue of *node*."""
+    return Exists(f"{node.parent}/{name}", None)
+
+
+def refuse_foreign(address: Address, node: Node, name: str, stat: Any) -> None:
+    """Raise `Foreign` if *name*, which has *stat* on the server, belongs to no session."""
+    if stat is None or isinstance(stat, KazooException) or stat.ephemeralOwner not in _NOBODY:
+        return
+    path = f"{node.parent}/{name}"
+    raise Foreign(
+        f"The lock {node.request.key!r} can't be had: its queue at ZooKeeper {address.hosts} has a node that "
+        "belongs to no session, so nobody will ever release it. A person or a copy of the nodes has made it. "
+        f"Find out which, then delete it: zkCli.sh delete {path}"
+    )
+
+
+def queue_of(address: Address, key: str, parent: str, names: Sequence[str]) -> list[str]:
+    """Return the contenders in *names*, all the children of the lock's node *parent*, the first one first.
+
+    Raises:
+        Foreign: A child is no contender. Its program doesn't wait for ours, so both would have the lock.
+    """
+    queue = in_order(names)
+    if len(queue) < len(names):
+        path = f"{parent}/{min(set(names).difference(queue))}"
+        raise Foreign(
+            f"The lock {key!r} can't be had: its node at ZooKeeper {address.hosts} has a child that another "
+            "program made, whose lock and distlock's don't exclude each other. Give that program a path of "
+            f"its own. If nothing uses the child any more, delete it: zkCli.sh deleteall {path}"
+        )
+    return queue
+
+
+class Waiters:
+    """Our nodes that wait. Thread-safe. *sink* is notified when one may enter."""
 
     def __init__(self, session: Session, ack_window: float, sink: Sink) -> None:
         self._session = session
         self._ack_window = ack_window
         self._sink = sink
-        #: By key: of the nodes that a process has in a line one waits.
+        #: By key. Of the nodes that a process has in a queue, one waits.
         self._nodes: dict[str, Node] = {}
 
     def wait(
         self, node: Node, before: Sequence[str], rivals: Sequence[str], deadline: Deadline
     ) -> Exchanges[Queued | None]:
-        """Wait for those *before*, of whom *rivals* keep *node* out; None if the line has moved.
+        """Watch what may let *node* in behind *before*, of whom *rivals* keep it out.
 
-        Raises `BackendUnavailable` if one of them is nobody's: it would be waited for in vain.
+        Return None if the queue has changed. Raises `Foreign` if one of *before* will never go.
         """
-        node.called, node.taking = False, None
+        node.called, node.acknowledgement = False, None
         if node.clear is None:
-            # A contender that came behind others has to say so when it has the lock.
+            # A contender that came behind others has to acknowledge the lock.
             node.clear, node.earlier = silent(node.earlier, before), ()
         heads = before[: entered(before)]
-        pause = yield from send_away(self._session, node, heads, self._ack_window, deadline)
+        pause = yield from remove_unresponsive(self._session, node, heads, self._ack_window, deadline)
         if pause == 0.0:
             return None
         watch = watch_for(node, before, rivals)
@@ -57,7 +158,7 @@ class Waiting:
             if not (yield from self._watch(node, watch, deadline)):
                 return None
         elif (yield from self.lets_in(node, rivals, deadline)):
-            # It asks before it is told.
+            # The engine asks before the watch has notified it.
             return None
         else:
             (head,) = yield from self._session.asking([look_at(node, before[0])], deadline)
@@ -67,7 +168,7 @@ class Waiting:
         return Queued(pause)
 
     def lets_in(self, node: Node, rivals: Sequence[str], deadline: Deadline) -> Exchanges[bool]:
-        """Whether *rivals*, who stand before the reader *node*, are one writer that reads by now."""
+        """Return whether *rivals*, before the reader *node*, are one writer that reads by now."""
         if len(rivals) != 1 or not is_reader(node.name):
             return False
         asked = [GetData(f"{node.parent}/{rivals[0]}", None)]
@@ -78,9 +179,9 @@ class Waiting:
         return True
 
     def _watch(self, node: Node, watch: Watch, deadline: Deadline) -> Exchanges[bool]:
-        """Be told of what lets *node* in. False if it has happened."""
+        """Set *watch* for *node*. Return False if what it watches for has happened already."""
         if not watch.last:
-            # We can't be first yet, so that nobody has to wait for what it says.
+            # Others are before us in any case, so nobody has to wait for the answer.
             self._ask(node, watch)
             return True
         (answer,) = yield from self._session.exchanging([self._request(node, watch)], deadline)
@@ -100,20 +201,20 @@ class Waiting:
         return watch.request(watch.path, Watcher(self.moved, node.request.key, self.changed))
 
     def forget(self, node: Node) -> None:
-        """It waits no longer."""
-        node.called, node.taking = False, None
-        # What is given up late may not take its successor along.
+        """Note that *node* no longer waits."""
+        node.called, node.acknowledgement = False, None
+        # A node that is given up late must not remove its successor.
         if self._nodes.get(node.request.key) is node:
             self._nodes.pop(node.request.key, None)
 
-    # -- kazoo's thread --------------------------------------------------------------------------
+    # -- called by kazoo's thread ----------------------------------------------------------------
 
     def moved(self, key: str, path: str) -> None:
-        """A node that we watch is gone."""
+        """Handle that a watched node is gone."""
         self._let_in(key, self._watching(key, path))
 
     def changed(self, key: str, path: str) -> None:
-        """What we watch has changed. Only a new watch tells what it is like now."""
+        """Handle that what we watch has changed. Only a new watch tells how."""
         if (node := self._watching(key, path)) is not None and node.watch is not None:
             self._ask(node, node.watch)
 
@@ -124,18 +225,18 @@ class Waiting:
         return node if node.watched == self._session.connections else None
 
     def _ask(self, node: Node, watch: Watch) -> None:
-        """Set *watch*, and don't wait for what it says."""
-        self._session.wire.submit([self._request(node, watch)], partial(self._answered, node, watch))
+        """Set *watch* without waiting for the answer."""
+        self._session.client.submit([self._request(node, watch)], partial(self._answered, node, watch))
 
     def _answered(self, node: Node, watch: Watch, answer: Answer) -> None:
-        """Whether there is a watch. Where the connection broke everybody asks again on the next one."""
+        """Handle the answer to a watch. After a broken connection everybody asks again on the next one."""
         if isinstance(answer.error, NoNodeError) or (answer.error is None and watch.opens(answer.get())):
-            # It may have left meanwhile, and its successor wait in the same place for something else.
+            # The node may have left meanwhile, and its successor may wait in its place for something else.
             current = self._nodes.get(node.request.key) is node and node.watch is watch
             self._let_in(node.request.key, node if current else None)
 
     def _let_in(self, key: str, node: Node | None) -> None:
-        """What *node* watches has happened."""
+        """Handle that what *node* watches for has happened."""
         if node is None or (watch := node.watch) is None:
             self._sink.notified(key)
         elif watch.then is not None:
@@ -158,6 +259,112 @@ class Waiting:
 
     def _take(self, node: Node, watch: Watch) -> None:
         """Take the lock for a waiter that is yet to wake up, and wake it when that is done."""
-        wire, key, sent = self._session.wire, node.request.key, clock.now()
-        answers = wire.submit(to_take(node, wire), lambda _: self._sink.notified(key))
-        node.taking = Taking(sent, answers)
+        client, key, sent = self._session.client, node.request.key, clock.now()
+        answers = client.submit(to_take(node, client), lambda _: self._sink.notified(key))
+        node.acknowledgement = Acknowledgement(sent, answers)
+
+
+class Watch(NamedTuple):
+    path: str
+    #: The request that sets it. If only the end of a node matters, it is one that no acknowledgement
+    #: triggers. Neither leaves a watch behind if the node is gone already.
+    request: type[GetChildren2] | type[GetData]
+    #: Returns whether an answer to that request lets us in.
+    opens: Callable[[Any], bool]
+    #: Whether nobody else is before us once this has happened.
+    last: bool = False
+    #: Whether to acknowledge the lock as soon as this has happened.
+    takes: bool = True
+    #: What to watch after this has happened, if it lets nobody in by itself.
+    then: Watch | None = None
+
+
+def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> Watch:
+    """Return what *node* watches, if *rivals* of those *before* keep it out."""
+    path = f"{node.parent}/{rivals[-1]}"
+    if is_reader(node.name):
+        last = len(rivals) == 1
+        return Watch(path, GetData, says_that_it_reads, last, takes=last)
+    if not wants_permits(node.name):
+        last = len(rivals) == 1
+        return Watch(path, GetChildren2, _never, last)
+    line = Watch(node.parent, GetChildren2, lambda answer: _has_room(answer, node.name), True)
+    return line if entered(before) == len(before) else Watch(path, GetData, _has_entered, then=line)
+
+
+def says_that_it_reads(answer: Any) -> bool:
+    """Return whether *answer* is about the node of a writer that reads by now."""
+    data: bytes = answer[0]
+    return data.endswith(READING)
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+def _has_entered(answer: Any) -> bool:
+    """Return whether that node was acknowledged."""
+    return bool(answer[1].version)
+
+
+def _has_room(answer: Any, name: str) -> bool:
+    names = in_order(answer[0])
+    # A node that was deleted has to be notified, too.
+    return name not in names or not in_the_way(names[: names.index(name)], name)
+
+
+#: Seconds after which an early acknowledgement is repeated. A hold lives from its request on, and the
+#: session, which lives a little longer, from its latest request.
+_FRESH = 0.1
+
+
+class Acknowledgement(NamedTuple):
+    """An acknowledgement under way, sent for a waiter before its request."""
+
+    sent: float
+    pending: list[Answer]
+
+    def answers(self) -> list[Any] | None:
+        """Return the answers to `to_take`, or None if it has to be repeated."""
+        if clock.now() > self.sent + _FRESH or not self.pending[-1].ready():
+            return None
+        found = []
+        for answer in self.pending:
+            try:
+                found.append(answer.get())
+            except (NoNodeError, BadVersionError) as error:
+                found.append(error)
+            except KazooException:
+                return None
+        return found
+
+
+def to_take(node: Node, client: Client, look: bool = True) -> list[Any]:
+    """Return the requests that acknowledge the lock for *node* and, with *look*, read the queue.
+
+    An acknowledgement of a node that is not first costs nothing. A node with another version was written
+    before, so it has been acknowledged, and its data must stay.
+    """
+    requests = [SetData(node.path, client.lifetime, 0)]
+    if look:
+        # The server answers it together with the write before it.
+        requests.append(GetChildren(node.parent, None))
+    return requests
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Equal for all that wait for one key, so that kazoo calls one of them and keeps no more."""
+
+    #: Called with the key and the path of the node: it is gone.
+    moved: Callable[[str, str], None]
+    key: str
+    #: The same, where the node has changed, or one below it has come or gone.
+    changed: Callable[[str, str], None] | None = None
+
+    def __call__(self, event: WatchedEvent) -> None:
+        # There is a third event, that the connection is gone. Waiters are told when it is back.
+        if event.type == EventType.DELETED:
+            self.moved(self.key, event.path)
+        elif event.type in (EventType.CHANGED, EventType.CHILD) and self.changed is not None:
+            self.changed(self.key, event.path)

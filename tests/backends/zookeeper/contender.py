@@ -14,7 +14,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock.backends.base import PERMIT, READ, Acquired, LockRequest, Queued
 from distlock.backends.zookeeper import ZooKeeperBackend
-from distlock.backends.zookeeper.line import Line
+from distlock.backends.zookeeper.contenders import Contenders
 from distlock.testing.sink import RecordingSink
 from tests.redis_server import eventually
 
@@ -61,8 +61,8 @@ class Contender(ZooKeeperBackend):
         eventually(lambda: isinstance(self.request(ask), Acquired), "the lock is ours")
         return self.hold(ask)
 
-    def line(self, ttl: float = LONG) -> Line:
-        return self._line(ttl)
+    def line(self, ttl: float = LONG) -> Contenders:
+        return self._contenders(ttl)
 
     def connect(self, ttl: float = LONG) -> None:
         line = self.line(ttl)
@@ -70,7 +70,7 @@ class Contender(ZooKeeperBackend):
 
     def expire(self, server_hosts: str, ttl: float = LONG) -> None:
         """Have the server end our session, as if we had not been heard of for too long."""
-        wire = self.line(ttl).session.wire
+        wire = self.line(ttl).session.client
         before = wire.client_id
 
         def ended() -> bool:

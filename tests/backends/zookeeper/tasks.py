@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock.backends.zookeeper import ZooKeeperBackend
-from distlock.backends.zookeeper.line import Line
+from distlock.backends.zookeeper.contenders import Contenders
 from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.zookeeper.contender import LONG
@@ -44,19 +44,19 @@ def backend_of(locks: distlock.Locks) -> ZooKeeperBackend:
     return backend
 
 
-def line_of(locks: distlock.Locks) -> Line:
-    return backend_of(locks)._line(LONG)
+def line_of(locks: distlock.Locks) -> Contenders:
+    return backend_of(locks)._contenders(LONG)
 
 
 def is_calling(locks: distlock.Locks) -> bool:
     """Whether a call of a task is under way."""
-    return bool(backend_of(locks)._awaiting._under_way)
+    return bool(backend_of(locks)._tasks._under_way)
 
 
 def settled(locks: distlock.Locks) -> None:
     """Nothing is left of what tasks did: no hold, no waiter, no node, no call."""
     check(engine_of(locks))
-    eventually(lambda: not line_of(locks).nodes and not len(line_of(locks).strays), "it has no node")
+    eventually(lambda: not line_of(locks).nodes and not len(line_of(locks).leftovers), "it has no node")
     assert not is_calling(locks)
 
 

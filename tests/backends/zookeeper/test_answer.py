@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError
 
-from distlock.backends.zookeeper.answer import Answer
+from distlock.backends.zookeeper.exchanges import Answer
 
 #: Longer than any of it takes on a busy machine, seconds.
 CEILING = 60.0

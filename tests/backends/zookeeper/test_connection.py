@@ -10,9 +10,9 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Create, Delete, Exists, GetChildren, SetData
 
-from distlock.backends.zookeeper.answer import Answer
-from distlock.backends.zookeeper.watcher import Watcher
-from distlock.backends.zookeeper.wire import Wire
+from distlock.backends.zookeeper.client import Client
+from distlock.backends.zookeeper.exchanges import Answer
+from distlock.backends.zookeeper.waiting import Watcher
 from distlock.reentrance import is_calling
 from tests.backends.zookeeper.contender import LONG, MakeContender
 from tests.redis_server import eventually
@@ -24,13 +24,13 @@ CEILING = 60.0
 LARGE = b"x" * 900_000
 
 
-def wire_of(url: str, contender: MakeContender) -> Wire:
+def wire_of(url: str, contender: MakeContender) -> Client:
     one = contender(url, io_timeout=CEILING)
     one.connect()
-    return one.line(LONG).session.wire
+    return one.line(LONG).session.client
 
 
-def said(wire: Wire, *requests: Any) -> list[Any]:
+def said(wire: Client, *requests: Any) -> list[Any]:
     answers = wire.submit(requests)
     assert answers[-1].wait(CEILING)
     return [answer.get() for answer in answers]

@@ -167,7 +167,7 @@ def test_the_password_is_in_no_log(
         one.release(mine)
     assert "Sending request" in caplog.text
     assert SECRET not in caplog.text
-    assert one.line().session.wire.client_id[1].hex() not in caplog.text
+    assert one.line().session.client.client_id[1].hex() not in caplog.text
 
 
 def test_sessions_that_are_longer_than_the_ttl_are_warned_of(

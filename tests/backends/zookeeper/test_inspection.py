@@ -11,7 +11,7 @@ import pytest
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen
-from distlock.backends.zookeeper import announcements
+from distlock.backends.zookeeper import inspection
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from tests.backends.zookeeper.contender import LONG, MakeContender, ask, permit, reader, some_key
 from tests.redis_server import eventually
@@ -134,7 +134,7 @@ def test_with_its_session_goes_what_a_process_has_said(
 def test_a_process_with_very_many_keys_says_some_of_them_and_takes_little_room(
     zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announcements, "_MOST_ROWS", 3)
+    monkeypatch.setattr(inspection, "_MOST_ROWS", 3)
     one, key = contender(zookeeper_server.url), "test:many"
     rows = [Row(f"{key}_{number}", "", 1e9) for number in range(400)]
     one.announce("web1", 1, rows, [], LONG)
@@ -166,8 +166,8 @@ def test_a_pair_of_calls_asks_as_often_as_ever(
     one.hold(first := wants(key))
     one.release(first)
     session, sent = one.line().session, list[Any]()
-    submit = session.wire.submit
-    monkeypatch.setattr(session.wire, "submit", lambda some: sent.extend(some) or submit(some))
+    submit = session.client.submit
+    monkeypatch.setattr(session.client, "submit", lambda some: sent.extend(some) or submit(some))
     for number in range(3):
         one.hold(mine := wants(key))
         one.release(mine)

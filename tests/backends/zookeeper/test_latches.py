@@ -168,7 +168,7 @@ def test_what_is_written_late_changes_no_later_latch_of_its_name(
     begin()
     assert one.left(key) == 3 - counts
     backend: Any = one.latches
-    session, exchange = backend._any_line().session, Session.exchanging
+    session, exchange = backend._any_contenders().session, Session.exchanging
     monkeypatch.setattr(Session, "exchanging", exchanging)
     if what == "count":
         assert one.latches.count_latch_down(key, 1, "late", lives[1]) is None

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from distlock.backends.zookeeper import nodes
-from distlock.backends.zookeeper.nodes import FOLDER, first_number_of, in_line, lock_path
+from distlock.backends.zookeeper.nodes import FOLDER, first_number_of, in_order, lock_path
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
@@ -38,14 +38,14 @@ def test_curator_sees_the_same_order(zookeeper_server: ZooKeeperServer, contende
             one.request(mine)
             entered.append(one.line().nodes[mine.token].name)
     names = zookeeper_server.admin.get_children(parent)
-    assert curators_order(names) == in_line(names) == entered
+    assert curators_order(names) == in_order(names) == entered
     for name in names:
         zookeeper_server.admin.delete(f"{parent}/{name}")
 
 
 def test_what_is_no_contender_is_not_in_line() -> None:
     names = ["_c_x-lock-0000000002", "members", "lock-", "_c_y-lock-0000000001", "lock-12", "lock-0000000000"]
-    assert in_line(names) == ["_c_y-lock-0000000001", "_c_x-lock-0000000002"]
+    assert in_order(names) == ["_c_y-lock-0000000001", "_c_x-lock-0000000002"]
 
 
 def test_the_hold_waits_for_a_curator_before_it_and_does_not_send_it_away(

@@ -8,7 +8,7 @@ import pytest
 from kazoo.protocol.serialization import Delete
 
 from distlock.backends.base import Busy
-from distlock.backends.zookeeper.answer import Answer
+from distlock.backends.zookeeper.exchanges import Answer
 from distlock.errors import ConfigurationError
 from tests.backends.zookeeper.contender import MakeContender, permit, some_key
 from tests.backends.zookeeper.proxy import Proxy
@@ -130,7 +130,7 @@ def test_what_one_that_left_had_asked_lets_nobody_else_in(
     key, one = some_key(), contender(zookeeper_server.url)
     one.hold(permit(key, 1))
     one.queue(left := permit(key, 1))
-    node, waiting = one.line().nodes[left.token], one.line()._waiting
+    node, waiting = one.line().nodes[left.token], one.line()._waiters
     assert node.watch is not None
     assert one.cancel(left) is False
     one.queue(mine := permit(key, 1))

@@ -67,7 +67,7 @@ def test_a_waiting_reader_leaves_no_watch_behind(
         two.hold(second)
         assert two.release(second)
     assert zookeeper_server.watches() == watches
-    assert not any(two.line().session.wire._data_watchers.values())
+    assert not any(two.line().session.client._data_watchers.values())
 
 
 @pytest.mark.parametrize("hanging", [1, 2])
@@ -111,8 +111,8 @@ def test_those_that_have_said_that_they_read_are_not_asked_about_again(
     for mine in readers:
         one.hold(mine)
     two.queue(writer)
-    sent, submit = list[Any](), two.line().session.wire.submit
-    monkeypatch.setattr(two.line().session.wire, "submit", lambda some: sent.extend(some) or submit(some))
+    sent, submit = list[Any](), two.line().session.client.submit
+    monkeypatch.setattr(two.line().session.client, "submit", lambda some: sent.extend(some) or submit(some))
     two.queue(writer)
     # The line, and one look at the first.
     assert [type(request) for request in sent if request.path != "/"] == [GetChildren, Exists]
@@ -245,7 +245,7 @@ def test_a_reader_that_asks_or_gives_up_in_the_moment_that_it_is_let_in_has_it(
     one.hold(first)
     # They are told too late.
     for who in (two, three):
-        monkeypatch.setattr(who.line()._waiting, "changed", lambda *_: None)
+        monkeypatch.setattr(who.line()._waiters, "changed", lambda *_: None)
     two.queue(second)
     three.queue(third)
     assert three.cancel(third) is False

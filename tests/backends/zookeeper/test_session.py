@@ -172,7 +172,7 @@ def test_there_is_a_session_for_each_ttl_and_not_for_any_number_of_them(
     one = contender(zookeeper_server.url)
     for ttl in range(3, 11):
         one.hold(ask(ttl=float(ttl)))
-    assert one.line(3.0).session.wire.session_timeout == pytest.approx(3.9)
+    assert one.line(3.0).session.client.session_timeout == pytest.approx(3.9)
     with pytest.raises(distlock.ConfigurationError, match="8 different ttls"):
         one.request(ask(ttl=11.0))
 

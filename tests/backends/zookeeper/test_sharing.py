@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.zookeeper.sharing import entered, followed, in_the_way, silent
+from distlock.backends.zookeeper.nodes import entered, followed, in_the_way, silent
 
 
 def line(text: str) -> list[str]:

@@ -36,7 +36,7 @@ def test_there_is_time_for_another_server_where_the_first_is_silent(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hosts = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{zookeeper_server.port}"
         one = contender(f"zookeeper://{hosts}/tests", io_timeout=1.0)
-        one.line().session.wire.randomize_hosts = False
+        one.line().session.client.randomize_hosts = False
         mine = ask()
         one.hold(mine)
         assert one.release(mine)

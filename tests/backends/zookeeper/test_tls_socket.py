@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from distlock.backends.zookeeper.tls_socket import TlsSocket
+from distlock.backends.zookeeper.client import TlsSocket
 
 #: For how long one thread stays in there, so that another could come in, seconds.
 A_WHILE = 0.2

@@ -50,7 +50,7 @@ def test_it_logs_in_again_when_the_connection_comes_back(
 ) -> None:
     one, mine = contender(url_of(server, "shop:secret"), io_timeout=20.0), ask()
     one.hold(mine)
-    one.line().session.wire.cut()
+    one.line().session.client.cut()
     assert one.renew([mine]) == [True]
     assert one.release(mine)
 
@@ -73,7 +73,7 @@ def test_a_server_that_dies_while_we_log_in_again_does_not_end_the_session(
 ) -> None:
     one, mine = contender(url_of(server, "shop:secret"), io_timeout=20.0), ask()
     one.hold(mine)
-    wire = one.line().session.wire
+    wire = one.line().session.client
     steps: list[bytes | None] = []
     process = SASLClient.process
 

@@ -79,7 +79,7 @@ def test_a_node_that_was_made_too_late_is_removed(
         one.request(mine)
     own_zookeeper.resume()
     # It is made now that nobody wants it any more, and the session lives on.
-    eventually(lambda: not len(one.line(3.0).strays), "the janitor has looked for it")
+    eventually(lambda: not len(one.line(3.0).leftovers), "the janitor has looked for it")
     eventually(lambda: not own_zookeeper.children(mine.key), "there is no node")
     one.hold(ask(mine.key, ttl=3.0))
 
@@ -133,4 +133,4 @@ def test_who_gives_up_an_ask_without_an_answer_leaves_no_node(
     eventually(lambda: one.locked(mine.key) is not None, "it answers again")
     assert one.cancel(mine) is False
     assert not own_zookeeper.children(mine.key)
-    assert not len(one.line().strays)
+    assert not len(one.line().leftovers)

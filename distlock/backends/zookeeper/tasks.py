@@ -1,4 +1,4 @@
-"""What event loops ask of the ensemble without a thread: the same exchanges, carried on as answers come.
+"""Calls of event loops, without a thread: the same generators, which continue as replies come.
 
 That is kazoo's thread. So a call goes on also where its loop stands still. There it ends with the answer, or
 with the connection, which is given up when the server has said nothing for its `io_timeout`; it sends nothing
@@ -17,22 +17,20 @@ from typing import Any
 from distlock import clock, reentrance
 from distlock.backends.base import LockRequest
 from distlock.backends.optional import REPEAT, Begun
-from distlock.backends.zookeeper.answer import Answer
-from distlock.backends.zookeeper.deadline import Deadline
-from distlock.backends.zookeeper.exchanges import Block, Exchanges
+from distlock.backends.zookeeper.contenders import Contenders
+from distlock.backends.zookeeper.exchanges import Answer, Block, Deadline, Exchanges
 from distlock.backends.zookeeper.latches import Latches
-from distlock.backends.zookeeper.line import Line
-from distlock.backends.zookeeper.lines import Lines
+from distlock.backends.zookeeper.sessions import Sessions
 from distlock.errors import BackendUnavailable
 
 
-class Asked(Begun):
-    """One call. Nothing of it is sent after its end. *over*: called with it when it is over."""
+class TaskCall(Begun):
+    """One call. It sends nothing after its end. *over* is called with it at its end."""
 
     __slots__ = ("_awaited", "_exchanges", "_mutex", "_over", "_timer", "_when_over")
 
     def __init__(
-        self, ends: float, exchanges: Exchanges[Any], over: Callable[[Asked], None] = lambda _: None
+        self, ends: float, exchanges: Exchanges[Any], over: Callable[[TaskCall], None] = lambda _: None
     ) -> None:
         super().__init__(asyncio.get_running_loop(), ends)
         self._exchanges = exchanges
@@ -44,7 +42,7 @@ class Asked(Begun):
 
     def begin(self) -> None:
         with self._mutex:
-            # Another thread may have dropped it already.
+            # Another thread may have ended it already.
             if not self._over:
                 self._go_on(None)
         if not self._over:
@@ -52,7 +50,7 @@ class Asked(Begun):
             self._timer = self.get_loop().call_later(left, reentrance.call, self._time_is_over)
 
     def drop(self) -> None:
-        """Send nothing any more. What it has done is not known. From any thread."""
+        """End the call: it sends nothing any more, and its outcome is unknown. Any thread may call this."""
         with self._mutex:
             if not self._over:
                 self._exchanges.close()
@@ -64,13 +62,13 @@ class Asked(Begun):
                 self._go_on(self._awaited is not None and self._awaited.ready())
 
     def _heard(self, answer: Answer) -> None:
-        """Runs in kazoo's thread."""
+        """Continue with *answer*. kazoo's thread calls this."""
         with self._mutex:
             if answer is self._awaited and not self._over:
                 self._go_on(clock.now() < self.ends)
 
     def _go_on(self, said: bool | None) -> None:
-        """*said*: whether what was awaited is there; None: it begins."""
+        """Continue until the next wait. *said*: whether the answer has come; None at the beginning."""
         try:
             while True:
                 step = next(self._exchanges) if said is None else self._exchanges.send(said)
@@ -79,7 +77,7 @@ class Asked(Begun):
                     self._end(self.set_result, REPEAT)
                     return
                 self._awaited = step.answer
-                step.answer.tell(self._heard)
+                step.answer.on_ready(self._heard)
                 said = step.answer.ready()
                 if not said and step.seconds > 0:
                     return
@@ -98,7 +96,7 @@ class Asked(Begun):
         if self._is_in_its_loop():
             self._tell(end, answer)
             return
-        # Closed, it hears nothing any more.
+        # A closed loop can't be notified.
         with suppress(RuntimeError):
             self.get_loop().call_soon_threadsafe(self._tell, end, answer)
 
@@ -115,38 +113,38 @@ class Asked(Begun):
             end(answer)
 
 
-class Awaiting:
-    """The calls of one process. Each returns None if nothing was sent, for it would have to wait."""
+class TaskCalls:
+    """The calls of one process. Each returns a future, or None if it would have to block."""
 
-    def __init__(self, lines: Lines, io_timeout: float) -> None:
-        self._lines = lines
+    def __init__(self, sessions: Sessions, io_timeout: float) -> None:
+        self._sessions = sessions
         self._io_timeout = io_timeout
         #: By token.
-        self._under_way: dict[str, Asked] = {}
+        self._under_way: dict[str, TaskCall] = {}
 
     def drop(self, request: LockRequest) -> None:
-        """What a loop that stands still has asked for *request* sends nothing after what is asked now."""
+        """End the call for *request* of a loop that hangs, so that it sends nothing after the next call."""
         if (asked := self._under_way.get(request.token)) is not None:
             asked.drop()
 
     def forget(self) -> None:
-        """In a forked child: they are the parent's."""
+        """Forget the parent's calls, in a forked child."""
         self._under_way = {}
 
     def request(self, request: LockRequest, deadline: float) -> Begun | None:
-        return self._begin(Line.request, request, deadline)
+        return self._begin(Contenders.request, request, deadline)
 
     def cancel(self, request: LockRequest, deadline: float) -> Begun | None:
-        return self._begin(Line.cancel, request, deadline)
+        return self._begin(Contenders.cancel, request, deadline)
 
     def downgrade(self, request: LockRequest, deadline: float) -> Begun | None:
-        return self._begin(Line.downgrade, request, deadline)
+        return self._begin(Contenders.downgrade, request, deadline)
 
     def post(
-        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float
+        self, request: LockRequest, notify: Callable[[bool | None], None], deadline: float
     ) -> Begun | None:
-        line = self._lines.ready(request.ttl, request.key)
-        if line is None or not line.post(request, told):
+        contenders = self._sessions.ready(request.ttl, request.key)
+        if contenders is None or not contenders.post(request, notify):
             return None
         sent = Begun(asyncio.get_running_loop(), deadline)
         sent.set_result(None)
@@ -166,17 +164,17 @@ class Awaiting:
 
     def _begin(
         self,
-        call: Callable[[Line, LockRequest, Deadline], Exchanges[Any]],
+        call: Callable[[Contenders, LockRequest, Deadline], Exchanges[Any]],
         request: LockRequest,
         deadline: float,
     ) -> Begun | None:
-        line = self._lines.ready(request.ttl, request.key)
-        if line is None:
+        contenders = self._sessions.ready(request.ttl, request.key)
+        if contenders is None:
             return None
         self.drop(request)
         ends = self._ends(deadline)
-        asked = self._under_way[request.token] = Asked(
-            ends, call(line, request, ends), partial(self._over, request.token)
+        asked = self._under_way[request.token] = TaskCall(
+            ends, call(contenders, request, ends), partial(self._over, request.token)
         )
         asked.begin()
         return asked
@@ -184,18 +182,18 @@ class Awaiting:
     def _of_latches(
         self, deadline: float, call: Callable[[Latches, Deadline], Exchanges[Any]]
     ) -> Begun | None:
-        line = self._lines.any_ready()
-        if line is None:
+        contenders = self._sessions.any_ready()
+        if contenders is None:
             return None
         ends = self._ends(deadline)
-        asked = Asked(ends, call(line.latches, ends))
+        asked = TaskCall(ends, call(contenders.latches, ends))
         asked.begin()
         return asked
 
     def _ends(self, deadline: float) -> Deadline:
-        """Not begun anew where the process was stopped: a call ends when it was said to."""
+        """Return a deadline that is not extended, because the engine relies on the end of a call."""
         return Deadline(self._io_timeout, min(deadline, clock.now() + self._io_timeout), hard=True)
 
-    def _over(self, token: str, asked: Asked) -> None:
+    def _over(self, token: str, asked: TaskCall) -> None:
         if self._under_way.get(token) is asked:
             self._under_way.pop(token, None)

@@ -13,8 +13,8 @@ from kazoo.protocol.serialization import Exists
 
 import distlock
 from distlock import clock
-from distlock.backends.zookeeper.awaiting import Asked
-from distlock.backends.zookeeper.deadline import Deadline
+from distlock.backends.zookeeper.exchanges import Deadline
+from distlock.backends.zookeeper.tasks import TaskCall
 from distlock.testing.fixtures import engine_of
 from tests.backends.redis.tasks import hops
 from tests.backends.zookeeper.contender import LONG, MakeContender
@@ -230,7 +230,7 @@ def test_what_is_answered_after_the_end_of_its_call_sends_nothing_more(
         proxy.hold()
         ends = clock.now() + 0.1
         begun = backend.begin(backend.downgrade, grant._hold.request, ends)  # type: ignore[attr-defined]
-        assert isinstance(begun, Asked)
+        assert isinstance(begun, TaskCall)
         # The loop stands still meanwhile: only what reads the answer goes on.
         eventually(lambda: clock.now() > ends, "its time is over")
         proxy.flow()
@@ -250,7 +250,7 @@ def test_what_is_dropped_before_it_begins_sends_nothing_and_says_so(
     session = line_of(connect(zookeeper_server.url)).session
 
     async def main() -> None:
-        asked = Asked(clock.now() + LONG, session.asking([], Deadline(LONG)))
+        asked = TaskCall(clock.now() + LONG, session.asking([], Deadline(LONG)))
         asked.drop()
         asked.begin()
         with pytest.raises(distlock.BackendUnavailable, match="given up"):

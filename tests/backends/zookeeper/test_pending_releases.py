@@ -54,11 +54,11 @@ def test_what_is_asked_in_another_session_comes_after_it(
     one, key = contender(zookeeper_server.url), some_key()
     for ttl in (50.0, 60.0):
         one.connect(ttl)
-    wire = one.line(60.0).session.wire
+    wire = one.line(60.0).session.client
     submit, answered = wire.submit, list[bool]()
 
     def looking(requests: object) -> object:
-        posted = one.line(50.0).unanswered._posted.get(key, ())
+        posted = one.line(50.0).releases._posted.get(key, ())
         answered.append(all(before.answer.ready() for before in posted))
         return submit(requests)
 

@@ -10,8 +10,7 @@ import pytest
 
 import distlock
 from distlock.backends.base import Busy
-from distlock.backends.zookeeper.deadline import Deadline
-from distlock.backends.zookeeper.exchanges import Exchanges
+from distlock.backends.zookeeper.exchanges import Deadline, Exchanges
 from distlock.testing.fixtures import engine_of, wait_for_waiters
 from tests.backends.zookeeper.contender import LONG, MakeContender, ask, some_key
 from tests.redis_server import eventually
@@ -50,7 +49,7 @@ def test_who_asks_again_does_not_watch_again(
         two.queue(mine)
         two.queue(mine)
         assert two.cancel(mine) is False
-    client = two.line().session.wire
+    client = two.line().session.client
     assert sum(map(len, client._child_watchers.values())) == 1
     assert zookeeper_server.children(key) == [one.line().nodes[first.token].name]
 
@@ -271,7 +270,7 @@ def test_who_cannot_say_goodbye_leaves_the_nodes_to_the_server(
     one, mine = contender(diligent_server.url), ask()
     one.hold(mine)
     assert one.release(mine)
-    one.line().parents.clear()
+    one.line().lock_nodes.clear()
     eventually(lambda: not diligent_server.locks(), "the server has removed it")
 
 

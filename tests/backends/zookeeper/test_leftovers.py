@@ -19,7 +19,7 @@ def test_a_stray_whose_deletion_was_lost_is_deleted_all_the_same(
     proxy.lose_request(Delete.type)
     assert proxy.lost.wait(10)
     eventually(lambda: not zookeeper_server.children(mine.key), "there is no node")
-    eventually(lambda: not len(one.line(0.3).strays), "nothing is left to do")
+    eventually(lambda: not len(one.line(0.3).leftovers), "nothing is left to do")
 
 
 def test_a_hold_that_was_given_up_is_not_renewed_by_its_node(
@@ -27,7 +27,7 @@ def test_a_hold_that_was_given_up_is_not_renewed_by_its_node(
 ) -> None:
     one, mine = contender(zookeeper_server.url), ask(ttl=0.3)
     one.hold(mine)
-    line, janitor = one._lines[0.3]
+    line, janitor = one._sessions[0.3]
     # The janitor is between giving it up and deleting its node.
     janitor.stop()
     eventually(lambda: line.current(mine.token) is None, "nobody renewed it")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.backends.zookeeper import taking
+from distlock.backends.zookeeper import waiting
 from distlock.testing.fixtures import engine_of, wait_for_waiters
 from tests.backends.zookeeper.contender import LONG, Contender, MakeContender, ask, some_key
 from tests.redis_server import eventually
@@ -23,7 +23,7 @@ CEILING = 60.0
 
 def sent_by(one: Contender, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of its requests, from now on."""
-    wire, kinds = one.line(LONG).session.wire, list[str]()
+    wire, kinds = one.line(LONG).session.client, list[str]()
     submit = wire.submit
 
     def noting(requests: Any, *told: Any) -> Any:
@@ -38,7 +38,7 @@ def sent_by(one: Contender, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_next_one_has_it_before_it_asks_unless_that_is_long_ago(
     zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    monkeypatch.setattr(taking, "_FRESH", -1.0 if late else CEILING)
+    monkeypatch.setattr(waiting, "_FRESH", -1.0 if late else CEILING)
     key = some_key()
     one, two, three = (contender(zookeeper_server.url, ack_window=0.02) for _ in range(3))
     first, second, third = ask(key), replace(ask(key), prompt=True), ask(key)
@@ -107,7 +107,7 @@ def test_a_thread_is_prompt_and_a_task_is_not_for_its_loop_may_stand_still(
 
     async def wait() -> None:
         task = asyncio.ensure_future(acquire())
-        await asyncio.to_thread(in_line, 2)
+        await asyncio.to_thread(in_order, 2)
         assert [room.request.prompt for room in engine_of(two).queues.by_key.values() if room.request] == [
             False
         ]
@@ -118,7 +118,7 @@ def test_a_thread_is_prompt_and_a_task_is_not_for_its_loop_may_stand_still(
         async with two.lock("hot"):
             pass
 
-    def in_line(many: int) -> None:
+    def in_order(many: int) -> None:
         eventually(lambda: len(zookeeper_server.children("prompt:hot")) == many, "it stands in line")
 
     try:
@@ -129,7 +129,7 @@ def test_a_thread_is_prompt_and_a_task_is_not_for_its_loop_may_stand_still(
             assert standing.wait(CEILING)
             thread = pool.submit(three.lock("hot").acquire)
             wait_for_waiters(three, 1)
-            in_line(3)
+            in_order(3)
             assert [
                 room.request.prompt for room in engine_of(three).queues.by_key.values() if room.request
             ] == [True]

@@ -1,0 +1,438 @@
+"""The contenders of one session: they join queues, hold locks, and leave.
+
+The first nodes of a queue have the lock (see `distlock.backends.zookeeper.nodes`). A contender that was first
+when its node was made has the lock at once. Any other one acknowledges a hand-off by writing to its node.
+Until then the contenders behind it may delete its node (see `distlock.backends.zookeeper.waiting`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Delete, Exists, GetChildren2, GetData
+
+from distlock import clock
+from distlock.backends.base import PERMIT, Acquired, Busy, LockRequest, Queued, Sink
+from distlock.backends.zookeeper.exchanges import Answer, Deadline, Exchanges, run
+from distlock.backends.zookeeper.failures import Broken, unavailable
+from distlock.backends.zookeeper.inspection import (
+    PublishedStatus,
+    QueueInspector,
+    is_wanted,
+    reading,
+    rewrite,
+)
+from distlock.backends.zookeeper.latches import Latches
+from distlock.backends.zookeeper.leftovers import Leftovers, LockNodes, PendingReleases
+from distlock.backends.zookeeper.nodes import (
+    Node,
+    check_sequence,
+    contender_prefix,
+    followed,
+    in_order,
+    in_the_way,
+    lock_path,
+    next_sequence,
+    other_limit,
+    sequence_of,
+)
+from distlock.backends.zookeeper.session import Session, make_nodes
+from distlock.backends.zookeeper.waiting import (
+    Foreign,
+    Waiters,
+    Watcher,
+    look_at,
+    queue_of,
+    refuse_foreign,
+    to_take,
+)
+
+
+class Contenders:
+    """This process's nodes in the queues of one session. Thread-safe.
+
+    *sink* is notified when a request is worth repeating, and when a hold is lost.
+    """
+
+    def __init__(self, session: Session, base: str, ack_window: float, sink: Sink) -> None:
+        self.session = session
+        self.leftovers = Leftovers(session, base)
+        self.releases = PendingReleases(session, self.leftovers)
+        self.lock_nodes = LockNodes()
+        #: By token.
+        self.nodes: dict[str, Node] = {}
+        self._mutex = threading.Lock()
+        self._base = base
+        self._sink = sink
+        self._waiters = Waiters(session, ack_window, sink)
+        self.inspector = QueueInspector(session, base)
+        self.status = PublishedStatus(session, base)
+        self.latches = Latches(session, base, sink)
+
+    # -- the calls of the engine -----------------------------------------------------------------
+
+    def request(self, request: LockRequest, deadline: Deadline) -> Exchanges[Acquired | Queued | Busy]:
+        while True:
+            try:
+                answer = yield from self._request(request, deadline)
+                if isinstance(answer, Acquired):
+                    return answer
+                # By now we know whether a node that we released is gone, or still stands before us.
+                if (before := self.releases.lost(request.key)) is not None:
+                    yield from self.cancel(before, deadline)
+                elif answer is not None:
+                    return answer
+            except Broken:
+                # The next connection tells what became of it.
+                deadline = deadline.extended()
+                if clock.now() >= deadline:
+                    raise
+
+    def cancel(self, request: LockRequest, deadline: Deadline) -> Exchanges[bool]:
+        node = self.current(request.token)
+        if node is None:
+            for path in (yield from self.leftovers.find(request.token, request.key, deadline)):
+                yield from self._delete(path, request, deadline)
+            self.leftovers.claim(request.token)
+            return False
+        if node.held:
+            return True
+        try:
+            enters = yield from self._may_enter(node, deadline)
+        except Foreign:
+            # The next request raises it. Here the node only has to go.
+            enters = False
+        if enters and (yield from self._take(node, deadline)):
+            node.held = True
+            return True
+        yield from self._leave(node, deadline)
+        return False
+
+    def renew(self, requests: Sequence[LockRequest], deadline: Deadline) -> list[bool]:
+        began = clock.now()
+        answers, looks = [False] * len(requests), []
+        for number, request in enumerate(requests):
+            if (node := self.current(request.token)) is not None:
+                looks.append((number, node))
+            elif request.token not in self.nodes:
+                answers[number] = self.inspector.is_held(request, deadline)
+        if not looks:
+            return answers
+        requests = [self.session.client.barrier(self._base)]
+        requests += [self._watched(node) for _, node in looks]
+        for (number, node), answer in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
+            if isinstance(answer, NoNodeError) or self._checked(answer)[1].czxid != node.czxid:
+                self._drop(node)
+            else:
+                answers[number] = self._keep(node, began)
+                self._note_wanted(node.request, answer[0])
+        return answers
+
+    def release(self, request: LockRequest, deadline: Deadline) -> bool:
+        node = self.current(request.token)
+        return node is not None and run(self._leave(node, deadline)) and node.held
+
+    def post(self, request: LockRequest, notify: Callable[[bool | None], None]) -> bool:
+        """Send the release. Return False if the caller has to wait for it."""
+        if (node := self.current(request.token)) is None or not (node.held and self.session.connected):
+            return False
+        self._drop(node)
+        self.releases.post(node.path, request, notify)
+        self._put_aside(node.parent)
+        return True
+
+    def downgrade(self, request: LockRequest, deadline: Deadline) -> Exchanges[bool]:
+        """See `distlock.backends.shared.Reads`.
+
+        The node stays, because writers and older clients wait until it is gone. Readers read its data.
+        """
+        node = self.current(request.token)
+        if node is None or not (node.held or (yield from self._may_enter(node, deadline))):
+            return False
+        if not (yield from rewrite(self.session, node.path, reading, deadline)):
+            self._drop(node)
+            return False
+        # False if the session ended meanwhile.
+        node.held = self.current(request.token) is node
+        return node.held
+
+    def locked(self, key: str, deadline: Deadline) -> bool:
+        return bool(run(self.inspector.queue(key, deadline)))
+
+    # -- for the janitor -------------------------------------------------------------------------
+
+    def current(self, token: str) -> Node | None:
+        """Return the node of *token*, if it is still in its queue."""
+        node = self.nodes.get(token)
+        if node is None or node.owner != self.session.id or node.lapsed(clock.now()):
+            return None
+        return node
+
+    def give_up(self) -> None:
+        """Drop the nodes that nobody renews or requests any more. Those of our session become leftovers."""
+        for node in list(self.nodes.values()):
+            with self._mutex:
+                if self.current(node.request.token) is node:
+                    continue
+                if node.owner == self.session.id:
+                    self.leftovers.add(node.request.token, node.request.key, new=not node.held)
+                self._drop(node)
+
+    # -- called by kazoo's thread ----------------------------------------------------------------
+
+    def broken(self, token: str, path: str) -> None:
+        """Handle that our node is gone. Unless we have deleted it, its hold is lost."""
+        node = self.nodes.get(token)
+        if node is not None and node.path == path:
+            self._drop(node)
+            self._sink.lost(node.request.key, token)
+
+    def written(self, token: str, path: str) -> None:
+        """Handle that somebody has written to our node."""
+        node = self.nodes.get(token)
+        if node is not None and node.path == path:
+            self.session.client.submit([self._watched(node)], partial(self._read, node.request))
+
+    # -- the steps of a request ------------------------------------------------------------------
+
+    def _request(
+        self, request: LockRequest, deadline: Deadline
+    ) -> Exchanges[Acquired | Queued | Busy | None]:
+        """Make one attempt. Return None if the queue has changed meanwhile."""
+        began = clock.now()
+        node = self.current(request.token)
+        if node is None:
+            if request.token in self.nodes:
+                self.give_up()
+            node, names = yield from self._join(request, began, deadline)
+            self.nodes[request.token] = node
+            # If it was first when it came, all others can see that.
+            taken = names is not None
+        else:
+            names, taken = None, node.held
+        if names is None:
+            try:
+                if node.called and node.watch is not None:
+                    # We were notified, so most likely we may enter.
+                    names, taken = (yield from self._take(node, deadline, look=True)), True
+                else:
+                    names = yield from self.inspector.queue(request.key, deadline, fresh=node.held)
+            except Foreign:
+                yield from self._leave(node, deadline)
+                raise
+        if node.name not in names or not self._keep(node, began):
+            self._drop(node)
+            return None
+        place = names.index(node.name)
+        if rivals := self._rivals(node, names[:place]):
+            return (yield from self._wait_or_leave(node, names[:place], rivals, deadline))
+        if not taken and not (yield from self._take(node, deadline)):
+            self._drop(node)
+            return None
+        self._waiters.forget(node)
+        other = other_limit(names, request.limit) if request.mode == PERMIT else 0
+        return node.hold(request, followed(names[place + 1 :]), other) if self._keep(node, began) else None
+
+    def _watched(self, node: Node) -> GetData:
+        """Return the request that reads *node* and watches it for a break or a requested release."""
+        return GetData(node.path, Watcher(self.broken, node.request.token, self.written))
+
+    def _read(self, request: LockRequest, answer: Answer) -> None:
+        if answer.error is None:
+            self._note_wanted(request, answer.get()[0])
+
+    def _note_wanted(self, request: LockRequest, data: bytes) -> None:
+        if is_wanted(data):
+            self._sink.release_requested(request.key, request.token)
+
+    def _rivals(self, node: Node, before: Sequence[str]) -> Sequence[str]:
+        """Return those of *before* that keep *node* out, as far as we know."""
+        rivals = in_the_way(before, node.name)
+        return () if rivals == [node.opened] else rivals
+
+    def _may_enter(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
+        names = yield from self.inspector.queue(node.request.key, deadline)
+        if node.name not in names:
+            return False
+        rivals = self._rivals(node, names[: names.index(node.name)])
+        return not rivals or (yield from self._waiters.lets_in(node, rivals, deadline))
+
+    def _wait_or_leave(
+        self, node: Node, before: Sequence[str], rivals: Sequence[str], deadline: Deadline
+    ) -> Exchanges[Queued | Busy | None]:
+        """Queue behind *before*, of whom *rivals* keep *node* out, or leave if the request does not wait.
+
+        Return None if the queue has changed meanwhile.
+        """
+        try:
+            if node.request.wait:
+                return (yield from self._waiters.wait(node, before, rivals, deadline))
+            if (yield from self._waiters.lets_in(node, rivals, deadline)):
+                return None
+            (head,) = yield from self.session.asking([look_at(node, before[0])], deadline)
+            refuse_foreign(self.session.address, node, before[0], head)
+        except Foreign:
+            yield from self._leave(node, deadline)
+            raise
+        yield from self._leave(node, deadline)
+        return Busy()
+
+    def _take(self, node: Node, deadline: Deadline, look: bool = False) -> Exchanges[list[str]]:
+        """Acknowledge the lock for *node*. Return the queue if asked to *look*; [] if *node* was deleted."""
+        pending, node.acknowledgement = node.acknowledgement, None
+        answers = None if pending is None else pending.answers()
+        if answers is None:
+            answers = yield from self.session.asking(to_take(node, self.session.client, look), deadline)
+        answer, *seen = answers
+        if isinstance(answer, NoNodeError):
+            return []
+        if not isinstance(answer, BadVersionError):
+            self._checked(answer)
+        if not seen:
+            return [node.name]
+        return queue_of(self.session.address, node.request.key, node.parent, self._checked(seen[0]))
+
+    def _join(
+        self, request: LockRequest, began: float, deadline: Deadline
+    ) -> Exchanges[tuple[Node, list[str] | None]]:
+        """Add a node at the end of the queue. Return it, and the queue, or None if the queue is not known."""
+        stray = self.leftovers.claim(request.token)
+        if stray is not None:
+            found = yield from self._find_again(request, stray, began, deadline)
+            if found is not None:
+                return found, None
+        parent = lock_path(self._base, request.key)
+        there = self.lock_nodes.take(parent)
+        while True:
+            yield from self.session.connecting(deadline)
+            wire, owner = self.session.client, self.session.id
+            requests = [GetChildren2(parent, None), wire.contender(parent, contender_prefix(request))]
+            if not there:
+                requests.insert(0, wire.container(parent))
+            try:
+                answers = yield from self.session.exchanging(requests, deadline)
+            except BaseException:
+                self.leftovers.add(request.token, request.key, new=True)
+                raise
+            errors = [answer for answer in answers if isinstance(answer, KazooException)]
+            for error in errors:
+                if not isinstance(error, NodeExistsError | NoNodeError):
+                    raise unavailable(self.session.address, error)
+            *_, listed, made = answers
+            if made not in errors:
+                break
+            if clock.now() >= deadline:
+                raise unavailable(
+                    self.session.address,
+                    KazooTimeoutError(f"the nodes above {parent} could not be made in time ({made!r})"),
+                )
+            if not there and isinstance(answers[0], NoNodeError):
+                yield from make_nodes(self.session, self._base, deadline)
+            # The server or another process has removed the lock's node since we used it last.
+            there = False
+        if owner is None or owner != self.session.id:
+            # One session ended and the next began meanwhile. Only the server knows which of them has the
+            # node.
+            self.leftovers.add(request.token, request.key, new=True)
+            raise Broken(f"The session with ZooKeeper at {self.session.address.shown} ended.")
+        path, stat = made
+        node = self._found(request, path, owner, stat.czxid, began)
+        return node, self._queue_before(node, listed)
+
+    def _queue_before(
+        self, node: Node, listed: tuple[Sequence[str], Any] | KazooException
+    ) -> list[str] | None:
+        """Return the queue when *node* was made, or None if another node came in between."""
+        if isinstance(listed, KazooException):
+            return None
+        names, stat = listed
+        node.earlier = in_order(names)
+        if len(node.earlier) < len(names) or sequence_of(node.name) != next_sequence(stat):
+            return None
+        return [*node.earlier, node.name]
+
+    def _find_again(
+        self, request: LockRequest, new: bool, began: float, deadline: Deadline
+    ) -> Exchanges[Node | None]:
+        """Return the node that an earlier attempt made without our knowing. Delete all others of ours."""
+        try:
+            for path in (yield from self.leftovers.find(request.token, request.key, deadline)):
+                (stat,) = yield from self.session.asking([Exists(path, None)], deadline)
+                if isinstance(stat, KazooException):
+                    raise unavailable(self.session.address, stat)
+                if new and stat is not None and stat.ephemeralOwner == self.session.id:
+                    return self._found(request, path, stat.ephemeralOwner, stat.czxid, began)
+                # It was lost before, or belongs to a former session.
+                yield from self.session.asking([Delete(path, -1)], deadline)
+        except BaseException:
+            self.leftovers.add(request.token, request.key, new)
+            raise
+        return None
+
+    def _found(self, request: LockRequest, path: str, owner: int, czxid: int, began: float) -> Node:
+        parent, _, name = path.rpartition("/")
+        check_sequence(name)
+        return Node(request, parent, name, owner, czxid, began)
+
+    def _leave(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
+        self._drop(node)
+        return (yield from self._delete(node.path, node.request, deadline, node.owner))
+
+    def _keep(self, node: Node, began: float) -> bool:
+        """Note that *node* was requested or renewed at *began*. Return False if it was dropped meanwhile."""
+        with self._mutex:
+            if self.current(node.request.token) is not node:
+                return False
+            node.seen = began
+            return True
+
+    def _drop(self, node: Node) -> None:
+        self._waiters.forget(node)
+        self.nodes.pop(node.request.token, None)
+
+    def _checked(self, answer: Any) -> Any:
+        if isinstance(answer, KazooException):
+            raise unavailable(self.session.address, answer)
+        return answer
+
+    def _delete(
+        self, path: str, request: LockRequest, deadline: Deadline, owner: int | None = None
+    ) -> Exchanges[bool]:
+        """Delete a node of *request*. Return False if it was gone already."""
+        tried = False
+        try:
+            while True:
+                try:
+                    (answer,) = yield from self.session.exchanging([Delete(path, -1)], deadline)
+                    break
+                except Broken:
+                    deadline = deadline.extended()
+                    if clock.now() >= deadline:
+                        raise
+                    tried = True
+        except BaseException:
+            self.leftovers.add(request.token, request.key)
+            raise
+        self._put_aside(path.rpartition("/")[0])
+        if isinstance(answer, NoNodeError):
+            # If its session lives, our first attempt has deleted it.
+            return tried and owner == self.session.id
+        if isinstance(answer, KazooException):
+            raise unavailable(self.session.address, answer)
+        return True
+
+    def _put_aside(self, parent: str) -> None:
+        """Note that the lock of the node *parent* is not used for now."""
+        self.lock_nodes.put(parent)
+        if self.lock_nodes.too_many:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Delete the nodes of unused locks. ZooKeeper refuses to delete those in use."""
+        for path in self.lock_nodes.unused():
+            self.session.send(Delete(path, -1))

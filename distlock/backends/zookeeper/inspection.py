@@ -1,0 +1,430 @@
+"""A queue seen from outside: its holders and waiters, breaks and requested releases, and published status."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Create, Delete, Exists, GetChildren, GetData, SetData
+
+from distlock import clock
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
+from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, run
+from distlock.backends.zookeeper.failures import Broken, unavailable
+from distlock.backends.zookeeper.nodes import (
+    READING,
+    entered,
+    first_number_of,
+    in_order,
+    is_ours,
+    is_reader,
+    lock_path,
+    permits_of,
+    prefix_of,
+    process_of,
+    reading_number_of,
+    wants_permits,
+)
+from distlock.backends.zookeeper.session import Session, make_nodes
+from distlock.backends.zookeeper.waiting import queue_of, says_that_it_reads
+from distlock.errors import BackendUnavailable
+
+#: How many of the first are looked at together: on a busy lock some have left by then.
+_SOME = 8
+
+
+class QueueState(NamedTuple):
+    """A queue at one moment."""
+
+    #: The names of the contenders.
+    names: Sequence[str]
+    #: How many of the first have the lock, or are being handed it.
+    holders: int
+    #: The first fence of the first hold, and its mode.
+    number: int
+    mode: Mode
+    #: How long the first hold may outlive its process, seconds.
+    lifetime: float
+
+
+class QueueInspector:
+    """Reads queues, for operators and for renewals of other clients' holds. Thread-safe."""
+
+    def __init__(self, session: Session, base: str) -> None:
+        self._session = session
+        self._base = base
+
+    def queue(self, key: str, deadline: Deadline, fresh: bool = False) -> Exchanges[list[str]]:
+        """Return the names of the contenders for *key*, the first one first.
+
+        Args:
+            key: The lock.
+            deadline: When to give up.
+            fresh: Whether a majority of the servers has to confirm it.
+
+        Raises:
+            Foreign: The lock's node has a child that is no contender.
+        """
+        names = yield from self._children(key, deadline, fresh)
+        return queue_of(self._session.address, key, lock_path(self._base, key), names)
+
+    def _children(self, key: str, deadline: Deadline, fresh: bool = False) -> Exchanges[list[str]]:
+        requests: list[Any] = [GetChildren(lock_path(self._base, key), None)]
+        if fresh:
+            requests.insert(0, self._session.client.barrier(self._base))
+        *_, listed = yield from self._session.asking(requests, deadline)
+        names: list[str] = [] if isinstance(listed, NoNodeError) else self._checked(listed)
+        return names
+
+    def is_made(self, deadline: Deadline) -> bool:
+        """Return whether the folder exists that the first lock makes."""
+        (stat,) = self._session.ask([Exists(self._base, None)], deadline)
+        return self._checked(stat) is not None
+
+    def is_held(self, request: LockRequest, deadline: Deadline) -> bool:
+        """Return whether another client has the lock with this token. Its session keeps the hold alive."""
+        parent, prefix = lock_path(self._base, request.key), prefix_of(request.token)
+        # Another program's child does not end the hold, so `queue` would be too strict.
+        names = in_order(run(self._children(request.key, deadline, fresh=True)))
+        mine = next((name for name in names if name.startswith(prefix)), None)
+        if mine is None:
+            return False
+        paths = [f"{parent}/{mine}", f"{parent}/{names[0]}"]
+        stat, first = self._session.ask([Exists(paths[0], None), GetData(paths[1], None)], deadline)
+        opened = names[0] if not isinstance(first, KazooException) and says_that_it_reads(first) else ""
+        if mine not in names[: entered(names, opened)]:
+            return False
+        # A node of our own session that we don't know was given up, and is about to be deleted.
+        return self._checked(stat) is not None and stat.ephemeralOwner != self._session.id
+
+    def standing(self, key: str, deadline: Deadline) -> QueueState | None:
+        """Return the queue for *key*, or None if it is empty."""
+        parent = lock_path(self._base, key)
+        while names := run(self.queue(key, deadline)):
+            first = [GetData(f"{parent}/{name}", None) for name in names[:_SOME]]
+            for place, answer in enumerate(self._session.ask(first, deadline)):
+                if not isinstance(answer, NoNodeError):
+                    return _standing(names[place:], self._checked(answer))
+            if clock.now() >= deadline:
+                moving = KazooTimeoutError(f"the queue below {parent} moves faster than it can be read")
+                raise unavailable(self._session.address, moving)
+        return None
+
+    def request_release(self, key: str, deadline: Deadline) -> bool:
+        """Request the release of all holds of *key*. Return False if there are none."""
+        standing = self.standing(key, deadline)
+        if standing is None:
+            return False
+        holders = standing.names[: standing.holders]
+        return write_request(self._session, lock_path(self._base, key), holders, deadline)
+
+    def break_hold(self, key: str, number: int, deadline: Deadline) -> bool:
+        """Delete the node of *key* whose hold begins with *number*. No other node ever has its name."""
+        standing = self.standing(key, deadline)
+        if standing is None:
+            return False
+        parent = lock_path(self._base, key)
+        names = standing.names[: standing.holders]
+        found = self._session.ask([GetData(f"{parent}/{name}", None) for name in names], deadline)
+        for name, said in zip(names, found, strict=True):
+            if not isinstance(said, NoNodeError) and _number(name, self._checked(said)) == number:
+                # Not repeated if the connection breaks, because then nobody knows who deleted it.
+                (answer,) = self._session.exchange([Delete(f"{parent}/{name}", -1)], deadline)
+                if not isinstance(answer, NoNodeError):
+                    self._checked(answer)
+                    return True
+        return False
+
+    def _checked(self, answer: Any) -> Any:
+        if isinstance(answer, KazooException):
+            raise unavailable(self._session.address, answer)
+        return answer
+
+
+def _standing(names: Sequence[str], said: tuple[bytes, Any]) -> QueueState:
+    """Return the state of the queue *names*, if the server has *said* this of the first of them."""
+    first, reads = names[0], says_that_it_reads(said)
+    mode: Mode = READ if reads or is_reader(first) else PERMIT if wants_permits(first) else EXCLUSIVE
+    holders = entered(names, opened=first if reads else "")
+    return QueueState(names, holders, _number(first, said), mode, _lifetime(said[0]))
+
+
+def _number(name: str, said: tuple[bytes, Any]) -> int:
+    """Return the first fence of the hold of the node *name*, of which the server has *said* this."""
+    if is_reader(name) or says_that_it_reads(said):
+        return reading_number_of(said[1].czxid)
+    return first_number_of(said[1].czxid, 1)
+
+
+def _lifetime(data: bytes) -> float:
+    """Return the seconds that `Client.lifetime` has written. Other programs may write anything."""
+    try:
+        seconds = float(data.partition(b" ")[0])
+    except ValueError:
+        return math.inf
+    return seconds if seconds > 0 else math.inf
+
+
+def sight(standing: QueueState, status: PublishedStatus, key: str, deadline: Deadline) -> Sight:
+    """Return *standing* with what the processes of the first contenders publish of *key*."""
+    holding, waiting = standing.names[: standing.holders], standing.names[standing.holders :]
+    first, last = holding[: 1 + MOST_SHOWN], waiting[:MOST_SHOWN]
+    holder, *seen = status.of([process_of(name) for name in (*first, *last)], key, deadline)
+    out, limit = permits_of(holding)
+    return Sight(
+        holder,
+        standing.number,
+        standing.lifetime,
+        seen[len(first) - 1 :],
+        len(waiting),
+        mode=standing.mode,
+        others=len(holding) - 1,
+        beside=seen[: len(first) - 1],
+        out=out,
+        limit=limit,
+    )
+
+
+#: Marks a requested release in a node of ours, and in one of Curator's.
+_WANTED, _REVOKED = b" wanted", b"__REVOKE__"
+
+
+def is_wanted(data: bytes) -> bool:
+    """Return whether *data* of a node of ours requests its release."""
+    return _WANTED in data or data.startswith(_REVOKED)
+
+
+def write_request(session: Session, parent: str, names: Sequence[str], deadline: Deadline) -> bool:
+    """Write the request for a release into the nodes *names*. Return False if they are all gone.
+
+    This acknowledges a hand-off, too: if that contender hangs, its hold ends with its session.
+    """
+    words = [_wanted if is_ours(name) else _revoked for name in names]
+    told = [
+        run(rewrite(session, f"{parent}/{name}", word, deadline))
+        for name, word in zip(names, words, strict=True)
+    ]
+    return any(told)
+
+
+def rewrite(
+    session: Session, path: str, change: Callable[[bytes], bytes], deadline: Deadline
+) -> Exchanges[bool]:
+    """Replace the node's data by what *change* makes of it. Return False if the node is gone."""
+    while True:
+        (found,) = yield from session.asking([GetData(path, None)], deadline)
+        if isinstance(found, NoNodeError):
+            return False
+        said, stat = _checked(session, found)
+        if (new := change(said)) == said:
+            return True
+        (answer,) = yield from session.asking([SetData(path, new, stat.version)], deadline)
+        if isinstance(answer, NoNodeError):
+            return False
+        if not isinstance(answer, BadVersionError):
+            _checked(session, answer)
+            return True
+        if clock.now() >= deadline:
+            raise unavailable(session.address, KazooTimeoutError(f"others write to {path} all the time"))
+
+
+def reading(data: bytes) -> bytes:
+    """Return *data* of a writer's node after a downgrade."""
+    return data if data.endswith(READING) else data + READING
+
+
+def _wanted(data: bytes) -> bytes:
+    if is_wanted(data):
+        return data
+    if data.endswith(READING):
+        return data.removesuffix(READING) + _WANTED + READING
+    return data + _WANTED
+
+
+def _revoked(_: bytes) -> bytes:
+    return _REVOKED
+
+
+def _checked(session: Session, answer: Any) -> Any:
+    if isinstance(answer, KazooException):
+        raise unavailable(session.address, answer)
+    return answer
+
+
+_FOLDER = "%processes"
+_EPHEMERAL = 1
+#: How many nodes the keys of a process are spread over, and how many rows each node has at most. Servers keep
+#: all nodes in memory, and accept at most a megabyte for each.
+_NODES = 32
+_MOST_ROWS = 125
+#: How many processes are read at once.
+_AT_ONCE = 20
+
+
+class PublishedStatus:
+    """What this process publishes in one session, and what all processes publish. Thread-safe."""
+
+    def __init__(self, session: Session, base: str) -> None:
+        self._session = session
+        self._folder = f"{base}/{_FOLDER}"
+        self._mutex = threading.Lock()
+        self._process = ""
+        #: The session that has all that we have published, or None.
+        self._owner: int | None = None
+        self._ends = 0.0
+        #: The rows to publish, by number of the node and by key.
+        self._rows: dict[int, dict[str, Row]] = {}
+        #: Whether nodes that we published earlier may still exist.
+        self._remains = False
+
+    def publish(
+        self,
+        process: str,
+        about: tuple[str, int],
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        deadline: Deadline,
+    ) -> bool:
+        """See `distlock.backends.inspectable.Inspectable.announce`. *about*: host and pid."""
+        with self._mutex:
+            self._session.connect(deadline)
+            owner, known = self._session.id, process == self._process
+            going_on = known and self._owner == owner is not None and clock.now() < self._ends
+            if not going_on:
+                self._withdraw(deadline)
+                self._process = process
+            self._owner, self._remains = None, True
+            there, touched = set(self._rows), self._change(rows, gone)
+            new = [(process, json.dumps(about))] if not going_on else []
+            new += [(self._name(number), self._said(number)) for number in touched - there]
+            old = [(self._name(number), self._said(number)) for number in touched & there]
+            self._write(old, deadline)
+            self._create(new, deadline)
+            if self._session.id != owner:
+                # Nobody knows which session has which node.
+                raise Broken(f"The session with ZooKeeper at {self._session.address.shown} ended.")
+            self._owner, self._ends = owner, clock.now() + life
+            return going_on
+
+    def lapse(self) -> None:
+        """Withdraw what has not been published again for its whole lifetime."""
+        if self._owner is not None and clock.now() >= self._ends:
+            with self._mutex:
+                if clock.now() >= self._ends:
+                    self._withdraw(Deadline(self._session.io_timeout))
+
+    def of(self, processes: Sequence[str], key: str, deadline: Deadline) -> list[Seen]:
+        """Return what each of *processes* publishes of *key*."""
+        seen = []
+        for start in range(0, len(processes), _AT_ONCE):
+            some = processes[start : start + _AT_ONCE]
+            asked = [name for process in some for name in (process, _name(process, _number_of(key)))]
+            found = self._read(asked, deadline)
+            for process, about, rows in zip(some, found[::2], found[1::2], strict=True):
+                host, pid = about or ("", 0)
+                row = next((Row.of_parts(parts) for parts in rows or [] if parts[0] == key), None)
+                seen.append(Seen(process, host, pid, row))
+        return seen
+
+    def all(self, before: str, by: Callable[[], Deadline]) -> Iterator[Seen]:
+        """Yield what is published of the keys that begin with *before*. *by* returns a request's deadline."""
+        (listed,) = self._session.ask([GetChildren(self._folder, None)], by())
+        names = [] if isinstance(listed, NoNodeError) else sorted(self._checked(listed))
+        process, about = "", None
+        for name in names:
+            # The node of a process sorts before the nodes of its rows.
+            if "-" not in name:
+                process, (about,) = name, self._read([name], by())
+            elif about is not None and name.startswith(f"{process}-"):
+                host, pid = about
+                (rows,) = self._read([name], by())
+                for row in (Row.of_parts(parts) for parts in rows or []):
+                    if row.key.startswith(before):
+                        yield Seen(process, host, pid, row)
+
+    def _change(self, rows: Sequence[Row], gone: Sequence[str]) -> set[int]:
+        """Update the rows to publish. Return the numbers of the nodes that change."""
+        touched = set()
+        for row in rows:
+            touched.add(number := _number_of(row.key))
+            self._rows.setdefault(number, {})[row.key] = row
+        for key in gone:
+            touched.add(number := _number_of(key))
+            self._rows.setdefault(number, {}).pop(key, None)
+        return touched
+
+    def _name(self, number: int) -> str:
+        return _name(self._process, number)
+
+    def _said(self, number: int) -> str:
+        rows = list(self._rows[number].values())[:_MOST_ROWS]
+        return json.dumps([row.parts() for row in rows], separators=(",", ":"))
+
+    def _withdraw(self, deadline: Deadline) -> None:
+        """Delete all nodes that this process has published."""
+        if self._remains:
+            names = [self._process, *(self._name(number) for number in range(_NODES))]
+            requests = [Delete(f"{self._folder}/{name}", -1) for name in names]
+            for answer in self._session.ask(requests, deadline):
+                if not isinstance(answer, NoNodeError):
+                    self._checked(answer)
+        self._rows.clear()
+        self._owner, self._remains = None, False
+
+    def _write(self, said: Sequence[tuple[str, str]], deadline: Deadline) -> None:
+        requests = [SetData(f"{self._folder}/{name}", data.encode(), -1) for name, data in said]
+        if requests:
+            for answer in self._session.ask(requests, deadline):
+                self._checked(answer)
+
+    def _create(self, said: Sequence[tuple[str, str]], deadline: Deadline) -> None:
+        acl = self._session.client.acl
+        requests = [Create(f"{self._folder}/{name}", data.encode(), acl, _EPHEMERAL) for name, data in said]
+        if not requests:
+            return
+        answers = self._session.ask(requests, deadline)
+        if any(isinstance(answer, NoNodeError) for answer in answers):
+            run(make_nodes(self._session, self._folder, deadline))
+            answers = self._session.ask(requests, deadline)
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, NodeExistsError):
+                # A first attempt or a former session of ours has made it.
+                _, answer = self._session.ask([Delete(request.path, -1), request], deadline)
+            self._checked(answer)
+
+    def _read(self, names: Sequence[str], deadline: Deadline) -> list[Any]:
+        """Return what the nodes *names* have, or None for each that does not exist."""
+        answers = self._session.ask([GetData(f"{self._folder}/{name}", None) for name in names], deadline)
+        found: list[Any] = []
+        for name, answer in zip(names, answers, strict=True):
+            try:
+                gone = isinstance(answer, NoNodeError)
+                found.append(None if gone else json.loads(self._checked(answer)[0]))
+            except ValueError as error:
+                raise BackendUnavailable(
+                    f"ZooKeeper at {self._session.address.shown} has something in {self._folder}/{name} that "
+                    f"distlock did not write ({error}). Delete that node."
+                ) from error
+        return found
+
+    def _checked(self, answer: Any) -> Any:
+        if isinstance(answer, KazooException):
+            raise unavailable(self._session.address, answer)
+        return answer
+
+
+def _number_of(key: str) -> int:
+    """Return the number of the node that has *key*."""
+    return zlib.crc32(key.encode("utf-8", "surrogatepass")) % _NODES
+
+
+def _name(process: str, number: int) -> str:
+    return f"{process}-{number:02d}"

@@ -1,0 +1,198 @@
+"""Nodes to delete later: those of lost replies, those of pending releases, and those of unused locks.
+
+If the reply to a request is lost, its node may exist. It would stay in the queue as long as the session
+lives, and nobody would use its turn. A release is sent without waiting for its reply: the session's next
+request is carried out after it. The node of a lock is a container, which the server removes only once a
+minute; deleting it after each use would double the writes of a lock, so the least recently used ones go.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.protocol.serialization import Delete, GetChildren
+
+from distlock import clock
+from distlock.backends.base import LockRequest
+from distlock.backends.zookeeper.exchanges import Answer, Deadline, Exchanges, run
+from distlock.backends.zookeeper.failures import unavailable
+from distlock.backends.zookeeper.nodes import lock_path, prefix_of
+from distlock.backends.zookeeper.session import Session
+
+
+class Leftovers:
+    """Tokens that may have a node, and should have none. Thread-safe."""
+
+    def __init__(self, session: Session, base: str) -> None:
+        self._session = session
+        self._base = base
+        #: Token -> key, and whether no caller knows of its node.
+        self._tokens: dict[str, tuple[str, bool]] = {}
+        #: Nodes that were found, until they are known to be gone. Nobody may claim them any more.
+        self._doomed: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._tokens) + len(self._doomed)
+
+    def add(self, token: str, key: str, new: bool = False) -> None:
+        """Add *token*. If it is *new*, no caller knows of its node, and a later request may use it."""
+        self._tokens[token] = (key, new)
+
+    def claim(self, token: str) -> bool | None:
+        """Remove *token* and leave its node to the caller. Return whether it is new; None if unknown."""
+        _, new = self._tokens.pop(token, ("", None))
+        return new
+
+    def find(self, token: str, key: str, deadline: Deadline) -> Exchanges[list[str]]:
+        """Return the paths of the nodes of *token*, after all earlier requests were carried out."""
+        parent = lock_path(self._base, key)
+        barrier = self._session.client.barrier(self._base)
+        _, listed = yield from self._session.asking([barrier, GetChildren(parent, None)], deadline)
+        if isinstance(listed, NoNodeError):
+            return []
+        if isinstance(listed, KazooException):
+            raise unavailable(self._session.address, listed)
+        prefix = prefix_of(token)
+        return [f"{parent}/{name}" for name in listed if name.startswith(prefix)]
+
+    def sweep(self, deadline: Deadline) -> None:
+        """Look for the nodes of all tokens, and delete them."""
+        self._delete(deadline)
+        for token, (key, _) in list(self._tokens.items()):
+            found = run(self.find(token, key, deadline))
+            # A caller that repeats its request may have claimed the token, and its node with it.
+            if self.claim(token) is not None:
+                self._doomed.update(found)
+                self._delete(deadline)
+
+    def _delete(self, deadline: Deadline) -> None:
+        for path in list(self._doomed):
+            # Kept until the server has answered, because a forgotten node would block the queue.
+            self._session.ask([Delete(path, -1)], deadline)
+            self._doomed.discard(path)
+
+
+#: Seconds that the node of an unused lock is kept, and how many of them.
+_IDLE = 5.0
+_MOST = 1000
+
+
+class LockNodes:
+    """Paths of unused locks that most likely exist, the most recently used one last. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._used: OrderedDict[str, float] = OrderedDict()
+
+    def take(self, path: str) -> bool:
+        """Remove *path*, because it is about to be used. Return whether it most likely exists."""
+        return self._used.pop(path, None) is not None
+
+    def put(self, path: str) -> None:
+        """Note that *path* was used."""
+        self._used[path] = clock.now()
+
+    def unused(self) -> list[str]:
+        """Remove and return the paths to delete now. A lock that needs one in this moment makes it again."""
+        unused = []
+        oldest = clock.now() - _IDLE
+        for path, used in list(self._used.items()):
+            if used > oldest and len(self._used) <= _MOST:
+                break
+            if self._used.pop(path, None) is not None:
+                unused.append(path)
+        return unused
+
+    @property
+    def too_many(self) -> bool:
+        return len(self._used) > _MOST
+
+    def clear(self) -> list[str]:
+        """Remove and return all paths."""
+        paths = list(self._used)
+        self._used.clear()
+        return paths
+
+
+@dataclass(slots=True, eq=False)
+class PendingRelease:
+    request: LockRequest
+    notify: Callable[[bool | None], None]
+    answer: Answer
+
+
+class PendingReleases:
+    """The pending releases of one session. Thread-safe."""
+
+    def __init__(self, session: Session, leftovers: Leftovers) -> None:
+        self._session = session
+        self._leftovers = leftovers
+        self._mutex = threading.Lock()
+        #: By key. A process may have several holds of a key if it reads or has permits.
+        self._posted: dict[str, tuple[PendingRelease, ...]] = {}
+
+    def post(self, path: str, request: LockRequest, notify: Callable[[bool | None], None]) -> None:
+        """Delete the node at *path*. *notify*: see `distlock.backends.base.Posts`."""
+        for before in self._answered(request.key):
+            self._look_at(before)
+        (answer,) = self._session.client.submit([Delete(path, -1)])
+        with self._mutex:
+            self._posted[request.key] = (
+                *self._posted.get(request.key, ()),
+                PendingRelease(request, notify, answer),
+            )
+
+    def lost(self, key: str) -> LockRequest | None:
+        """Return a request whose release has failed, so that its node may still exist."""
+        for posted in self._answered(key):
+            if self._look_at(posted) is None:
+                return posted.request
+        return None
+
+    def finish(self, key: str, deadline: float) -> None:
+        """Wait for the replies for *key* until *deadline*, because the next request uses another session."""
+        for posted in self._posted.get(key, ()):
+            posted.answer.wait(deadline - clock.now())
+
+    def awaits(self, key: str) -> bool:
+        """Return whether `finish` would wait."""
+        return not all(posted.answer.ready() for posted in self._posted.get(key, ()))
+
+    def settle(self, deadline: float) -> bool:
+        """See `distlock.backends.base.Posts`."""
+        for key in list(self._posted):
+            self.finish(key, deadline)
+            for posted in self._answered(key):
+                self._look_at(posted)
+        return not self._posted
+
+    def _answered(self, key: str) -> list[PendingRelease]:
+        return [posted for posted in self._posted.get(key, ()) if posted.answer.ready()]
+
+    def _look_at(self, posted: PendingRelease) -> bool | None:
+        """Return what the reply says, and notify the caller."""
+        ours: bool | None = True
+        try:
+            posted.answer.get()
+        except NoNodeError:
+            ours = False
+        except KazooException:
+            ours = None
+            self._leftovers.add(posted.request.token, posted.request.key)
+        if self._forget(posted) and not ours:
+            posted.notify(ours)
+        return ours
+
+    def _forget(self, posted: PendingRelease) -> bool:
+        """Return False if another thread has removed it already."""
+        with self._mutex:
+            before = self._posted.get(posted.request.key, ())
+            left = tuple(one for one in before if one is not posted)
+            if left:
+                self._posted[posted.request.key] = left
+            else:
+                self._posted.pop(posted.request.key, None)
+            return len(left) < len(before)

@@ -1,0 +1,196 @@
+"""The sessions of a process, one for each ttl, and the thread that cares for each of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+
+from kazoo.protocol.serialization import Delete
+
+from distlock.backends.base import Sink
+from distlock.backends.flag import Flag
+from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.contenders import Contenders
+from distlock.backends.zookeeper.exchanges import Deadline
+from distlock.backends.zookeeper.failures import no_thread
+from distlock.backends.zookeeper.nodes import FOLDER
+from distlock.backends.zookeeper.session import Session
+from distlock.errors import ConfigurationError, LockError
+from distlock.reentrance import call
+
+#: Sessions cost threads, and more different ttls than this are most likely a mistake.
+_MOST_SESSIONS = 8
+#: Seconds between rounds: a tenth of the ttl, within these bounds.
+_PERIOD = (0.1, 5.0)
+
+
+class Janitor:
+    """The thread of one session: it keeps the session alive, and deletes leftovers and unused nodes.
+
+    kazoo's own heartbeats are too far apart for that: see `Session.touch`.
+    """
+
+    def __init__(self, contenders: Contenders) -> None:
+        self._contenders = contenders
+        self._period = min(max(_PERIOD[0], contenders.session.ttl / 10), _PERIOD[1])
+        self._closing = Flag()
+        self._left_alone = False
+        self._ended = False
+        self._thread = threading.Thread(
+            target=call, args=(self._run,), name="distlock-zookeeper-janitor", daemon=True
+        )
+
+    def start(self) -> None:
+        try:
+            self._thread.start()
+        except BaseException as error:
+            # After an interrupt nobody knows whether the thread runs. `Thread.start` turns some interrupts
+            # into a RuntimeError.
+            self._closing.set()
+            if isinstance(error, RuntimeError):
+                raise no_thread(self._contenders.session.address, error) from error
+            raise
+
+    def close(self) -> None:
+        """Delete all nodes and close the session, within a bounded time.
+
+        The thread does that, because signal handlers run in the main thread and may raise there.
+        """
+        self._left_alone = True
+        self.stop()
+        if not self._ended:
+            # The thread was stopped before.
+            self._end()
+
+    def stop(self) -> None:
+        self._closing.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def leave_alone(self) -> None:
+        """Close with the next round. Takes no lock, because the garbage collector may call it anywhere."""
+        self._left_alone = True
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._period) and not self._left_alone:
+            try:
+                self._round()
+            except LockError as error:
+                logger.debug("Leftover nodes are deleted later: %s", error)
+            except Exception:
+                logger.exception(
+                    "Looking after unused nodes failed with an unexpected error. It is tried again."
+                )
+        if self._left_alone:
+            self._end()
+
+    def _round(self) -> None:
+        contenders, session = self._contenders, self._contenders.session
+        session.touch()
+        contenders.give_up()
+        if session.connected:
+            contenders.leftovers.sweep(Deadline(session.io_timeout))
+            contenders.tidy()
+            contenders.status.lapse()
+
+    def _end(self) -> None:
+        """Delete all nodes, and close the session."""
+        contenders = self._contenders
+        for node in list(contenders.nodes.values()):
+            # Removed first, so that its end does not count as a lost hold.
+            contenders.nodes.pop(node.request.token, None)
+            contenders.session.send(Delete(node.path, -1))
+            contenders.lock_nodes.put(node.parent)
+        for path in contenders.lock_nodes.clear():
+            contenders.session.send(Delete(path, -1))
+        contenders.session.close()
+        self._ended = True
+
+
+class Sessions(dict[float, tuple[Contenders, Janitor]]):
+    """By ttl: the contenders of each session of this process, and its janitor. Thread-safe."""
+
+    def __init__(self, address: Address, io_timeout: float, ack_window: float) -> None:
+        self._address = address
+        self._io_timeout = io_timeout
+        self._ack_window = ack_window
+        self._mutex = threading.Lock()
+        #: Whether all sessions have been closed since the last one was opened.
+        self.closed = False
+
+    def of(self, ttl: float, sink: Sink) -> Contenders:
+        """Return the contenders for *ttl*. A new session notifies *sink*. Raises `ConfigurationError`."""
+        found = self.get(ttl)
+        if found is not None and not found[0].session.dead:
+            return found[0]
+        with self._mutex:
+            found = self.get(ttl)
+            again = found is not None and found[0].session.dead
+            if found is not None and again:
+                del self[ttl]
+                # Closing it may take a while, and nobody has to wait for that.
+                found[0].session.replaced = True
+                found[1].leave_alone()
+                found = None
+            if found is None:
+                if len(self) >= _MOST_SESSIONS:
+                    raise ConfigurationError(
+                        f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session "
+                        "for each: use fewer."
+                    )
+                session = Session(self._address, ttl, self._io_timeout, sink, again)
+                contenders = Contenders(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, sink)
+                janitor = Janitor(contenders)
+                janitor.start()
+                found = self[ttl] = (contenders, janitor)
+                self.closed = False
+            return found[0]
+
+    def ready(self, ttl: float, key: str) -> Contenders | None:
+        """Return the contenders for *ttl*, or None if a request for *key* would have to wait first."""
+        found = self.get(ttl)
+        if found is None or not _is_ready(found[0]):
+            return None
+        if any(
+            contenders is not found[0] and contenders.releases.awaits(key)
+            for contenders, _ in list(self.values())
+        ):
+            return None
+        return found[0]
+
+    def any_ready(self) -> Contenders | None:
+        """Return the contenders of any connected session."""
+        return next((contenders for contenders, _ in list(self.values()) if _is_ready(contenders)), None)
+
+    def take_out(self) -> list[Janitor]:
+        """Remove all sessions. Return their janitors, which the caller closes."""
+        with self._mutex:
+            self.closed = True
+            janitors = [janitor for _, janitor in self.values()]
+            # If an interrupt stops the caller, they end by themselves.
+            for janitor in janitors:
+                janitor.leave_alone()
+            self.clear()
+        return janitors
+
+    def after_fork(self) -> None:
+        """Forget the parent's sessions, in a forked child."""
+        for contenders, _ in self.values():
+            contenders.session.client.forget()
+        self._mutex = threading.Lock()
+        self.clear()
+
+    def leave_alone(self) -> None:
+        """Have all sessions end by themselves."""
+        while self:
+            with suppress(KeyError):
+                _, (_, janitor) = self.popitem()
+                janitor.leave_alone()
+
+
+def _is_ready(contenders: Contenders) -> bool:
+    return contenders.session.connected and not contenders.session.dead
+
+
+logger = logging.getLogger(__name__)
