@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.file.latch_files import LatchFiles
+from distlock.backends.file.latches import LatchFiles
 from distlock.backends.file.record_locks import RecordLocks
 from distlock.testing import conformance, fixtures, killed
 

@@ -1,24 +1,26 @@
-"""The directory: where it is, what lies where in it, and what to do when it fails."""
+"""The lock directory: its URL, whom it is trusted from, its file system, and its errors."""
 
 from __future__ import annotations
 
 import errno
 import os
+import pwd
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from distlock.backends.file.address import directory_of, give_it, make_it
-from distlock.backends.file.mounts import network_file_system_of
-from distlock.backends.file.trust import user_of
-from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.errors import BackendUnavailable, ConfigurationError, shown_as
 
-#: The format of what lies in the directory; another format gets another folder and never meets this one.
+#: The format of the files. Each format has a folder of its own.
 FORMAT = "v2"
 
-#: The file in there that every contender has locked a byte of.
+#: The file of which every contender locks a byte.
 STATE = "state"
 
-#: What no repetition of the call will heal.
+#: Errors that no repetition cures.
 _HOPELESS = {
     errno.EACCES: "may not be written by this user",
     errno.EPERM: "may not be written by this user",
@@ -28,7 +30,7 @@ _HOPELESS = {
     errno.ENAMETOOLONG: "is too long a path",
 }
 
-#: What may pass, with the remedy.
+#: Errors that may pass, with the remedy.
 _PASSING = {
     errno.ENOSPC: "Free some space or inodes there.",
     errno.EDQUOT: "Raise this user's quota there.",
@@ -39,7 +41,7 @@ _PASSING = {
 
 
 class Directory:
-    """Paths below one lock directory: to be shown, and to see whether it is still the same."""
+    """The paths of one lock directory, and its errors."""
 
     def __init__(self, url: str) -> None:
         self.path = directory_of(url)
@@ -58,7 +60,7 @@ class Directory:
             )
 
     def is_missing(self) -> bool:
-        """Whether nobody has locked anything there yet, so that it is to be made. Raises `explain`'s."""
+        """Return whether nobody has locked anything there yet. Raises the errors of `explain`."""
         with self.explained():
             try:
                 os.lstat(self.root)
@@ -68,16 +70,16 @@ class Directory:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn an OSError into `explain`'s."""
+        """Turn an OSError of the block into the error of `explain`."""
         try:
             yield
         except OSError as error:
             raise self.explain(error) from error
 
     def explain(self, error: OSError) -> ConfigurationError | BackendUnavailable:
-        """The error that names the path, the cause and the remedy."""
+        """Return the error that names path, cause and remedy."""
         code = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno or 0
-        # Relative is what was opened in one of our directories; a number is a descriptor.
+        # A relative path was opened in one of our directories; a number is a descriptor.
         path = os.path.join(self.root, error.filename) if isinstance(error.filename, str) else self.root
         if code in _HOPELESS:
             other = _other_owner(path) if code in {errno.EACCES, errno.EPERM} else None
@@ -101,7 +103,7 @@ class Directory:
 
 
 class Below:
-    """Errors of the block name their file by its whole path: it was opened in the directory *path*."""
+    """A block whose errors name the whole path of a file that was opened in the directory *path*."""
 
     __slots__ = ("_path",)
 
@@ -112,16 +114,214 @@ class Below:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, OSError):
-            # Some calls don't say the name.
+            # Some calls leave the name out.
             named = isinstance(error.filename, str)
             error.filename = os.path.join(self._path, error.filename) if named else self._path
 
 
 def _other_owner(path: str) -> str | None:
-    """Another user who made what is in the way at *path*, most likely by using the locks first."""
+    """Return another user who owns what is at *path*, most likely because they used the locks first."""
     while path != "/":
         with suppress(OSError):
             owner = os.lstat(path).st_uid
             return None if owner == os.geteuid() else user_of(owner)
         path = os.path.dirname(path)
     return None
+
+
+#: A directory that no other user can replace. On Debian one command makes it, see `MAKE_IT`.
+EXAMPLE = "file:///var/lib/shop/locks"
+
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HARMLESS = re.compile(r"[\w.-]+")
+
+
+def make_it(directory: str) -> str:
+    """Return the commands that make *directory* for a user, and for a group."""
+    return (
+        f'sudo install -d -o "$USER" {directory} (or, for the users of a group: '
+        f"sudo install -d -m 2770 -g GROUP {directory})"
+    )
+
+
+def give_it(directory: str) -> str:
+    """Return the commands that give *directory* and its contents to a user, or to a group."""
+    return (
+        f'sudo chown -R "$USER" {directory} (or, for the users of a group: '
+        f"sudo rm -r {directory} && sudo install -d -m 2770 -g GROUP {directory})"
+    )
+
+
+def directory_of(url: str) -> str:
+    """Return the directory that *url* names: ``file:///var/lib/shop/locks``, or an absolute path.
+
+    Raises `ConfigurationError`, with the line to write, for everything else.
+    """
+    if not url.isprintable():
+        raise ConfigurationError(f"The URL of the lock directory has control characters. Write {EXAMPLE}")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # The cause would quote the URL.
+        raise ConfigurationError(f"The URL of the lock directory cannot be read. Write {EXAMPLE}") from None
+    if parts.scheme not in {"", "file"}:
+        raise ConfigurationError(f"The file backend takes file:// and not {parts.scheme}://. Write {EXAMPLE}")
+    if parts.netloc not in {"", "localhost"}:
+        harmless = _HARMLESS.fullmatch(parts.netloc + parts.path.replace("/", "."))
+        meant = f"file:///{parts.netloc}{parts.path}" if harmless else EXAMPLE
+        raise ConfigurationError(
+            "The URL of the lock directory names a host: file:// takes the directory of this host, "
+            f"behind three slashes. Write {meant}"
+        )
+    path = parts.path
+    if "?" in url or "#" in url:
+        raise ConfigurationError(
+            "The URL of the lock directory has a query or fragment: the file backend takes none. Options are "
+            f"arguments of connect() or OPTIONS. Write {EXAMPLE}; a ? in a name is %3F, and a # is %23."
+        )
+    if parts.scheme:
+        if _BROKEN_ESCAPE.search(path):
+            raise ConfigurationError(
+                "The URL of the lock directory has a % without two hexadecimal digits behind it. "
+                f"Write %25 for a %, for example {EXAMPLE}/100%25"
+            )
+        if "%2f" in path.lower():
+            raise ConfigurationError(
+                f"The URL of the lock directory has %2F: a name has no slash. Write /, as in {EXAMPLE}"
+            )
+        path = unquote(path, errors="surrogateescape")
+    if "\0" in path or not path.startswith("/") or not path.strip("/"):
+        raise ConfigurationError(
+            "The URL of the lock directory names no absolute directory: its path has to begin with a slash. "
+            f"Write {EXAMPLE}"
+        )
+    return os.path.normpath("/" + path.lstrip("/"))
+
+
+@shown_as(ConfigurationError)
+class Distrusted(ConfigurationError):
+    """Another user could change what the locks depend on."""
+
+
+def require_trusted_link(status: os.stat_result, path: str, directory: str) -> None:
+    """Raise `Distrusted` if another user can change the symbolic link at *path*."""
+    if not _is_own(status):
+        raise _distrusted(directory, f"{path} is a symbolic link of {user_of(status.st_uid)}")
+
+
+def require_trusted(
+    status: os.stat_result, path: str, directory: str, *, group: int | None = None, inside: bool = False
+) -> None:
+    """Raise `Distrusted` if another user can change what is at *path*.
+
+    The members of *group* are trusted, too. *inside* the lock directory nobody else may write, sticky bit or
+    not.
+    """
+    mode = status.st_mode
+    if not (_is_own(status) or (mode & stat.S_IWGRP and _is_ours(status.st_gid, group))):
+        raise _distrusted(directory, f"{path} belongs to {user_of(status.st_uid)}")
+    if mode & stat.S_IWOTH and (inside or not mode & stat.S_ISVTX):
+        raise _distrusted(directory, f"{path} may be written by everybody (mode {stat.S_IMODE(mode):04o})")
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Return whether this user or root owns it."""
+    return status.st_uid in {0, os.geteuid()}
+
+
+def _is_ours(group: int, trusted: int | None) -> bool:
+    return group == trusted or group == os.getegid() or group in os.getgroups()
+
+
+def _distrusted(directory: str, what: str) -> Distrusted:
+    return Distrusted(
+        f"The lock directory {directory} cannot be trusted: {what}, so that another user could put something "
+        "else in its place, and two would hold one lock. Take its rights away, or name a directory of your "
+        f"own: {make_it(directory)}"
+    )
+
+
+def user_of(uid: int) -> str:
+    """Return the user *uid* in words."""
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user {uid}"
+
+
+NETWORK = frozenset(
+    {
+        "9p",
+        "acfs",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "gfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "pvfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+        "vmhgfs",
+        "wekafs",
+    }
+)
+
+#: FUSE mostly reaches other hosts (sshfs, s3fs, glusterfs, rclone). These file systems are local.
+LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs"})
+
+MOUNTINFO = Path("/proc/self/mountinfo")
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def is_network(file_system: str) -> bool:
+    """Return whether other hosts may share a mount of type *file_system*."""
+    if file_system.startswith("fuse."):
+        return file_system not in LOCAL_FUSE
+    return file_system in NETWORK
+
+
+def file_system_of(path: str, mountinfo: str) -> str | None:
+    """Return the type of the file system of the absolute, resolved *path*; None if it is unknown.
+
+    *mountinfo* is the text of /proc/self/mountinfo, see proc(5). Of two mounts on one point the later covers
+    the earlier, so the last of the longest wins.
+    """
+    found, longest = None, -1
+    for line in mountinfo.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        point = _unescape(fields[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= longest:
+            found, longest = after.split(" ")[0], len(point)
+    return found
+
+
+def network_file_system_of(path: str) -> str | None:
+    """Return the type of the network file system that *path* is on, or will be; None if it is local."""
+    try:
+        mountinfo = MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None  # Not Linux, or no /proc.
+    file_system = file_system_of(os.path.realpath(path), mountinfo)
+    return file_system if file_system is not None and is_network(file_system) else None
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)

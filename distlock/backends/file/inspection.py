@@ -1,94 +1,264 @@
-"""What a directory shows of its locks, what processes say of themselves there, and asking for a lock."""
+"""A queue seen from outside: holders, waiters, breaks, requested releases, and what processes publish."""
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
-from distlock.backends.base import Sink
-from distlock.backends.file.calls import Call
-from distlock.backends.file.presence import Presence
-from distlock.backends.file.record_locks import name_of
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock import clock
+from distlock.backends.base import LockRequest
+from distlock.backends.file import notifications
+from distlock.backends.file.entries import Entry, front, proof_of
+from distlock.backends.file.queues import Queues
+from distlock.backends.file.record_locks import RecordLocks, contender_of, name_of
+from distlock.backends.file.tree import NEW, Tree, read_file, write_file
+from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 
 
-class Inspection(ABC):
-    """The part of `FileBackend` that is not on the way of any lock."""
+class Inspector:
+    """What operators see and do by way of one presence. Thread-safe."""
 
-    _sink: Sink | None
-    _presence: Presence | None
+    def __init__(self, tree: Tree, locks: RecordLocks, line: Queues) -> None:
+        self._tree = tree
+        self._locks = locks
+        self._queues = line
 
-    @abstractmethod
-    def unmade(self) -> Finding | None:
-        """See `distlock.backends.findings.MadeByUse`."""
+    def sight(self, key: str, patience: float) -> Sight:
+        """Return the living contenders for *key*."""
+        line = self._queues.exact_entries(self._queues.spot(key), patience)
+        living = [entry for entry in line if self._locks.alive(entry.contender)]
+        have = list(front(living))
+        queue = [self._seen(entry.contender, key) for entry in living if entry not in have]
+        if not have:
+            return Sight(queue=queue[:MOST_SHOWN], waiting=len(queue))
+        holder = self._seen(have[0].contender, key)
+        return Sight(
+            holder,
+            have[0].number,
+            queue=queue[:MOST_SHOWN],
+            waiting=len(queue),
+            mode=have[0].wants.mode,
+            others=len(have) - 1,
+            beside=[self._seen(entry.contender, key) for entry in have[1 : 1 + MOST_SHOWN]],
+            out=sum(entry.wants.permits for entry in have),
+            limit=have[0].wants.limit,
+        )
 
-    @abstractmethod
-    def _call(self) -> Call: ...
+    def locked(self, key: str, patience: float) -> bool:
+        """Return whether a living contender for *key* exists."""
+        spot = self._queues.spot(key)
+        # A look that finds nobody has to be repeated exactly, because a file may be being renamed.
+        return self._anybody(self._queues.entries(spot)) or self._anybody(
+            self._queues.exact_entries(spot, patience)
+        )
 
-    @abstractmethod
-    def _left(self, deadline: float) -> float:
-        """How long to wait for a process that writes, seconds."""
+    def break_hold(self, key: str, number: int, patience: float) -> bool:
+        """Delete the hold of *key* whose first fence is *number*, and notify its process."""
+        broken = self._queues.break_hold(self._queues.spot(key), number, patience)
+        if broken is not None:
+            notifications.send(self._tree, broken.contender, notifications.BROKEN)
+        return broken is not None
 
-    @property
-    def process(self) -> str:
-        """Its contender, as the files name it; "" before the first call."""
-        presence = self._presence
-        return name_of(presence.contender) if presence is not None else ""
+    def request_release(self, key: str, patience: float) -> bool:
+        """Request the release of *key* from all holders. Return False if there are none."""
+        line = self._queues.exact_entries(self._queues.spot(key), patience)
+        have = list(front([entry for entry in line if self._locks.alive(entry.contender)]))
+        for entry in have:
+            want(self._tree, entry)
+            # A process that listens looks after its holds then.
+            notifications.send(self._tree, entry.contender, notifications.BROKEN)
+        return bool(have)
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
-        """See `distlock.backends.inspectable.Inspectable`.
+    def speaking(self) -> list[int]:
+        """Return the contenders that have published their status."""
+        found = []
+        with suppress(FileNotFoundError):
+            for name in self._tree.names(PROCESSES, self._tree.root):
+                # A file that is being written has another name.
+                with suppress(ValueError):
+                    found.append(contender_of(name))
+        return found
 
-        The first in line counts as the holder, also while it has not taken the lock yet.
-        """
-        if self.unmade():
-            return Sight()
-        with self._call() as presence:
-            return presence.looking.sight(key, self._left(deadline))
+    def said_by(self, contender: int, before: str) -> list[Seen]:
+        """Return what *contender* publishes of the keys that begin with *before*."""
+        said = published_by(self._tree, contender) if self._locks.alive(contender) else None
+        if said is None:
+            return []
+        who, silent = name_of(contender), said.silent
+        return [Seen(who, said.host, said.pid, row, silent) for row in said.rows(before)]
 
-    def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        """See `distlock.backends.notifying.Notifies`."""
-        if self.unmade():
-            return False
-        with self._call() as presence:
-            return presence.looking.request_release(key, self._left(deadline))
+    def _anybody(self, line: list[Entry]) -> bool:
+        return any(self._locks.alive(entry.contender) for entry in line)
 
-    def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        if self.unmade():
-            return False
-        with self._call() as presence:
-            if not presence.looking.break_hold(key, number, self._left(deadline)):
-                return False
+    def _seen(self, contender: int, key: str) -> Seen:
+        said = published_by(self._tree, contender)
+        if said is not None:
+            return Seen(name_of(contender), said.host, said.pid, said.row(key), said.silent)
+        # The kernel knows the pid of a process of this host that has published nothing yet.
+        pid = self._locks.pid(contender)
+        return Seen(name_of(contender), socket.gethostname() if pid else "", pid or 0)
+
+
+WANTED = "wanted"
+#: Seconds that a request for an unknown hold stays, which may be being acquired.
+_UNKNOWN = 60.0
+
+
+def want(tree: Tree, entry: Entry) -> None:
+    """Request the release of the hold *entry*."""
+    folder = tree.enter(WANTED, tree.root)
+    try:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(FileExistsError):
+            name = f"{name_of(entry.contender)}~{entry.proof}"
+            os.close(os.open(name, flags, 0o600, dir_fd=folder))
+    finally:
+        os.close(folder)
+
+
+class ReleaseRequests:
+    """The requested releases of one contender, whose entries are *entries*, by token. Thread-safe."""
+
+    def __init__(self, tree: Tree, contender: int, entries: Mapping[str, Entry]) -> None:
+        self._tree = tree
+        self._before = f"{name_of(contender)}~"
+        self._entries = entries
+        self._told: set[str] = set()
+
+    def of(self, requests: Sequence[LockRequest]) -> Iterator[LockRequest]:
+        """Yield those of *requests* whose release was requested."""
+        if found := self._found():
+            for request in requests:
+                if (proof := proof_of(request.token)) in found:
+                    self._told.add(proof)
+                    yield request
+
+    def has_news(self) -> bool:
+        """Return whether there is a request that `of` has not yielded yet."""
+        return bool(self._found() - self._told)
+
+    def end(self) -> None:
+        """Delete all requests, when the contender holds nothing any more."""
+        with suppress(OSError):
+            for proof in self._proofs():
+                self._forget(proof, time.time())
+
+    def _found(self) -> set[str]:
+        wanted = self._proofs()
+        ours = {entry.proof for entry in list(self._entries.values())}
+        for proof in wanted - ours:
+            self._forget(proof, time.time() - _UNKNOWN)
+        self._told &= wanted
+        return wanted & ours
+
+    def _proofs(self) -> set[str]:
+        names: list[str] = []
+        with suppress(FileNotFoundError):
+            names = self._tree.names(WANTED, self._tree.root)
+        return {name.removeprefix(self._before) for name in names if name.startswith(self._before)}
+
+    def _forget(self, proof: str, until: float) -> None:
+        """Delete the request, unless it was made after *until*, seconds since 1970."""
+        path = f"{WANTED}/{self._before}{proof}"
+        with suppress(OSError):
+            if os.lstat(path, dir_fd=self._tree.root).st_mtime <= until:
+                os.unlink(path, dir_fd=self._tree.root)
+
+
+PROCESSES = "processes"
+#: How many keys a process publishes.
+_MOST_ROWS = 10_000
+
+
+class PublishedStatus(NamedTuple):
+    """What one process has published."""
+
+    host: str
+    pid: int
+    #: A line of JSON for each key.
+    lines: Sequence[str]
+    #: See `distlock.backends.inspectable.Seen`.
+    silent: float = 0.0
+
+    def rows(self, before: str) -> list[Row]:
+        """Yield the rows of the keys that begin with *before*."""
+        begins = _written([before]).removesuffix('"]')
+        return [Row.of_parts(json.loads(line)) for line in self.lines if line.startswith(begins)]
+
+    def row(self, key: str) -> Row | None:
+        """Return the row of *key*, or None."""
+        return next((row for row in self.rows(key) if row.key == key), None)
+
+
+class StatusFile:
+    """The file in which one contender publishes its status. Thread-safe."""
+
+    def __init__(self, tree: Tree, contender: int) -> None:
+        self._tree = tree
+        self._name = name_of(contender)
+        self._mutex = threading.Lock()
+        self._rows: dict[str, Row] = {}
+        self._head: tuple[object, ...] = ()
+        self._ends = 0.0
+
+    def say(self, about: tuple[str, int], rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
+        """See `distlock.backends.inspectable.Inspectable.announce`. *about*: host and pid."""
+        with self._mutex:
+            going_on = clock.now() < self._ends
+            if not going_on:
+                self._rows.clear()
+            self._rows |= {row.key: row for row in rows}
+            for key in gone:
+                self._rows.pop(key, None)
+            head = (*about, life)
+            # Unknown until the file has been written.
+            self._ends = 0.0
+            if rows or gone or head != self._head or not self._touch():
+                self._write(head)
+            self._head, self._ends = head, clock.now() + life
+            return going_on
+
+    def end(self) -> None:
+        """Withdraw the status."""
+        for suffix in ("", NEW):
             with suppress(OSError):
-                # It is broken, whatever goes wrong with the hint.
-                presence.wake_front(presence.line.spot(key))
-            return True
+                os.unlink(f"{PROCESSES}/{self._name}{suffix}", dir_fd=self._tree.root)
 
-    def announce(
-        self,
-        host: str,
-        pid: int,
-        rows: Sequence[Row],
-        gone: Sequence[str],
-        life: float,
-        deadline: float = math.inf,
-        lease: float = 0.0,
-    ) -> bool:
-        """See `distlock.backends.inspectable.Inspectable`. It ends with its process, too."""
-        with self._call() as presence:
-            if self._sink is not None and (presence.ours.is_broken() or presence.wanted.has_news()):
-                # There are no renewals that would find it out.
-                self._sink.missed_notifications()
-            return presence.announcement.say((host, pid), rows, gone, life)
+    def _touch(self) -> bool:
+        """Extend the status for its whole life. Return False if the file is gone."""
+        try:
+            os.utime(f"{PROCESSES}/{self._name}", dir_fd=self._tree.root, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
-        if self.unmade():
-            return
-        with self._call() as presence:
-            speaking = presence.looking.speaking()
-        for contender in speaking:
-            with self._call() as presence:
-                said = presence.looking.said_by(contender, before)
-            yield from said
+    def _write(self, head: tuple[object, ...]) -> None:
+        rows = list(self._rows.values())[:_MOST_ROWS]
+        text = "\n".join(map(_written, [head, *(row.parts() for row in rows)]))
+        write_file(self._tree, PROCESSES, self._name, text.encode("ascii"))
+
+
+def published_by(tree: Tree, contender: int) -> PublishedStatus | None:
+    """Return what *contender* has published, and for how long it has been silent; None if it has published
+    nothing.
+
+    The caller sees to it that it lives: a process that stands still keeps its locks until it ends.
+    """
+    found = read_file(tree, PROCESSES, name_of(contender))
+    if found is None:
+        return None
+    text, status = found
+    head, *lines = text.decode("ascii", "replace").split("\n")
+    host, pid, life = json.loads(head)
+    since = time.time() - status.st_mtime
+    return PublishedStatus(host, pid, lines, since if since >= life else 0.0)
+
+
+def _written(parts: Sequence[object]) -> str:
+    return json.dumps(parts, separators=(",", ":"))

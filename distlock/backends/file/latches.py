@@ -1,65 +1,147 @@
-"""The part of `FileBackend` for latches."""
+"""Latches as files, in the folder ``latches``: one for each, which a count replaces.
+
+Its first line is until when it lives, by the clock of the host, and the contenders that are told when it
+opens. The second is the latch.
+"""
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 
-from distlock.backends.file.calls import Call
-from distlock.backends.file.presence import Presence
-from distlock.backends.findings import Finding
+from distlock.backends.file import notifications
+from distlock.backends.file.entries import Spot, proof_of, spot_of
+from distlock.backends.file.record_locks import SHARDS, RecordLocks
+from distlock.backends.file.tree import NEW, Tree, read_file, write_file
+from distlock.backends.latch_record import LatchRecord
 from distlock.backends.latches import LatchState
+from distlock.errors import BackendUnavailable
+
+LATCHES = "latches"
+#: How many other latches `make` looks at, to delete expired ones.
+_SWEPT = 20
 
 
-class LatchesInFiles(ABC):
-    @abstractmethod
-    def _call(self) -> Call: ...
+@dataclass
+class _Kept:
+    record: LatchRecord
+    ends: float
+    watched_by: list[int] = field(default_factory=list)
 
-    @abstractmethod
-    def _left(self, deadline: float) -> float:
-        """How long to wait for a process that writes, seconds."""
+    def written(self) -> bytes:
+        return json.dumps([self.ends, self.watched_by]).encode() + b"\n" + self.record.written()
 
-    @abstractmethod
-    def unmade(self) -> Finding | None:
-        """See `distlock.backends.findings.MadeByUse`."""
 
-    def make_latch(
-        self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
-    ) -> LatchState:
-        with self._call() as presence:
-            return presence.latches.make(key, total, ttl, maker, self._left(deadline))
+class LatchFiles:
+    """The latches of one lock directory. Thread-safe."""
 
-    def count_latch_down(
-        self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
-    ) -> LatchState | None:
-        if self.unmade():
-            return None
-        with self._call() as presence:
-            return presence.latches.count(key, by, part, life, self._left(deadline))
+    def __init__(self, tree: Tree, locks: RecordLocks, now: Callable[[], float] = time.time) -> None:
+        self._tree = tree
+        self._locks = locks
+        self._now = now
 
-    def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
-        if self.unmade():
-            return False
-        with self._call() as presence:
-            return presence.latches.delete(key, life, self._left(deadline))
+    def make(self, key: str, total: int, ttl: float, maker: str, patience: float) -> LatchState:
+        self._sweep()
+        spot = spot_of(key)
+        with self._locks.writing(spot.shard, patience):
+            kept = self._read(_name(spot))
+            if kept is None:
+                kept = _Kept(LatchRecord(maker, total, total, ttl), self._now() + ttl)
+                self._write(spot, kept)
+            return self._state(kept)
 
-    def look_at_latches(
-        self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
-    ) -> list[LatchState | None]:
-        if self.unmade():
-            return [None] * len(keys)
-        with self._call() as presence:
-            look = self._watched if watch else self._seen
-            return [look(presence, key, deadline) for key in keys]
-
-    def _seen(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
-        return presence.latches.look(key)
-
-    def _watched(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
-        # It listens before anybody can be told to give it a hint.
-        presence.listen(key)
-        state = presence.latches.watch(key, presence.contender, self._left(deadline))
-        if state is None or not state.left:
-            presence.listen_no_more(key)
+    def count(self, key: str, by: int, part: str, life: str, patience: float) -> LatchState | None:
+        spot, told = spot_of(key), list[int]()
+        with self._locks.writing(spot.shard, patience):
+            kept = self._read(_name(spot))
+            if kept is None or life not in ("", kept.record.maker):
+                return None
+            if kept.record.count(by, part):
+                kept.ends = self._now() + kept.record.ttl
+                if not kept.record.left:
+                    told, kept.watched_by = kept.watched_by, []
+                self._write(spot, kept)
+            state = self._state(kept)
+        self._tell(key, told)
         return state
+
+    def delete(self, key: str, life: str, patience: float) -> bool:
+        spot = spot_of(key)
+        with self._locks.writing(spot.shard, patience):
+            kept = self._read(_name(spot))
+            if kept is None or life not in ("", kept.record.maker):
+                return False
+            os.unlink(f"{LATCHES}/{_name(spot)}", dir_fd=self._tree.root)
+        self._tell(key, kept.watched_by)
+        return True
+
+    def look(self, key: str) -> LatchState | None:
+        kept = self._read(_name(spot_of(key)))
+        return None if kept is None else self._state(kept)
+
+    def watch(self, key: str, contender: int, patience: float) -> LatchState | None:
+        """As `look`, and notify *contender* when the latch opens."""
+        spot = spot_of(key)
+        kept = self._read(_name(spot))
+        if kept is not None and kept.record.left and contender not in kept.watched_by:
+            with self._locks.writing(spot.shard, patience):
+                kept = self._read(_name(spot))
+                if kept is not None and kept.record.left:
+                    others = [one for one in kept.watched_by if self._locks.alive(one)]
+                    kept.watched_by = [*others, contender]
+                    self._write(spot, kept)
+        return None if kept is None else self._state(kept)
+
+    def _tell(self, key: str, contenders: Iterable[int]) -> None:
+        for contender in contenders:
+            # The latch is open, even if nobody can be notified.
+            with suppress(OSError):
+                notifications.send(self._tree, contender, proof_of(key))
+
+    def _state(self, kept: _Kept) -> LatchState:
+        return kept.record.state(kept.ends - self._now())
+
+    def _read(self, name: str) -> _Kept | None:
+        found = read_file(self._tree, LATCHES, name)
+        if found is None:
+            return None
+        about, _, text = found[0].partition(b"\n")
+        try:
+            ends, watched_by = json.loads(about)
+            kept = _Kept(LatchRecord.read(text), float(ends), [int(one) for one in watched_by])
+        except (ValueError, TypeError) as error:
+            raise BackendUnavailable(
+                f"The file {LATCHES}/{name} of the lock directory is no latch that distlock wrote ({error}). "
+                "If nothing waits for it, delete it."
+            ) from error
+        return kept if self._now() < kept.ends else None
+
+    def _write(self, spot: Spot, kept: _Kept) -> None:
+        write_file(self._tree, LATCHES, _name(spot), kept.written())
+
+    def _sweep(self) -> None:
+        """Delete some expired latches, whose processes may have ended long ago."""
+        names: list[str] = []
+        with suppress(FileNotFoundError):
+            names = self._tree.names(LATCHES, self._tree.root)
+        for name in random.sample(names, min(len(names), _SWEPT)):
+            # A latch that can't be read, or is being written, is left alone.
+            with suppress(OSError, ValueError, BackendUnavailable):
+                if self._is_over(name):
+                    shard = int(name.removesuffix(NEW).rpartition("~")[2][:2], 16) % SHARDS
+                    with self._locks.writing(shard, 0.0):
+                        if self._is_over(name):
+                            os.unlink(f"{LATCHES}/{name}", dir_fd=self._tree.root)
+
+    def _is_over(self, name: str) -> bool:
+        # The only writer is this one, so a file in writing was left by a killed process.
+        return name.endswith(NEW) or self._read(name) is None
+
+
+def _name(spot: Spot) -> str:
+    return spot.prefix.removesuffix("~")

@@ -1,26 +1,25 @@
-"""A backend's presence in one directory: its contender, its entries in lines, what it listens to."""
+"""A backend's presence in one directory: its contender, its entries and its listener."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from distlock.backends.base import LockRequest, Sink
-from distlock.backends.file import hints, record_locks
-from distlock.backends.file.announcement import Announcement
-from distlock.backends.file.debris import Sweeper
+from distlock.backends.file import notifications, record_locks
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.entry import Entry, Newcomer, Spot, proof_of, spot_of_entry, wants_of
-from distlock.backends.file.holds import Holds
-from distlock.backends.file.latch_files import LatchFiles
-from distlock.backends.file.line import Line
-from distlock.backends.file.looking import Looking
-from distlock.backends.file.suspects import Suspects
+from distlock.backends.file.entries import Entry, Newcomer, Spot, front, proof_of, spot_of_entry, wants_of
+from distlock.backends.file.inspection import Inspector, ReleaseRequests, StatusFile
+from distlock.backends.file.latches import LatchFiles
+from distlock.backends.file.leftovers import Sweeper
+from distlock.backends.file.queues import Holds, Queues, Unresponsive
 from distlock.backends.file.tree import Tree
-from distlock.backends.file.turn import front
-from distlock.backends.file.wanted import Wanted
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.reentrance import call
 
 
 class Presence:
@@ -32,7 +31,7 @@ class Presence:
     """
 
     def __init__(self, directory: Directory, sink: Sink | None) -> None:
-        # Before anything is made there, and once more where the directory has come to be.
+        # Checked before anything is made there, and again for a directory that was made meanwhile.
         directory.refuse_network()
         self._tree = Tree(directory)
         try:
@@ -45,35 +44,35 @@ class Presence:
         except BaseException:
             self._tree.close()
             raise
-        self.line = Line(directory, self._tree, self.locks)
+        self.queues = Queues(directory, self._tree, self.locks)
         self.latches = LatchFiles(self._tree, self.locks)
-        self.ours = Holds(self.line, self.contender)
+        self.ours = Holds(self.queues, self.contender)
         self._directory = directory
         self._sink = sink
-        self._listener: hints.Listener | None = None
+        self._listener: notifications.Listener | None = None
         self._mutex = threading.Lock()
         self._calls = 0
-        #: Why it was closed; None while it is open.
+        #: Why it was closed, or None.
         self._closed: str | None = None
-        #: The directory that our locks are in is gone; another may be in its place.
+        #: Whether the directory that has our locks is gone. Another may be in its place.
         self._deserted = False
-        self._suspects = Suspects()
-        self.looking = Looking(self._tree, self.locks, self.line)
-        self.announcement = Announcement(self._tree, self.contender)
-        self.wanted = Wanted(self._tree, self.contender, self.ours.entries)
-        self._sweeper = Sweeper(self._tree, self.locks, self.line)
-        self.line.met_dead = self._sweeper.begin
+        self._unresponsive = Unresponsive()
+        self.inspector = Inspector(self._tree, self.locks, self.queues)
+        self.status = StatusFile(self._tree, self.contender)
+        self.release_requests = ReleaseRequests(self._tree, self.contender, self.ours.entries)
+        self._sweeper = Sweeper(self._tree, self.locks, self.queues)
+        self.queues.met_dead = self._sweeper.begin
         self._sweeper.begin()
 
     def begin(self) -> bool:
-        """Start a call, which `end` has to follow. False if it was closed."""
+        """Start a call, which `end` has to follow. Return False if it was closed."""
         with self._mutex:
             if self._closed is None:
                 self._calls += 1
             return self._closed is None
 
     def end(self) -> None:
-        """End a call. The last one after the close gives everything back."""
+        """End a call. The last one after `close` releases everything."""
         with self._mutex:
             self._calls -= 1
             last = self._closed is not None and not self._calls
@@ -81,7 +80,7 @@ class Presence:
             self._die()
 
     def insist(self, token: str | None = None) -> None:
-        """Raise if a close overtook the call, once what the call got for *token* was given back."""
+        """Raise if the client was closed during the call, after releasing what the call got for *token*."""
         if self._closed is None:
             return
         mine = self.ours.entries.get(token) if token is not None else None
@@ -90,7 +89,7 @@ class Presence:
         raise BackendUnavailable(self._closed)
 
     def current(self) -> bool:
-        """Whether the directory is still the one that our locks are in."""
+        """Return whether the directory is still the one that has our locks."""
         return self.locks.current() and self._tree.intact()
 
     def join(self, request: LockRequest, spot: Spot, patience: float) -> tuple[Entry | None, list[Entry]]:
@@ -99,45 +98,45 @@ class Presence:
         newcomer = Newcomer(
             self.contender, proof_of(request.token), request.span, request.wait, wants_of(request)
         )
-        mine, line = self.line.join(spot, newcomer, patience)
+        mine, line = self.queues.join(spot, newcomer, patience)
         if mine is not None:
             self.ours.entries[request.token] = mine
         return mine, line
 
     def take(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> Entry | None:
-        """Take the lock. None if it is not our turn after all, or somebody has sent us away."""
-        taken = self.line.take(spot, mine, patience)
+        """Take the lock. Return None if others are before us, or if our entry was deleted."""
+        taken = self.queues.take(spot, mine, patience)
         if taken is not None:
             self.ours.entries[request.token] = taken
         return taken
 
-    def send_away(
+    def remove_unresponsive(
         self, request: LockRequest, spot: Spot, before: Sequence[Entry], window: float, patience: float
     ) -> float:
-        """Send away who among those *before* us could take the lock and has not for *window* seconds.
+        """Delete those *before* us that may take the lock and have not for *window* seconds.
 
         Returns when to look again, seconds: 0 if somebody was sent away, ``inf`` if there is nothing against
         anybody.
         """
         idle = (entry for entry in front(before) if not entry.held)
-        overdue, pause = self._suspects.overdue(request.token, idle, window)
+        overdue, pause = self._unresponsive.overdue(request.token, idle, window)
         if not overdue:
             return pause
-        self.line.send_away(spot, overdue, patience)
+        self.queues.remove_unresponsive(spot, overdue, patience)
         self.wake_front(spot)
         return 0.0
 
     def await_turn(self, key: str, mine: Entry, before: Sequence[Entry]) -> bool:
-        """Listen for the release and the death of everybody *before* us. False if some death goes unheard."""
+        """Watch for the release and death of all *before* us. Return False if a death can't be watched."""
         listener = self._listening()
         if listener is None:
             return False
         listener.expect(mine.sign, key)
-        # All of them, not only the next: one that dies after we looked would break the chain of hints.
+        # All of them, because one that dies after we looked would break the chain of notifications.
         return False not in [listener.watch(entry.contender, self.locks.pid) for entry in before]
 
     def listen(self, key: str) -> None:
-        """From now on a hint with the proof of *key* is one for it."""
+        """Have notifications with the proof of *key* count for *key*."""
         listener = self._listening()
         if listener is not None:
             listener.expect(proof_of(key), key)
@@ -147,40 +146,40 @@ class Presence:
             self._listener.forget(proof_of(key))
 
     def hold(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> int:
-        """It is our turn. Returns the first number of the hold."""
+        """Note that our entry has the lock. Return the first fence of the hold."""
         number = self.ours.hold(request, spot, mine, patience)
-        self._suspects.forget(request.token)
+        self._unresponsive.forget(request.token)
         self._unlisten(mine)
         return number
 
     def withdraw(self, token: str, mine: Entry) -> bool:
-        """Take our entry out of the line."""
-        left = self.line.leave(mine)
+        """Delete our entry. Return False if it was gone already."""
+        left = self.queues.leave(mine)
         self.drop(token)
         self._unlisten(mine)
         return left
 
     def drop(self, token: str) -> None:
         self.ours.drop(token)
-        self._suspects.forget(token)
+        self._unresponsive.forget(token)
 
     def wake_front(self, spot: Spot) -> None:
-        """Hint those whose turn it is now, past the dead."""
-        for entry in front(self.line.living(self.line.entries(spot))):
+        """Notify those that may take the lock now."""
+        for entry in front(self.queues.living(self.queues.entries(spot))):
             if not entry.held:
-                hints.send(self._tree, entry.contender, entry.sign)
+                notifications.send(self._tree, entry.contender, entry.sign)
 
     def wake_next(self, spot: Spot, mine: Entry) -> None:
-        """The same, but it was the turn of *mine*: nearly always nobody is behind it."""
-        if not self.line.left_alone(spot, mine):
+        """As `wake_front`, after the release of *mine*, behind which there is mostly nobody."""
+        if not self.queues.left_alone(spot, mine):
             self.wake_front(spot)
 
     def close(self) -> None:
-        """Give everything back, and die as a contender once no call is under way. Again: nothing happens."""
+        """Release everything once no call is under way. May be called twice."""
         self._close("The client was closed while this call was under way. It holds nothing.", deserted=False)
 
     def desert(self) -> None:
-        """Leave a directory that was deleted."""
+        """Close in a directory that was deleted."""
         directory = self._directory.path
         self._close(
             f"The lock directory {directory} was deleted or replaced while this call was under way.",
@@ -188,7 +187,7 @@ class Presence:
         )
 
     def abandon(self) -> None:
-        """In a forked child: what is our parent's stays our parent's."""
+        """Forget the parent's entries and listener, in a forked child."""
         self._mutex = threading.Lock()
         if self._listener is not None:
             self._listener.abandon()
@@ -199,7 +198,7 @@ class Presence:
             if self._closed is not None:
                 return
             self._closed, self._deserted = reason, deserted
-            # Ours counts as well, so that no other one takes the descriptor from under it.
+            # This call counts, too, so that no other one closes the descriptor meanwhile.
             self._calls += 1
         try:
             if self._listener is not None:
@@ -209,12 +208,12 @@ class Presence:
             self.end()
 
     def _die(self) -> None:
-        """What a call got after the close, and could not give back, is given back here."""
+        """Release what calls got after `close`, and leave as a contender."""
         try:
             self._give_back_all()
-            self.announcement.end()
-            self.wanted.end()
-            self.line.close()
+            self.status.end()
+            self.release_requests.end()
+            self.queues.close()
             self.locks.leave(self.contender)
         finally:
             record_locks.detach(self.locks)
@@ -227,20 +226,109 @@ class Presence:
     def _give_back(self, token: str, mine: Entry) -> None:
         with suppress(OSError):
             self.withdraw(token, mine)
-            # Our record locks do not tell which contenders live in a directory made anew: touch none there.
+            # In a directory that was made again, our record locks do not tell who lives, so leave it alone.
             if not self._deserted:
                 self.wake_front(spot_of_entry(mine))
 
-    def _listening(self) -> hints.Listener | None:
-        """The listener, which is begun where it is missing; None: nobody listens."""
+    def _listening(self) -> notifications.Listener | None:
+        """Return the listener, started if needed; None if the backend was never opened."""
         with self._mutex:
             if self._listener is not None and not self._listener.reachable():
                 self._listener.close()
                 self._listener = None
             if self._listener is None and self._sink is not None and self._closed is None:
-                self._listener = hints.Listener(self._tree, self.contender, self._sink)
+                self._listener = notifications.Listener(self._tree, self.contender, self._sink)
             return self._listener
 
     def _unlisten(self, mine: Entry) -> None:
         if self._listener is not None:
             self._listener.forget(mine.sign)
+
+
+class Call:
+    """The presence during one call. Its descriptor stays until the call has ended, even after a close."""
+
+    __slots__ = ("_begun", "_directory", "_presence")
+
+    def __init__(self, begun: Callable[[], Presence], directory: Directory) -> None:
+        """*begun* returns the presence, with a call begun."""
+        self._begun = begun
+        self._directory = directory
+
+    def __enter__(self) -> Presence:
+        try:
+            self._presence = presence = self._begun()
+        except OSError as error:
+            raise self._directory.explain(error) from error
+        try:
+            presence.locks.heal()
+        except BaseException:
+            presence.end()
+            raise
+        return presence
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self._presence.end()
+        except OSError as at_end:
+            error = error or at_end
+        if isinstance(error, OSError):
+            raise self._directory.explain(error) from error
+
+
+class CallForOurs:
+    """A call about our own entries. It gives None if they went with a directory that can't be used any more.
+
+    What we have stays for as long as this process lives, so no error may be the last word: rights that were
+    taken away may be given back.
+    """
+
+    __slots__ = ("_begun", "_call")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> Presence | None:
+        self._begun = False
+        try:
+            presence = self._call.__enter__()
+        except ConfigurationError:
+            return None
+        self._begun = True
+        return presence
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if self._begun:
+                self._call.__exit__(kind, error, traceback)
+        except ConfigurationError as told:
+            error = told
+        if isinstance(error, ConfigurationError):
+            raise BackendUnavailable(str(error)) from error
+
+
+class _Forked(Protocol):
+    def after_fork(self) -> None: ...
+
+
+def close_in_thread(presence: Presence) -> None:
+    """Close *presence* in a thread, because the garbage collector may run while our locks are held."""
+    with suppress(RuntimeError):
+        threading.Thread(target=call, args=(presence.close,), name="distlock-file-close", daemon=True).start()
+
+
+#: A forked child that uses its parent's backend must not pass for its parent.
+_backends: weakref.WeakSet[_Forked] = weakref.WeakSet()
+
+
+def forget_in_children(backend: _Forked) -> None:
+    """Call `after_fork` of *backend* in forked children."""
+    _backends.add(backend)
+
+
+def _forget_after_fork() -> None:
+    for backend in list(_backends):
+        backend.after_fork()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

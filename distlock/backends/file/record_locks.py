@@ -1,4 +1,4 @@
-"""Record locks: which contenders are alive, and whose turn it is to write.
+"""Record locks: which contenders are alive, and who is the only writer of a shard.
 
 POSIX record locks fit both needs as nothing else does: the kernel drops them the moment their process dies,
 and a forked child does not inherit them, so that a child that lives on keeps nothing alive. (`flock` stays
@@ -10,16 +10,19 @@ process has exactly one descriptor of each state file, found by device and inode
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
 import struct
 import sys
 import threading
+import time
+from collections.abc import Callable
+from types import FrameType
 
 from distlock.backends.file.directory import STATE, Directory
 from distlock.backends.file.tree import Tree
-from distlock.backends.file.writing import HELD_BY_OTHERS, Writers, Writing
 from distlock.errors import BackendUnavailable
 
 SHARDS = 256
@@ -35,12 +38,12 @@ _KNOWS_PIDS = sys.platform == "linux" and struct.calcsize("P") == 8
 
 
 def name_of(contender: int) -> str:
-    """As it is written in the names of files."""
+    """Return *contender* as file names have it."""
     return f"{contender:0{_BITS // 4}x}"
 
 
 def contender_of(name: str) -> int:
-    """Whose name `name_of` gave. Raises ValueError for a name that is not of our making."""
+    """Return the contender that `name_of` named. Raises ValueError for any other name."""
     contender = int(name, 16)
     if name != name_of(contender) or not 0 <= contender < 1 << _BITS:
         raise ValueError(f"{name!r} is no contender's name.")
@@ -48,11 +51,11 @@ def contender_of(name: str) -> int:
 
 
 class RecordLocks:
-    """This process's one descriptor of one state file, and the locks it has there."""
+    """This process's only descriptor of one state file, and its locks there."""
 
     def __init__(self, directory: Directory, descriptor: int) -> None:
         self.descriptor = descriptor
-        #: Another has the file now, perhaps under the same number.
+        #: Whether this descriptor was closed. Another file may have its number.
         self.replaced = False
         self._identity = _identity(os.fstat(descriptor))
         self.users = 0
@@ -60,13 +63,13 @@ class RecordLocks:
         self.forget()
 
     def forget(self) -> None:
-        """In a forked child: its parent's locks are not its own. The descriptor itself may go on."""
+        """Forget the parent's locks, in a forked child. The descriptor stays usable."""
         self.users = 0
         self._contenders: set[int] = set()
         self._writers = Writers(self.descriptor, self._stalled)
 
     def current(self) -> bool:
-        """Whether the state file in the directory is still ours: somebody may have deleted or replaced it."""
+        """Return whether the directory still has our state file. Somebody may have deleted or replaced it."""
         try:
             status = os.stat(self._directory.state, follow_symlinks=False)
         except OSError:
@@ -74,7 +77,7 @@ class RecordLocks:
         return (status.st_dev, status.st_ino) == self._identity and self.intact()
 
     def intact(self) -> bool:
-        """Whether the descriptor is still ours: a process that becomes a daemon closes all that it finds."""
+        """Return whether the descriptor is still ours. A process that becomes a daemon closes all of them."""
         try:
             status = os.fstat(self.descriptor)
         except OSError:
@@ -95,12 +98,12 @@ class RecordLocks:
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, _CONTENDERS + contender)
 
     def alive(self, contender: int) -> bool:
-        """Whether *contender*'s process lives, stopped or not, and has not left."""
+        """Return whether the process of *contender* lives, stopped or not, and has not left."""
         if contender in self._contenders:
-            return True  # A process never meets its own locks.
+            return True  # The kernel does not report a process's own locks.
         byte = _CONTENDERS + contender
         try:
-            # Shared, so that two that look at the same time do not take each other for the living.
+            # A shared lock, so that two processes that look at once do not see each other's lock.
             fcntl.lockf(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
             if error.errno in HELD_BY_OTHERS:
@@ -110,7 +113,7 @@ class RecordLocks:
         return False
 
     def pid(self, contender: int) -> int | None:
-        """The process of *contender* as this process sees it; None if it is dead or out of sight.
+        """Return the pid of *contender*, or None if it is dead or in another PID namespace.
 
         The kernel translates it into our own PID namespace, so no PID ever has to be written down.
         """
@@ -123,11 +126,11 @@ class RecordLocks:
         return pid if kind != fcntl.F_UNLCK and pid > 0 else None
 
     def writing(self, shard: int, patience: float) -> Writing:
-        """Be the only writer of *shard*, among threads and processes; give up after *patience* seconds."""
+        """Return a block whose thread is the only writer of *shard*, or gives up after *patience* seconds."""
         return Writing(self._writers, shard, patience)
 
     def heal(self) -> None:
-        """Put right what interrupted writers of this process have left behind."""
+        """Release what interrupted writers of this process still have."""
         self._writers.heal()
 
     def _stalled(self, patience: float, ours: bool) -> BackendUnavailable:
@@ -148,10 +151,10 @@ _mutex = threading.Lock()
 
 
 def attach(directory: Directory, tree: Tree) -> RecordLocks:
-    """This process's locks on the state file of *directory*, which is made if it is missing."""
+    """Return this process's locks on the state file of *directory*. Make the file if it is missing."""
     with _mutex:
         try:
-            # Look before opening: a second descriptor could never be closed again.
+            # Look before opening, because a second descriptor could never be closed again.
             status = os.stat(STATE, dir_fd=tree.root, follow_symlinks=False)
             locks = _attached.get(_identity(status))
         except FileNotFoundError:
@@ -167,7 +170,7 @@ def attach(directory: Directory, tree: Tree) -> RecordLocks:
 
 
 def detach(locks: RecordLocks) -> None:
-    """The last user in the process closes the file."""
+    """Close the file, if this was its last user in the process."""
     with _mutex:
         locks.users -= 1
         if locks.users > 0:
@@ -206,3 +209,101 @@ def _forget_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+HELD_BY_OTHERS = {errno.EACCES, errno.EAGAIN}
+
+
+class Writers:
+    """The writing threads of this process: at most one for each shard."""
+
+    def __init__(self, descriptor: int, stalled: Callable[[float, bool], Exception]) -> None:
+        self.descriptor = descriptor
+        #: Makes the error after a wait of some seconds; True: for this very process.
+        self.stalled = stalled
+        # Record locks do not exclude the threads of one process.
+        self.inside: dict[int, Writing] = {}
+        self._healing = threading.Lock()
+
+    def heal(self) -> None:
+        """Release what interrupted writers had."""
+        if self.inside:
+            for writer in self.inside.copy().values():
+                if writer.gone():
+                    self.abandon(writer)
+
+    def abandon(self, writer: Writing) -> None:
+        """Release the shard of *writer*. May be called twice."""
+        with self._healing:
+            if self.inside.get(writer.shard) is writer:
+                # No other thread can have it yet, so this may be interrupted and repeated.
+                try:
+                    fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, writer.shard)
+                finally:
+                    del self.inside[writer.shard]
+
+
+class Writing:
+    """A ``with`` block whose thread is the only writer of *shard*, or raises after *patience* seconds.
+
+    A signal handler may raise where no `__exit__` helps. So the block's frame is remembered: once it has
+    ended, the writer is gone, and the next one releases the shard.
+    """
+
+    __slots__ = ("_frame", "_patience", "_writers", "shard")
+
+    def __init__(self, writers: Writers, shard: int, patience: float) -> None:
+        self.shard = shard
+        self._writers = writers
+        self._patience = patience
+        self._frame: FrameType | None = None
+
+    def __enter__(self) -> None:
+        self._frame = sys._getframe(1)
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._writers.abandon(self)
+        self._frame = None
+
+    def gone(self) -> bool:
+        """Return whether the block was left without `__exit__`."""
+        frame = self._frame
+        if frame is None:
+            return False
+        try:
+            # Raises while the frame runs, in whichever thread or greenlet.
+            frame.clear()
+        except RuntimeError:
+            return False
+        return True
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + self._patience
+        pause = 0.00005  # Others write for some 20 µs.
+        while True:
+            # One atomic step, so that the current writer is always known.
+            first = self._writers.inside.setdefault(self.shard, self)
+            if first is self:
+                if self._lock():
+                    return
+            elif first.gone():
+                self._writers.abandon(first)
+                continue
+            if time.monotonic() >= deadline:
+                raise self._writers.stalled(self._patience, first is not self)
+            time.sleep(pause)
+            pause = min(pause * 2, 0.005)
+
+    def _lock(self) -> bool:
+        try:
+            fcntl.lockf(self._writers.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self.shard)
+        except OSError as error:
+            if error.errno not in HELD_BY_OTHERS:
+                raise
+            return False
+        return True

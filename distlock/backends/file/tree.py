@@ -13,17 +13,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from distlock.backends.file import trust
-from distlock.backends.file.directory import FORMAT, Below, Directory
+from distlock.backends.file.directory import (
+    FORMAT,
+    Below,
+    Directory,
+    Distrusted,
+    require_trusted,
+    require_trusted_link,
+)
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: An ancestor need not be readable, where the system can do without.
+#: An ancestor need not be readable, if the system has O_PATH.
 _ANCESTOR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
 #: Where the FIFOs of those who wait are. It is not kept open: it is empty while nobody waits, and cleaners
 #: delete what is empty.
 WAKE = "wake"
-#: Where the lines are.
+#: The folder of the queues.
 QUEUE = "queue"
 
 
@@ -41,17 +47,17 @@ class Tree:
     """
 
     def __init__(self, directory: Directory, mkdir: Callable[..., None] = os.mkdir) -> None:
-        """*mkdir*: called as `os.mkdir` for what is missing."""
+        """*mkdir* is called as `os.mkdir` for missing directories."""
         self._directory = directory
         self._mkdir = mkdir
         self._opened: dict[int, _Opened] = {}
-        #: What was looked at and found good: the user that looked, and the status of each directory.
+        #: The last check without a finding: the user, and the status of each directory.
         self._good: tuple[int, Sequence[tuple[float, ...]]] | None = None
         self._group: int | None = None
         self._base = self._keep(_walk(directory.path, mkdir), directory.path)
         try:
             self._require(os.fstat(self._base), directory.path)
-            #: Where the state file is, and the lines.
+            #: The directories of the state file and of the queues.
             self.root = self._enter(FORMAT, self._base)
             self.queue = self._enter(QUEUE, self.root)
             self.in_queue = Below(f"{directory.root}/{QUEUE}")
@@ -62,22 +68,22 @@ class Tree:
             raise
 
     def intact(self) -> bool:
-        """Whether the directories are there, only trusted users may write in them, and we have them.
+        """Return whether the directories exist, only trusted users may write there, and we have them open.
 
         A process that becomes a daemon closes all descriptors that it finds.
         """
         try:
             statuses = [os.fstat(descriptor) for descriptor in self._opened]
-            # Mode, inode, device, links, owner and group: nearly always as before, and each call looks.
+            # Mode, inode, device, links, owner and group are nearly always as before.
             looked = os.geteuid(), [status[:6] for status in statuses]
             if looked == self._good:
                 return True
             for status, opened in zip(statuses, self._opened.values(), strict=True):
-                # What has no name left was deleted: nobody is in there, and nobody comes.
+                # A directory without a link was deleted.
                 if (status.st_dev, status.st_ino) != opened[:2] or not status.st_nlink:
                     return False
                 self._require(status, opened.path)
-        except (OSError, trust.Distrusted):
+        except (OSError, Distrusted):
             return False
         self._good = looked
         return True
@@ -91,8 +97,8 @@ class Tree:
         self._opened.clear()
 
     def names(self, name: str, parent: int) -> list[str]:
-        """What is in the directory *name* of *parent*."""
-        # Never of a descriptor that is kept: threads would share its position, and miss an entry.
+        """Return the names in the directory *name* of *parent*."""
+        # Opened each time, because threads would share the position of a kept descriptor.
         descriptor = self.open(name, parent)
         try:
             return os.listdir(descriptor)
@@ -107,32 +113,32 @@ class Tree:
             return
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
         try:
-            # setgid keeps the group of what is made in it, which a shared directory depends on.
+            # A shared directory depends on setgid, which passes the group on to new files.
             os.fchmod(descriptor, self._rights() & (stat.S_ISGID | 0o770) | 0o700)
         finally:
             os.close(descriptor)
 
     def file_mode(self) -> int:
-        """The rights of our files: those that may write in the lock directory, but never everybody."""
+        """Return the mode of our files: writable for whom the lock directory is, but never for everybody."""
         return self._rights() & 0o660 | 0o600
 
     def require_file(self, status: os.stat_result, name: str) -> None:
         """Raise unless the file *name* is a plain one that only trusted users can change."""
         self._require(status, f"{self._directory.root}/{name}")
-        # A second name is somebody else's way to have us write into a file of another purpose.
+        # With a second hard link, another user could make us write into a file of another purpose.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            raise trust.Distrusted(
+            raise Distrusted(
                 f"{self._directory.root}/{name} is no plain file with one name: somebody put it there. Stop "
                 f"every process that uses the locks, then delete {self._directory.root}."
             )
 
     def _rights(self) -> int:
         mode = os.fstat(self._base).st_mode
-        # Where everybody may make something (a sticky directory), what we make is this user's alone.
+        # In a sticky directory, where everybody may create files, ours belong to this user alone.
         return mode & ~0o070 if mode & stat.S_IWOTH else mode
 
     def enter(self, name: str, parent: int) -> int:
-        """`open`, where it may be missing."""
+        """As `open`, but make the directory if it is missing."""
         try:
             self.make(name, parent)
             return self.open(name, parent)
@@ -144,7 +150,7 @@ class Tree:
         return self._keep(self.enter(name, parent), f"{self._opened[parent].path}/{name}")
 
     def open(self, name: str, parent: int) -> int:
-        """A descriptor of the directory *name* in *parent*, for the caller to close."""
+        """Return a descriptor of the directory *name* in *parent*, which the caller closes."""
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
         try:
             self._require(os.fstat(descriptor), f"{self._opened[parent].path}/{name}")
@@ -161,20 +167,20 @@ class Tree:
     def _require(self, status: os.stat_result, path: str) -> None:
         directory = self._directory.path
         if path == directory:
-            # The owner of the lock directory trusts the group that may write there.
+            # The owner of the lock directory trusts its group.
             self._group = status.st_gid if status.st_mode & stat.S_IWGRP else None
-            trust.require(status, path, directory)
+            require_trusted(status, path, directory)
         else:
-            trust.require(status, path, directory, group=self._group, inside=True)
+            require_trusted(status, path, directory, group=self._group, inside=True)
 
 
 def _walk(directory: str, mkdir: Callable[..., None]) -> int:
-    """A descriptor of the absolute *directory*, made where it is missing. Raises `trust.Distrusted`."""
+    """Return a descriptor of the absolute *directory*, made if missing. Raises `Distrusted`."""
     here, path = os.open("/", _ANCESTOR), "/"
     ahead = _steps(directory)
     links = 0
     try:
-        trust.require(os.fstat(here), path, directory)
+        require_trusted(os.fstat(here), path, directory)
         while ahead:
             step = ahead.pop()
             below = os.path.normpath(os.path.join(path, step))
@@ -195,7 +201,7 @@ def _walk(directory: str, mkdir: Callable[..., None]) -> int:
                 raise
             os.close(here)
             here, path = following, below
-            trust.require(os.fstat(here), path, directory)
+            require_trusted(os.fstat(here), path, directory)
     except BaseException:
         os.close(here)
         raise
@@ -203,16 +209,16 @@ def _walk(directory: str, mkdir: Callable[..., None]) -> int:
 
 
 def _steps(path: str) -> list[str]:
-    """The names in *path*, the first one last."""
+    """Return the steps of *path*, the first one last."""
     return [step for step in reversed(path.split("/")) if step not in {"", "."}]
 
 
 def _link(step: str, here: int, path: str, directory: str) -> str | None:
-    """Where the symbolic link *step* points to; None if it is none. Nobody else can change *here*."""
+    """Return where the symbolic link *step* points to, or None if it is no link."""
     with suppress(FileNotFoundError):
         status = os.lstat(step, dir_fd=here)
         if stat.S_ISLNK(status.st_mode):
-            trust.require_link(status, path, directory)
+            require_trusted_link(status, path, directory)
             return os.readlink(step, dir_fd=here)
     return None
 
@@ -223,3 +229,46 @@ def _ancestor(step: str, here: int, mode: int, mkdir: Callable[..., None]) -> in
     with suppress(FileExistsError):
         mkdir(step, mode, dir_fd=here)
     return os.open(step, _ANCESTOR, dir_fd=here)
+
+
+#: Follows the name of a file that is being written.
+NEW = ".new"
+
+
+def write_file(tree: Tree, folder: str, name: str, text: bytes) -> None:
+    """Replace the file *name* of *folder* by *text*. The folder is made if missing. One writer at a time."""
+    new = f"{name}{NEW}"
+    descriptor = tree.enter(folder, tree.root)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=descriptor)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(new, flags, 0o600, dir_fd=descriptor), "wb") as file:
+            os.fchmod(file.fileno(), tree.file_mode())
+            file.write(text)
+        os.rename(new, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_file(tree: Tree, folder: str, name: str) -> tuple[bytes, os.stat_result] | None:
+    """Return content and status of the file, or None if it does not exist."""
+    while True:
+        try:
+            within = tree.open(folder, tree.root)
+        except FileNotFoundError:
+            return None
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=within)
+        except FileNotFoundError:
+            return None
+        finally:
+            os.close(within)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not status.st_nlink:
+                # The file was replaced after it was opened.
+                continue
+            tree.require_file(status, f"{folder}/{name}")
+            return file.read(), status

@@ -305,7 +305,7 @@ class Puppet:
     def stop_writing_halfway(self, key: str) -> None:
         """Be the writer of the shard of *key*, for good."""
         presence = self.backend._connected()
-        self.halfway = presence.locks.writing(presence.line.spot(key).shard, 2.0)
+        self.halfway = presence.locks.writing(presence.queues.spot(key).shard, 2.0)
         self.halfway.__enter__()
 
     def let_go(self) -> None:

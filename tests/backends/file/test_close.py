@@ -18,7 +18,7 @@ import distlock
 from distlock.backends.base import LockRequest
 from distlock.backends.file import FileBackend
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.hints import Listener
+from distlock.backends.file.notifications import Listener
 from distlock.backends.file.presence import Presence
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
@@ -113,7 +113,7 @@ def test_a_request_that_a_close_overtook_writes_into_no_other_file(
     reuse: Callable[[int], Path],
 ) -> None:
     presence = presence_of(one)
-    hold = Hold(presence.line, "join")
+    hold = Hold(presence.queues, "join")
     answer = thread(one.backend.request, ask(key))
     hold.reached()
     one.backend.close()
@@ -129,7 +129,7 @@ def test_a_request_that_a_close_overtook_writes_into_no_other_file(
 def test_who_joined_the_line_of_a_closed_client_leaves_it_and_tells_the_next(
     one: Contender, two: Contender, key: str, thread: Callable[..., Future[Any]]
 ) -> None:
-    hold = Hold(presence_of(one).line, "join", after=True)
+    hold = Hold(presence_of(one).queues, "join", after=True)
     answer = thread(one.backend.request, ask(key))
     hold.reached()
     one.backend.close()
@@ -149,7 +149,7 @@ def test_the_descriptor_outlives_every_call_and_no_longer(
     presence, mine = presence_of(one), ask(key)
     one.held(mine)
     presence.ours.held.clear()
-    hold = Hold(presence.line, "entries")
+    hold = Hold(presence.queues, "entries")
     answer = thread(CALLS[name], one.backend, mine)
     hold.reached()
     one.backend.close()
@@ -168,7 +168,7 @@ def test_nobody_is_told_that_a_closed_client_holds(
     presence, mine = presence_of(one), ask(key)
     one.held(mine)
     presence.ours.held.clear()
-    hold = Hold(presence.line, "entries", after=True)
+    hold = Hold(presence.queues, "entries", after=True)
     answer = thread(CALLS[name], one.backend, mine)
     hold.reached()
     one.backend.close()
@@ -184,7 +184,7 @@ def test_two_closes_at_once_give_back_once(
     mine = ask(key)
     two.held(mine)
     presence = presence_of(one)
-    hold = Hold(presence.line, "leave")
+    hold = Hold(presence.queues, "leave")
     first = thread(presence.close)
     hold.reached()
     presence.close()
@@ -209,7 +209,7 @@ def test_a_request_that_lost_its_directory_says_so(
     one: Contender, key: str, directory: Path, thread: Callable[..., Future[Any]]
 ) -> None:
     presence = presence_of(one)
-    hold = Hold(presence.line, "join", after=True)
+    hold = Hold(presence.queues, "join", after=True)
     answer = thread(one.backend.request, ask(key))
     hold.reached()
     shutil.rmtree(directory)

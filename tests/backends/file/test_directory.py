@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from distlock.backends import create
-from distlock.backends.file import FileBackend, mounts
+from distlock.backends.file import FileBackend, directory
 from distlock.backends.file.directory import Directory
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.protocol import Contender, ask
@@ -247,7 +247,7 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     mountinfo = tmp_path / "mountinfo"
     lines = ["27 1 254:0 / / rw - ext4 /dev/vda rw", f"40 27 0:40 / {tmp_path}/nas rw - nfs4 nas:/export rw"]
     mountinfo.write_text("\n".join(lines), encoding="ascii")
-    monkeypatch.setattr(mounts, "MOUNTINFO", mountinfo)
+    monkeypatch.setattr(directory, "MOUNTINFO", mountinfo)
     (tmp_path / "nas").mkdir()
     return tmp_path / "nas"
 

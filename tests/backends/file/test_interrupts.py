@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.backends.file import hints
+from distlock.backends.file import notifications
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.tree import Tree
 from tests.backends.file.peer import Peer, Sink
@@ -115,7 +115,7 @@ def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_it
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(threading.Thread, "start", interrupted_start)
     with pytest.raises(Interrupted):
-        hints.Listener(tree, 1, Sink())
+        notifications.Listener(tree, 1, Sink())
     monkeypatch.undo()
     started[0].join(10)
     assert not started[0].is_alive()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.file.mounts import file_system_of, is_network
+from distlock.backends.file.directory import file_system_of, is_network
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard

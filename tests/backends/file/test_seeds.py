@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.file import seed
-from distlock.backends.file.entry import _shard_and_prefix
+from distlock.backends.file import queues
+from distlock.backends.file.entries import _shard_and_prefix
 from distlock.backends.file.tree import Tree
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
@@ -145,7 +145,7 @@ def test_an_old_seed_is_replaced_and_what_it_has_made_stays(
     one: Contender, two: Contender, key: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cleaners delete what is old, and a lock that is held is not."""
-    monkeypatch.setattr(seed, "_LIFETIME", -1.0)
+    monkeypatch.setattr(queues, "_LIFETIME", -1.0)
     pair(one, key)
     mine = ask(key)
     one.held(mine)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends.file.entry import READING, WHOLE, Entry, wants
-from distlock.backends.file.turn import front, is_front
+from distlock.backends.file.entries import READING, WHOLE, Entry, front, is_front, wants
 
 
 def line(text: str) -> list[Entry]:

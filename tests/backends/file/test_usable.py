@@ -11,7 +11,7 @@ import pytest
 
 from distlock.backends.file import FileBackend
 from distlock.backends.file.directory import FORMAT
-from distlock.backends.file.usable import refuse_unusable
+from distlock.backends.file.health import refuse_unusable
 from distlock.errors import LockError
 from distlock.testing.protocol import Contender, ask
 from tests.backends.file.stranger import NOBODY, Stranger

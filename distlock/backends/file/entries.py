@@ -1,4 +1,4 @@
-"""A file in a line: its name says whose it is, since when, what it wants, and whether it has that.
+"""The file of a contender, whose name has all that is known of it, and the question who has the lock.
 
 A process of an older version takes the file of a reader for that of one who wants the whole lock: what is
 wanted stands behind the proof, which it does not look into.
@@ -8,78 +8,79 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain, takewhile
+from typing import NamedTuple, Protocol, TypeVar
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.backends.file.record_locks import SHARDS, contender_of, name_of
 from distlock.names import encode
 
 _WAITS, _HELD = "waits", "holds"
-#: Before the number of a hold whose ticket is not its number.
+#: Precedes the first fence of a hold if that is not its ticket.
 _LIFTED = "holds-"
-#: Behind the proof of one that wants permits: how many, and of how many.
+#: Follows the proof of a contender for permits: how many it wants, and the limit.
 _PERMITS = re.compile(r"-([0-9]{1,19})of([0-9]{1,19})")
 
 
 class Wants(NamedTuple):
     """What an entry wants of its key."""
 
-    #: As it stands in the name, behind the proof.
+    #: The text behind the proof in the file's name.
     text: str
     mode: Mode
-    #: Of a `PERMIT`: how many it wants, and how many there are.
+    #: For a `PERMIT`: how many it wants, and the limit.
     permits: int = 0
     limit: int = 0
 
 
 class Entry(NamedTuple):
-    """One contender's standing in the line of one key."""
+    """One contender in the queue of one key."""
 
     ticket: int
     contender: int
-    #: A digest of the ask's token: the secret itself is written nowhere.
+    #: A digest of the request's token. The token itself is in no file.
     proof: str
     wants: Wants
-    #: It has taken the lock, and nobody may send it away any more.
+    #: It has taken the lock, and nobody may delete it any more.
     held: bool
-    #: The folder of its shard, and its name there.
+    #: The folder of its shard, and the file's name.
     folder: str
     name: str
 
     @property
     def path(self) -> str:
-        """Below the directory of the lines."""
+        """The path below the directory of the queues."""
         return f"{self.folder}/{self.name}"
 
     @property
     def number(self) -> int:
-        """The first number of its hold: its ticket, unless it was lifted."""
+        """The first fence of its hold: its ticket, unless the fence was raised."""
         lifted = self.name.rpartition("~")[2].removeprefix(_LIFTED)
         return int(lifted) if lifted.isdigit() else self.ticket
 
     @property
     def sign(self) -> str:
-        """Names it in a hint."""
+        """What notifications call it."""
         return f"{self.proof}{self.wants.text}"
 
 
 class Newcomer(NamedTuple):
-    """A contender that wants to stand in line."""
+    """A contender that is about to join a queue."""
 
     contender: int
     proof: str
     span: int
     wait: bool
     wants: Wants
-    #: So that it can be asked as an entry is whether it is its turn.
+    #: As of an entry, so that `is_front` takes both.
     held: bool = False
 
 
 class Spot(NamedTuple):
-    """Where the entries of one key lie."""
+    """Where the entries of one key are."""
 
     shard: int
     folder: str
@@ -92,7 +93,7 @@ def proof_of(token: str) -> str:
 
 @lru_cache(maxsize=1024)
 def wants(text: str) -> Wants:
-    """What *text* behind a proof says. What a newer version has written there wants the whole lock."""
+    """Parse *text* behind a proof. Unknown text, of a newer version, counts as exclusive."""
     if text == READING.text:
         return READING
     if permits := _PERMITS.fullmatch(text):
@@ -100,20 +101,20 @@ def wants(text: str) -> Wants:
     return Wants(text, EXCLUSIVE)
 
 
-#: The whole lock.
+#: An exclusive contender.
 WHOLE = Wants("", EXCLUSIVE)
 READING = Wants("-read", READ)
 
 
 def wants_of(request: LockRequest) -> Wants:
-    """What *request* wants."""
+    """Return what *request* wants."""
     if request.mode == PERMIT:
         return wants(f"-{request.permits}of{request.limit}")
     return READING if request.mode == READ else WHOLE
 
 
 def spot_of(key: str) -> Spot:
-    """Where the entries of *key* lie."""
+    """Return where the entries of *key* are."""
     shard, prefix = _shard_and_prefix(key)
     return Spot(shard, f"{shard:02x}", prefix)
 
@@ -123,30 +124,30 @@ def spot_of_entry(entry: Entry) -> Spot:
 
 
 def joining(spot: Spot, ticket: int, mine: Newcomer, held: bool) -> Entry:
-    """The entry of *mine*. *held*: it has what it wants at once."""
+    """Return the entry of *mine*; *held* if it has the lock at once."""
     sign = f"{mine.proof}{mine.wants.text}"
     name = _name(spot, ticket, mine.contender, sign, _HELD if held else _WAITS)
     return Entry(ticket, mine.contender, mine.proof, mine.wants, held, spot.folder, name)
 
 
 def holding(spot: Spot, entry: Entry, number: int | None = None) -> Entry:
-    """*entry* when it has what it wants; *number*: of its hold, where that is not its ticket."""
+    """Return *entry* as a holder; *number* is its first fence, if that is not its ticket."""
     state = _HELD if number is None else f"{_LIFTED}{number}"
     name = _name(spot, entry.ticket, entry.contender, entry.sign, state)
     return entry._replace(held=True, name=name)
 
 
 def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[Entry]:
-    """The entries of *folder*, of those of its *names* that begin with *prefix*."""
+    """Yield the entries for those of *names* in *folder* that begin with *prefix*."""
     for name in names:
         if name.startswith(prefix) and (entry := _entry(folder, name)) is not None:
             yield entry
 
 
-# The same names are looked at again and again, and a thousand permits are as many.
+# Cached, because the same names are parsed again and again.
 @lru_cache(maxsize=4096)
 def _entry(folder: str, name: str) -> Entry | None:
-    # What we did not make is not ours to judge or to delete.
+    # A file that distlock did not make is left alone.
     with suppress(ValueError):
         _, _, ticket, contender, sign, state = name.split("~")
         if state in {_WAITS, _HELD} or state.startswith(_LIFTED):
@@ -157,13 +158,65 @@ def _entry(folder: str, name: str) -> Entry | None:
 
 
 def _name(spot: Spot, ticket: int, contender: int, sign: str, state: str) -> str:
-    # Of one length, so that to take the lock needs no more space in the directory.
+    # Both have the same length, so that a full directory does not keep anybody from taking the lock.
     return f"{spot.prefix}{ticket:016d}~{name_of(contender)}~{sign}~{state}"
 
 
 @lru_cache(maxsize=4096)
 def _shard_and_prefix(key: str) -> tuple[int, str]:
     digest = hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-    # The digest tells keys apart even where file names ignore case; the text is for people who look.
+    # The digest tells keys apart even if file names ignore case. The text is for people.
     text = encode(key)[:40] if key.isprintable() else "key"
     return int(digest[:2], 16) % SHARDS, f"{text}~{digest}~"
+
+
+class _Stands(Protocol):
+    """An entry or a newcomer."""
+
+    @property
+    def wants(self) -> Wants: ...
+    @property
+    def held(self) -> bool: ...
+
+
+_S = TypeVar("_S", bound=_Stands)
+
+
+def front(living: Iterable[_S]) -> Iterator[_S]:
+    """Yield those of the *living* that have the lock or may take it, in order."""
+    living = iter(living)
+    first = next(living, None)
+    if first is None:
+        return
+    if first.wants.mode == PERMIT:
+        yield from _permitted([first, *living])
+        return
+    yield first
+    if first.wants.mode == READ:
+        yield from takewhile(lambda entry: entry.wants.mode == READ, living)
+
+
+def is_front(last: _Stands, living: Iterable[_Stands]) -> bool:
+    """Return whether *last*, behind the *living*, may take the lock."""
+    return any(entry is last for entry in front(chain(living, (last,))))
+
+
+def other_limit(mine: _Stands, line: Iterable[_Stands]) -> int:
+    """Return a limit of somebody in *line* that differs from that of *mine*; 0 if there is none."""
+    if mine.wants.mode != PERMIT:
+        return 0
+    limits = (entry.wants.limit for entry in line if entry.wants.mode == PERMIT)
+    return next((limit for limit in limits if limit != mine.wants.limit), 0)
+
+
+def _permitted(line: list[_S]) -> Iterator[_S]:
+    out = sum(entry.wants.permits for entry in line if entry.held)
+    room = True
+    for entry in line:
+        if not entry.held:
+            # Nobody passes a waiter, however few permits it wants.
+            room = room and out + entry.wants.permits <= entry.wants.limit
+            if not room:
+                continue
+            out += entry.wants.permits
+        yield entry

@@ -1,4 +1,4 @@
-"""Wake-up: one FIFO for each waiting contender, and one thread that reads it and watches those before us.
+"""Notifications: a FIFO for each waiting contender, and the thread that reads it and watches for deaths.
 
 A hint is never needed for safety. The line of entries decides; a lost hint costs one poll.
 """
@@ -14,35 +14,35 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from distlock.backends.base import Sink
+from distlock.backends.file.directory import Distrusted
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import WAKE, Tree
-from distlock.backends.file.trust import Distrusted
 from distlock.errors import BackendUnavailable
 from distlock.reentrance import call
 
-#: Instead of a proof: somebody has broken a hold of the contender.
+#: In the place of a proof: look after your holds, one was broken or its release was requested.
 BROKEN = "broken"
-#: As much as a pipe holds on Linux, nearly: a writer that met a full one could not leave a hint.
+#: About as much as a pipe holds on Linux.
 _NEARLY_FULL = 60_000
 
 
 def send(tree: Tree, contender: int, proof: str) -> None:
-    """Tell *contender* that its entry *proof* may have come to the front; or `BROKEN`."""
+    """Notify *contender* that its entry *proof* may be first now; or of `BROKEN`."""
     try:
         descriptor = _open(tree, name_of(contender), os.O_WRONLY)
     except (OSError, Distrusted):
-        return  # Nobody listens: it has not begun to, or it is dead.
+        return  # It does not listen, or is dead.
     try:
-        # Short enough to be written whole or not at all.
+        # Short enough to be written atomically.
         os.write(descriptor, f"{proof}\n".encode())
     except OSError:
-        pass  # Full: its reader will see that and look at everything.
+        pass  # The pipe is full. Its reader will notice, and look at everything.
     finally:
         os.close(descriptor)
 
 
 class Listener:
-    """The thread that turns hints and deaths into `Sink.notified`; it sleeps in the kernel meanwhile."""
+    """The thread that turns notifications and deaths into `Sink.notified`."""
 
     def __init__(self, tree: Tree, contender: int, sink: Sink) -> None:
         self._sink = sink
@@ -52,18 +52,18 @@ class Listener:
         self._keys: dict[str, str] = {}
         self._watched: dict[int, int] = {}
         self._closing = False
-        #: Nobody but the thread knows of the FIFO.
+        #: Whether only the thread refers to the FIFO.
         self._orphan = False
         folder = tree.enter(WAKE, tree.root)
         try:
-            # A listener of this contender that was interrupted in here has left its own.
+            # An interrupted listener of this contender may have left a FIFO.
             self._unlink()
             with tree.in_wake:
                 os.mkfifo(self._name, 0o600, dir_fd=folder)
         finally:
             os.close(folder)
         try:
-            # Open for writing as well, so that it never reads as ended when a writer closes.
+            # Open for writing, too, so that the FIFO does not end when a writer closes it.
             self._fifo = _open(tree, self._name, os.O_RDWR)
             os.fchmod(self._fifo, tree.file_mode())
             self._thread = threading.Thread(
@@ -75,7 +75,7 @@ class Listener:
             raise
 
     def reachable(self) -> bool:
-        """Whether others can send hints here: somebody may have deleted the FIFO."""
+        """Return whether the FIFO still exists. Somebody may have deleted it."""
         try:
             os.stat(f"{WAKE}/{self._name}", dir_fd=self._tree.root, follow_symlinks=False)
         except FileNotFoundError:
@@ -83,7 +83,7 @@ class Listener:
         return True
 
     def expect(self, proof: str, key: str) -> None:
-        """From now on a hint for the entry *proof* is a hint for *key*."""
+        """Have notifications for the entry *proof* count for *key*."""
         with self._mutex:
             self._keys[proof] = key
 
@@ -92,7 +92,7 @@ class Listener:
             self._keys.pop(proof, None)
 
     def watch(self, contender: int, find: Callable[[int], int | None]) -> bool:
-        """Hint all that is waited for when the process of *contender* dies. False if it cannot be watched.
+        """Notify all waiters when the process of *contender* dies. Return False if it can't be watched.
 
         *find* tells the process of a living contender. It is asked again once the process is held by a
         descriptor, because until then another may have been born with its number.
@@ -106,7 +106,7 @@ class Listener:
             if pid is None or not hasattr(os, "pidfd_open"):
                 return False
             if pid == os.getpid():
-                return True  # A contender of this very process leaves by itself, and hints.
+                return True  # A contender of this process notifies by itself.
             try:
                 descriptor = os.pidfd_open(pid)
             except OSError:
@@ -115,7 +115,7 @@ class Listener:
                 os.close(descriptor)
                 return False
             self._watched[contender] = descriptor
-            # Under the lock: a close meanwhile would leave the FIFO's number to some other file.
+            # Under the mutex, because after a close the FIFO's number may be another file's.
             self._poke()
         return True
 
@@ -131,7 +131,7 @@ class Listener:
         self._unlink()
 
     def abandon(self) -> None:
-        """Close the descriptors and nothing else: in a forked child, which has copies but no thread."""
+        """Close the copies of the parent's descriptors, in a forked child."""
         for descriptor in (self._fifo, *self._watched.values()):
             os.close(descriptor)
         self._watched.clear()
@@ -141,7 +141,7 @@ class Listener:
             self._thread.start()
         except BaseException as error:
             if self._thread.ident is not None or not isinstance(error, RuntimeError):
-                # Interrupted: the thread may run, and closes what it reads.
+                # After an interrupt the thread may run, and closes what it reads.
                 with self._mutex:
                     self._closing = self._orphan = True
                     self._poke()
@@ -158,7 +158,7 @@ class Listener:
             os.unlink(f"{WAKE}/{self._name}", dir_fd=self._tree.root)
 
     def _poke(self) -> None:
-        """Let the thread look at everything anew. Only under the lock, and before the close."""
+        """Have the thread look at everything. Call it under the mutex, and before the close."""
         with suppress(BlockingIOError):
             os.write(self._fifo, b"\n")
 
@@ -181,7 +181,7 @@ class Listener:
                 os.close(self._fifo)
 
     def _hear(self) -> None:
-        """Read all hints that are there, and pass on each key once."""
+        """Read all notifications that have come, and report each key once."""
         try:
             heard = os.read(self._fifo, 1 << 20)
         except BlockingIOError:
@@ -198,7 +198,7 @@ class Listener:
     def _mourn(self, dead: list[int]) -> None:
         with self._mutex:
             for contender in dead:
-                # A sink that closed us from this thread has closed it already.
+                # The sink may have closed us from this thread.
                 if (descriptor := self._watched.pop(contender, None)) is not None:
                     os.close(descriptor)
             keys = set(self._keys.values())

@@ -10,8 +10,8 @@ import pytest
 
 import distlock
 from distlock.backends.file.backend import FileBackend
+from distlock.backends.file.inspection import WANTED
 from distlock.backends.file.record_locks import name_of
-from distlock.backends.file.wanted import WANTED
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import Contender, ask
 

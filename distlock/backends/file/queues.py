@@ -1,0 +1,387 @@
+"""The queue of a key: one empty file for each contender, of which the oldest living ones have the lock.
+
+A file appears and vanishes in one step, even if its process is killed. A holder hands off by deleting its
+file: the next in line may take the lock from that moment. A contender's ticket is its number. Tickets grow,
+and a queue is served in their order.
+
+A contender that takes the lock renames its file, as the only writer. Until then the others may delete it, as
+the only writer, because a process that is stopped when the lock comes to it would block everybody. Only the
+only writer sees every entry: another reader may miss a file that is being renamed.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+
+from distlock import clock
+from distlock.backends.base import READ, LockRequest
+from distlock.backends.file.directory import Directory
+from distlock.backends.file.entries import (
+    READING,
+    Entry,
+    Newcomer,
+    Spot,
+    front,
+    holding,
+    is_front,
+    joining,
+    parsed,
+    proof_of,
+    spot_of,
+)
+from distlock.backends.file.record_locks import RecordLocks, name_of
+from distlock.backends.file.tickets import EmptyShards, Tickets, microseconds
+from distlock.backends.file.tree import Tree
+
+
+class Queues:
+    """The queues of all keys in one lock directory."""
+
+    spot = staticmethod(spot_of)
+
+    def __init__(
+        self, directory: Directory, tree: Tree, locks: RecordLocks, now: Callable[[], int] = microseconds
+    ) -> None:
+        self._tree = tree
+        self._locks = locks
+        self._tickets = Tickets(directory, locks.descriptor, now)
+        self._empty_shards = EmptyShards()
+        self._seed = Seed(tree)
+        #: Called when an entry of a dead contender was found.
+        self.met_dead: Callable[[], None] = lambda: None
+
+    def entries(self, spot: Spot) -> list[Entry]:
+        """Return all entries in order, dead or alive. One that is taking the lock just now may be missing."""
+        return sorted(parsed(spot.folder, self._names(spot), spot.prefix))
+
+    def exact_entries(self, spot: Spot, patience: float) -> list[Entry]:
+        """Return all entries in order, dead or alive, without any missing."""
+        with self._locks.writing(spot.shard, patience):
+            return self.entries(spot)
+
+    def living(self, line: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield the living ones of *line*, and delete the dead ones."""
+        # Cached, because a contender may have many entries.
+        alive = functools.cache(self._locks.alive)
+        for entry in line:
+            if alive(entry.contender):
+                yield entry
+            else:
+                self.leave(entry)
+                self.met_dead()
+
+    def before(self, mine: Entry, line: list[Entry]) -> list[Entry]:
+        """Return the living entries of *line* that keep *mine* waiting; none if it may take the lock."""
+        others = (entry for entry in line if entry.ticket < mine.ticket or (entry.held and entry != mine))
+        living = list(self.living(others))
+        return [] if is_front(mine, living) else living
+
+    def followed(self, line: list[Entry]) -> bool:
+        """Return whether a living entry of *line* waits."""
+        living = list(self.living(line))
+        return len(list(front(living))) < len(living)
+
+    def join(self, spot: Spot, mine: Newcomer, patience: float) -> tuple[Entry | None, list[Entry]]:
+        """Join the end of the queue, once, and take the lock if it is free.
+
+        Return our entry, or None if *mine* does not wait, and the queue before us. Its contenders may leave
+        at any moment, but nobody joins it.
+        """
+        with self._locks.writing(spot.shard, patience):
+            # While we are the only writer nobody joins, and a contender that leaves only brings us forward.
+            counter = self._tickets.counter(spot.shard)
+            names = [] if self._empty_shards.empty(spot.shard, counter) else self._names(spot)
+            line = sorted(parsed(spot.folder, names, spot.prefix)) if names else []
+            for entry in line:
+                if entry.proof == mine.proof and entry.contender == mine.contender:
+                    return entry, line
+            free = not line or is_front(mine, self.living(line))
+            if not free and not mine.wait:
+                return None, line
+            ticket = self._tickets.take(spot.shard, counter, mine.span)
+            entry = joining(spot, ticket, mine, held=free)
+            self._create(entry)
+            if not names:
+                self._empty_shards.came(spot.shard, ticket, ticket + mine.span)
+            return entry, line
+
+    def take(self, spot: Spot, mine: Entry, patience: float) -> Entry | None:
+        """Take the lock. Return None if others are before *mine*, or if it was deleted."""
+        with self._locks.writing(spot.shard, patience):
+            for entry in front(self.living(self.entries(spot))):
+                if (entry.ticket, entry.contender) == (mine.ticket, mine.contender):
+                    return entry if entry.held else self._rename(entry, holding(spot, entry))
+            return None
+
+    def downgrade(self, spot: Spot, mine: Entry, span: int, patience: float) -> Entry | None:
+        """Let readers in beside the exclusive holder *mine*. Return None if it does not have the lock.
+
+        A reader's number is above those that were given out before: it is the last one of its block.
+        """
+        with self._locks.writing(spot.shard, patience):
+            for entry in self.entries(spot):
+                if (entry.ticket, entry.contender) == (mine.ticket, mine.contender):
+                    if entry.wants.mode == READ:
+                        return entry
+                    reading = holding(spot, entry._replace(wants=READING), entry.number + span - 1)
+                    return self._rename(entry, reading)
+            return None
+
+    def remove_unresponsive(self, spot: Spot, tickets: Collection[int], patience: float) -> None:
+        """Delete the entries with *tickets*, unless they have taken the lock."""
+        with self._locks.writing(spot.shard, patience):
+            for entry in self.entries(spot):
+                if entry.ticket in tickets and not entry.held:
+                    self.leave(entry)
+
+    def break_hold(self, spot: Spot, number: int, patience: float) -> Entry | None:
+        """Delete the holder whose first fence is *number*."""
+        with self._locks.writing(spot.shard, patience):
+            for entry in front(self.living(self.entries(spot))):
+                if entry.number == number:
+                    return entry if self.leave(entry) else None
+            return None
+
+    def there(self, entry: Entry) -> bool:
+        """Return whether *entry*, which has the lock, still exists."""
+        try:
+            with self._tree.in_queue:
+                os.stat(entry.path, dir_fd=self._tree.queue, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def leave(self, entry: Entry) -> bool:
+        """Delete *entry*. Return False if it was gone already."""
+        try:
+            with self._tree.in_queue:
+                os.unlink(entry.path, dir_fd=self._tree.queue)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def left_alone(self, spot: Spot, mine: Entry) -> bool:
+        """Return whether certainly nobody has joined since *mine* came; it was first and has left."""
+        return self._empty_shards.left(spot.shard, mine.ticket, self._tickets.counter(spot.shard))
+
+    def close(self) -> None:
+        self._seed.remove()
+
+    def lines_of_shards(self) -> Iterator[list[Entry]]:
+        """Yield the entries of all keys, shard by shard, from a random one on."""
+        shards = self._tree.names(".", self._tree.queue)
+        start = random.randrange(len(shards)) if shards else 0  # noqa: S311
+        for shard in shards[start:] + shards[:start]:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                yield list(parsed(shard, self._tree.names(shard, self._tree.queue)))
+
+    def floor(self, spot: Spot) -> int:
+        """Return what every fence has to be above."""
+        return self._tickets.floor(spot.shard)
+
+    def lift(self, spot: Spot, mine: Entry, span: int, above: int, patience: float) -> Entry | None:
+        """Reserve *span* fences above *above* for the hold *mine*. All later fences are above them, too.
+
+        Return None if the hold is gone.
+        """
+        with self._locks.writing(spot.shard, patience), suppress(FileNotFoundError):
+            return self._rename(mine, holding(spot, mine, self._tickets.lift(spot.shard, span, above)))
+        return None
+
+    def _names(self, spot: Spot) -> list[str]:
+        try:
+            with self._tree.in_queue:
+                return self._tree.names(spot.folder, self._tree.queue)
+        except FileNotFoundError:
+            return []
+
+    def _create(self, entry: Entry) -> None:
+        if self._seed.sow(entry.contender, entry.path):
+            return
+        with self._tree.in_queue:
+            try:
+                create(entry.path, self._tree.queue)
+            except FileNotFoundError:
+                self._tree.make(entry.folder, self._tree.queue)
+                create(entry.path, self._tree.queue)
+
+    def _rename(self, entry: Entry, renamed: Entry) -> Entry:
+        queue = self._tree.queue
+        with self._tree.in_queue:
+            os.rename(entry.path, renamed.path, src_dir_fd=queue, dst_dir_fd=queue)
+        return renamed
+
+
+#: Follows the contender in the seed's name.
+SUFFIX = ".seed"
+#: Seconds after which a seed is replaced, because cleaners delete old files.
+_LIFETIME = 3600.0
+
+
+class Seed:
+    """The empty file of one contender that its entries are hard links to.
+
+    A link is cheaper than a new file, for which a file system searches a free inode. It is made when it is
+    needed.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._name = ""
+        self._wilts = 0.0
+
+    def sow(self, contender: int, path: str) -> bool:
+        """Make the entry *path*. Return False if it has to be a file of its own."""
+        root = self._tree.root
+        try:
+            if clock.now() >= self._wilts:
+                self.remove()
+                self._name = f"{name_of(contender)}{SUFFIX}"
+                create(self._name, root)
+                self._wilts = clock.now() + _LIFETIME
+            # Do not follow a symbolic link in its place.
+            os.link(self._name, path, src_dir_fd=root, dst_dir_fd=self._tree.queue, follow_symlinks=False)
+        except OSError as error:
+            # The folder may be missing, or the file system may have no links. Creating a file will tell.
+            if error.errno == errno.EMLINK or not self._there():
+                self._wilts = 0.0
+            return False
+        return True
+
+    def remove(self) -> None:
+        if self._name:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._tree.root)
+
+    def _there(self) -> bool:
+        with suppress(OSError):
+            os.lstat(self._name, dir_fd=self._tree.root)
+            return True
+        return False
+
+
+def create(path: str, parent: int) -> None:
+    """Make an empty file below the directory *parent*."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600, dir_fd=parent))
+
+
+class Unresponsive:
+    """Contenders that may take the lock and have not yet, as seen by each request."""
+
+    def __init__(self) -> None:
+        #: By token: tickets, and since when.
+        self._since: dict[str, dict[int, float]] = {}
+
+    def overdue(self, token: str, idle: Iterable[Entry], window: float) -> tuple[list[int], float]:
+        """Return the tickets of those of *idle* that have not taken the lock for *window* seconds.
+
+        If there are none, return [] and when to look again, seconds from now; ``inf`` if all have taken it.
+        """
+        known = self._since.get(token, {})
+        now = time.monotonic()
+        since = {entry.ticket: known.get(entry.ticket, now) for entry in idle}
+        if not since:
+            self.forget(token)
+            return [], math.inf
+        self._since[token] = since
+        return (
+            [ticket for ticket, moment in since.items() if now >= moment + window],
+            min(since.values()) + window - now,
+        )
+
+    def forget(self, token: str) -> None:
+        self._since.pop(token, None)
+
+
+class Holds:
+    """The entries and holds of one contender. Thread-safe."""
+
+    def __init__(self, line: Queues, contender: int) -> None:
+        self._queues = line
+        self._contender = contender
+        #: Our entries by token, and those of them that have the lock.
+        self.entries: dict[str, Entry] = {}
+        self.held: dict[str, Entry] = {}
+        #: The first fence of each hold.
+        self._numbers: dict[str, int] = {}
+
+    def find(self, request: LockRequest, line: list[Entry]) -> Entry | None:
+        """Return our entry for *request* in *line*.
+
+        A forked child knows its parent's tokens, and may not use them.
+        """
+        proof = proof_of(request.token)
+        ours = (entry for entry in line if entry.contender == self._contender and entry.proof == proof)
+        return next(ours, None)
+
+    def own(self, request: LockRequest, spot: Spot) -> Entry | None:
+        """Return the hold of *request*, or None."""
+        mine = self.held.get(request.token) or self.find(request, self._queues.entries(spot))
+        return mine if mine is not None and mine.held else None
+
+    def holds(self, request: LockRequest, patience: float) -> bool:
+        """Return whether *request* has the lock, in whichever thread it was acquired."""
+        mine = self.held.get(request.token)
+        if mine is not None and self._queues.there(mine):
+            return True
+        # Another thread may be renaming its file.
+        line = self._queues.exact_entries(self._queues.spot(request.key), patience)
+        proof = proof_of(request.token)
+        if any(entry.proof == proof and entry.held for entry in self._queues.living(line)):
+            return True
+        self.drop(request.token)
+        return False
+
+    def is_broken(self) -> bool:
+        """Return whether one of our holds has been deleted."""
+        return not all(map(self._queues.there, list(self.held.values())))
+
+    def hold(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> int:
+        """Note that *mine* has the lock. Return its first fence."""
+        if request.token not in self._numbers:
+            if mine.ticket <= (floor := self._queues.floor(spot)):
+                mine = self._queues.lift(spot, mine, request.span, floor, patience) or mine
+            self._numbers[request.token] = mine.ticket if mine.ticket > floor else mine.number
+        self.entries[request.token] = self.held[request.token] = mine
+        return self._numbers[request.token]
+
+    def raise_fence(self, request: LockRequest, spot: Spot, number: int, patience: float) -> int | None:
+        """Raise the fence of *request*'s hold, and all later ones, above *number*. Return its first fence.
+
+        Return None if we have no such hold.
+        """
+        mine, lifted = self.held.get(request.token), self._numbers.get(request.token)
+        if mine is None or lifted is None or lifted > number:
+            return lifted
+        raised = self._queues.lift(spot, mine, request.span, number, patience)
+        return self._renamed(request.token, raised) if raised is not None else None
+
+    def downgrade(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> bool:
+        """Turn our hold into that of a reader. Return False if it is gone."""
+        reading = self._queues.downgrade(spot, mine, request.span, patience)
+        if reading is None:
+            return False
+        self._renamed(request.token, reading)
+        return True
+
+    def drop(self, token: str) -> None:
+        """Forget *token*."""
+        self.entries.pop(token, None)
+        self.held.pop(token, None)
+        self._numbers.pop(token, None)
+
+    def _renamed(self, token: str, mine: Entry) -> int:
+        """Note that the hold of *token* is *mine* now. Return its first fence."""
+        self.entries[token] = self.held[token] = mine
+        self._numbers[token] = mine.number
+        if not self._queues.there(mine):
+            # Another thread has released it meanwhile, or an operator has broken it.
+            self.drop(token)
+        return mine.number
