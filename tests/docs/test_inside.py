@@ -41,3 +41,17 @@ def test_each_class_and_method_of_the_page_is_there() -> None:
     named = re.findall(r"`([A-Z]\w+(?:\.(?!md)\w+)?)`", PAGE)
     assert len(named) > 30
     assert [name for name in named if name not in there] == []
+
+
+def test_each_module_of_a_backend_that_the_page_names_is_there() -> None:
+    table = PAGE.partition("## Inside a backend")[2].partition("\n## ")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines() if row.startswith("| ")]
+    backends = [word.strip("`") for word in rows[0][1:]]
+    named = {backend: set[str]() for backend in backends}
+    for _, *cells in rows[1:]:
+        for backend, cell in zip(backends, cells, strict=False):
+            named[backend].update(re.findall(r"`(\w+\.py)`", cell))
+    for backend, modules in named.items():
+        there = {path.name for path in (ROOT / "distlock/backends" / backend).glob("*.py")}
+        assert modules <= there
+        assert there - modules <= {"__init__.py", "address.py", "blocking.py"}
