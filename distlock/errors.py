@@ -13,7 +13,7 @@ class LockError(Exception):
 
 
 class LockTimeout(LockError, TimeoutError):
-    """Somebody else kept the lock for as long as we were ready to wait."""
+    """The lock was held by others until the timeout."""
 
 
 class LockLost(LockError):

@@ -32,12 +32,12 @@ logger = logging.getLogger("distlock")
 #: Seconds between two lines of the log about one method of a listener that fails.
 PAUSE = 10.0
 
-#: What wants a lock: see `distlock.terms.shown_where`.
+#: The code that wants the lock: see `distlock.terms.shown_where`.
 Where = str | CodeType | None
 
 
 class Attempt:
-    """Told of one acquisition, of all its names: `acquired` or `refused`, and after `acquired` the rest.
+    """Follows one acquisition of all its names: `acquired` or `refused`, and after `acquired` the rest.
 
     Those methods that a subclass leaves out do nothing.
     """
@@ -78,7 +78,7 @@ class Listener:
         """The lock of one name was lost before its release."""
 
     def release_requested(self, grant: Grant, where: Where) -> None:
-        """Somebody wants the lock of one name back: see `distlock.Locks.request_release`."""
+        """Handle a requested release of one name: see `distlock.Locks.request_release`."""
 
     def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
         """The fence of *grant* was lifted from *was*: see ``on_lifted`` of `distlock.connect`."""
@@ -201,7 +201,7 @@ class _Part(GrantWrapper):
 
 
 def on_lost_of(listener: Listener, on_lost: OnLost | None) -> OnLost:
-    """What tells *listener*, and then *on_lost*, of a loss."""
+    """Return a function that reports a loss to *listener*, and then to *on_lost*."""
 
     def lost(grant: Grant, why: str) -> None:
         _told(listener, "lost", grant, why, _where(grant))
@@ -225,7 +225,7 @@ def on_release_requested_of(
 
 
 def on_lifted_of(listener: Listener, on_lifted: OnLifted | None) -> OnLifted:
-    """What tells *listener*, and then *on_lifted*, of a lifted fence."""
+    """Return a function that reports a raised fence to *listener*, and then to *on_lifted*."""
 
     def lifted(grant: Grant, was: Fence) -> None:
         _told(listener, "lifted", grant, was, _where(grant))
@@ -236,7 +236,7 @@ def on_lifted_of(listener: Listener, on_lifted: OnLifted | None) -> OnLifted:
 
 
 def on_reconnected_of(listener: Listener | None) -> Callable[[], None]:
-    """What tells *listener* of a connection that took the place of a broken one."""
+    """Return a function that reports a replaced connection to *listener*."""
     if listener is None:
         return lambda: None
 
@@ -256,12 +256,12 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-#: What of a listener has failed -> when that is worth the next line of the log.
+#: The failed method of a listener, and when its next failure is logged.
 _complained: dict[str, float] = {}
 
 
 def _told(listening: Listener | Attempt, what: str, *about: Any) -> Any:
-    """What the method *what* of *listening* returns; None where it failed, or was not called."""
+    """Return the result of the method *what* of *listening*; None if it failed or was not called."""
     telling = _thread.telling
     if telling.locked():
         # A signal handler or a finaliser interrupts this thread in a listener, which may have a mutex.

@@ -10,7 +10,7 @@ EXCLUSIVE: Final = "exclusive"
 READ: Final = "read"
 PERMIT: Final = "permit"
 
-#: What bears a name. Each kind has names of its own: a lock and a semaphore of one name are two things.
+#: The kinds of names. A lock and a semaphore of one name are two things.
 Kind = Literal["lock", "semaphore", "latch"]
 LOCK: Final = "lock"
 SEMAPHORE: Final = "semaphore"

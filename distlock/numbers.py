@@ -48,7 +48,7 @@ def is_count(value: object) -> TypeGuard[int]:
 
 
 def a_number_of_seconds(*, zero: bool = False, most: float = FINITE) -> str:
-    """What an error says that something has to be."""
+    """Return how an error describes a valid number of seconds."""
     least = "0 or more" if zero else "more than 0"
     limit = "" if most == FINITE else f" and at most {most:,.0f}"
     return f"has to be a number of seconds, {least}{limit}."

@@ -32,7 +32,7 @@ def mutex() -> Mutex:
 
 
 class _ThisThread(threading.local):
-    """What the running thread is doing. A ``with`` on a plain lock leaves no gap to an interrupt."""
+    """The state of the running thread. A ``with`` on a plain lock leaves no gap to an interrupt."""
 
     def __init__(self) -> None:
         self.calling = threading.Lock()
@@ -53,7 +53,7 @@ def call(function: Callable[..., T], *arguments: object) -> T:
 
 
 def entry() -> threading.Lock:
-    """What this thread has while it is inside a backend, for ``with``. Raises `Reentered` if it is."""
+    """Mark the thread as inside a backend, for ``with``. Raises `Reentered` if it is already."""
     calling = this_thread.calling
     if calling.locked():
         raise refusal()

@@ -12,7 +12,7 @@ from distlock.modes import EXCLUSIVE, Mode
 
 
 class Seat:
-    """Of one caller that may share a grant with the one before it, if both have the same *key*.
+    """A caller's place in a batch. Waiters with equal *key* may share one grant.
 
     The holder that takes it along says which batch it is in.
     """
@@ -21,13 +21,13 @@ class Seat:
 
     def __init__(self, key: object) -> None:
         self.key = key
-        #: What it was taken along in; None: it was not.
+        #: The batch that it has joined, or None.
         self.batch: object = None
 
 
 @dataclass(slots=True)
 class Terms:
-    """What the acquisitions of one lock, or of one guard, have in common. Nobody changes it."""
+    """The options that the acquisitions of one lock, or of one guard, have in common. Immutable."""
 
     #: Lifetime without renewal, seconds.
     ttl: float
@@ -36,12 +36,12 @@ class Terms:
     #: The view or function that wants the names, for those who look at the lock. Code is turned into words
     #: only where somebody reads them: see `shown_where`.
     where: str | CodeType | None = None
-    #: Of this one acquisition, where it may share the grant of another; None: it may not.
+    #: The place of this acquisition in a batch; None if it may not share a grant.
     seat: Seat | None = None
     #: It may begin when another process hands the lock over, before the lock service has confirmed that.
     on_push: bool = False
     mode: Mode = EXCLUSIVE
-    #: Of a permit: how many there are, and how many of them are wanted.
+    #: The limit of permits, and how many are wanted.
     limit: int = 1
     permits: int = 1
     #: Called with the grant when somebody wants it back: see `distlock.grants.grant.OnReleaseRequested`.

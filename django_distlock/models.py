@@ -30,7 +30,7 @@ class FenceRow(models.Model):
 
 
 class Lock(FenceRow):
-    """What the admin's page of locks and its permissions are called by. It has no table: locks are no rows.
+    """The model that names the admin's page of locks and its permissions. It has no table.
 
     The permissions are ``distlock.view_lock`` and ``distlock.break_lock``.
     """

@@ -66,7 +66,7 @@ _method = method_decorator(lambda function: function)(lambda self: None)
 
 
 def decorators_of(wrapper: object) -> list[Any]:
-    """What *wrapper* applies to a function, the outermost first; none where that is not known.
+    """Return the decorators that *wrapper* applies to a function, the outermost first; none if unknown.
 
     It is where ``@method_decorator`` has made it, or a context manager as ``transaction.atomic(…)`` is.
     """
@@ -161,7 +161,7 @@ def forget_session_key(session: Any) -> None:
 
 
 def session_update_error() -> type[Exception]:
-    """What ``save()`` of a session raises that is gone. No public module has it."""
+    """Return the exception that ``save()`` of a deleted session raises. No public module has it."""
     from django.contrib.sessions.backends.base import UpdateError
 
     return UpdateError
@@ -190,7 +190,7 @@ def stamp_sessions(cls: Any) -> None:
 
 
 def session_as_loaded(session: Any) -> dict[str, Any] | None:
-    """What *session* has loaded, before anybody changed it; None: `stamp_sessions` came later."""
+    """Return the data that *session* had loaded; None if `stamp_sessions` came later."""
     loaded: dict[str, Any] | None = vars(session).get("_distlock_loaded")
     return loaded
 
@@ -289,13 +289,13 @@ def end_blocks_inside(connection: Any, block: object, error: BaseException) -> b
 
 
 def wrappers_of(connection: Any) -> list[Any]:
-    """What is around the statements of *connection*: to be changed in place."""
+    """Return the wrappers around the statements of *connection*: a list to be changed in place."""
     wrappers: list[Any] = connection.execute_wrappers
     return wrappers
 
 
 def commit_hook_names(connection: Any) -> list[str]:
-    """What the functions that wait for the COMMIT of *connection* are called."""
+    """Return the names of the functions that wait for the COMMIT of *connection*."""
     functions = [function for _, function, *_ in connection.run_on_commit]
     return [f"{getattr(one, '__module__', '')}.{getattr(one, '__qualname__', one)}" for one in functions]
 
@@ -332,7 +332,7 @@ def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Ca
         if before is None:
             del connection.set_autocommit
         else:
-            # Somebody around us has replaced it, too.
+            # Other code around us has replaced it, too.
             connection.set_autocommit = before
 
     return undo

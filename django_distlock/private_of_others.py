@@ -165,7 +165,7 @@ def request_threads() -> list[int]:
     executor: Any = getattr(AsyncToSync.executors, "current", None)
     if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
         executor = SyncToAsync.context_to_thread_executor.get(request)
-    # Of another kind, which a server may give, no thread is known.
+    # A server may have a loop of another kind, whose thread is unknown.
     threads = [*getattr(executor, "_threads", ()), getattr(executor, "_work_thread", None)]
     return [thread.ident for thread in threads if thread is not None and thread.ident is not None]
 

@@ -39,7 +39,7 @@ lock_acquired = LockSignal()
 #: None: nothing. Where the lock is a row it is not sent.
 lock_contended = LockSignal()
 
-#: Nobody got in. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
+#: The lock was not acquired. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
 lock_refused = LockSignal()
 
 #: After COMMIT or ROLLBACK. Also ``grant``, and ``held``, seconds.
@@ -49,7 +49,7 @@ lock_released = LockSignal()
 #: ``alias``, ``names``, ``grant``, and ``why``, as text. Sent as soon as it is known, from another thread.
 lock_lost = LockSignal()
 
-#: Somebody wants a lock back that is held, by a guard or by anybody else: see `Locks.request_release`.
+#: The release of a held lock was requested, of a guard or any other holder: see `Locks.request_release`.
 #: ``sender`` is the class of the client; ``alias``, ``names``, ``grant``. Sent from a thread of its own.
 lock_release_requested = LockSignal()
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 Engine = TypeVar("Engine")
 
-#: What ``fence=True`` means: SQLALCHEMY_DATABASE_URI, which has no name as a bind.
+#: The meaning of ``fence=True``: SQLALCHEMY_DATABASE_URI, which has no name as a bind.
 DEFAULT_BIND = "default"
 
 

@@ -24,7 +24,7 @@ from flask_distlock.guarding.state import current_state
 
 def command_of(app: Flask) -> str:
     """How ``flask distlock`` is typed for *app*, which may have been started by anything."""
-    # What the flask command finds by itself. An app that runs as a script has no name to import it by.
+    # The apps that the flask command finds itself. An app that runs as a script has no name to import it by.
     found = app.import_name in {"app", "wsgi", "__main__"} or "FLASK_APP" in os.environ
     return _typed(None if found else app.import_name)
 

@@ -46,7 +46,7 @@ class LockAnswer(HTTPException):
 
     @property
     def data(self) -> _Data:
-        """What Flask-RESTX, webargs and flask-smorest make their answers of."""
+        """The data from which Flask-RESTX, webargs and flask-smorest make their answers."""
         return _Data(self)
 
     def get_body(self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None) -> str:

@@ -38,7 +38,7 @@ def run_first(app: Flask, hook: Callable[[], None]) -> None:
 
 
 def error_handlers_of(app: Flask) -> dict[type[Exception], Callable[[Any], Any]]:
-    """Those that *app* has for classes of exceptions, blueprints' apart: what is put there answers."""
+    """Return the error handlers that *app* has for classes of exceptions, without those of blueprints."""
     return app.error_handler_spec[None][None]
 
 
@@ -77,7 +77,7 @@ def answers_options(route: Route) -> bool:
 
 
 def converters_of(route: Route) -> Mapping[str, BaseConverter]:
-    """What makes the arguments of *route*, by their names. Empty where Werkzeug does not tell."""
+    """Return the converters of *route*'s arguments, by name; empty if Werkzeug does not tell."""
     converters: Mapping[str, BaseConverter] = getattr(route, "_converters", {})
     return converters
 
@@ -111,7 +111,7 @@ def is_savepoint(context: Any) -> bool:
 
 
 def listeners_at_begin(session: Session | None, engine: Engine) -> Iterable[Callable[..., Any]]:
-    """What hears that *session*, or a connection of *engine*, begins a transaction, and may read in it."""
+    """Yield what listens for the beginning of a transaction of *session*, or on *engine*."""
     if session is not None:
         yield from session.dispatch.after_begin
     yield from engine.dispatch.begin

@@ -41,7 +41,7 @@ lock_acquired = LockSignal("lock-acquired")
 #: None: nothing. Where the lock is a row it is not sent.
 lock_contended = LockSignal("lock-contended")
 
-#: Nobody got in. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
+#: The lock was not acquired. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
 lock_refused = LockSignal("lock-refused")
 
 #: After COMMIT or ROLLBACK. Also ``grant``, and ``held``, seconds.
@@ -51,7 +51,7 @@ lock_released = LockSignal("lock-released")
 #: ``why``, as text. Sent as soon as it is known, from another thread.
 lock_lost = LockSignal("lock-lost")
 
-#: Somebody wants a lock back that is held, by a guard or by anybody else: ``alias``, ``names``, ``grant``.
+#: The release of a held lock was requested, of a guard or any other: ``alias``, ``names``, ``grant``.
 #: See `distlock.Locks.request_release`. Sent from a thread of its own.
 lock_release_requested = LockSignal("lock-release-requested")
 

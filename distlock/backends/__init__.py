@@ -14,7 +14,7 @@ from distlock.backends.known import BUILT_IN, Home, home_of, schemes
 from distlock.errors import ConfigurationError
 from distlock.import_hints import install_hint
 
-#: What `distlock.connect` takes itself. Misspelled it arrives here, as an option of the backend.
+#: The arguments of `distlock.connect`. A misspelled one arrives here, as an option of the backend.
 _OF_CONNECT = (
     "prefix",
     "ttl",
@@ -42,7 +42,7 @@ def scheme_of(url: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def capabilities_of(scheme: str) -> Capabilities:
-    """What the backend *scheme*, which may be a dotted path, declares that it can do.
+    """Return the capabilities that the backend *scheme*, which may be a dotted path, declares.
 
     Raises `ConfigurationError` as `create` does.
     """

@@ -10,7 +10,7 @@ from distlock.backends.inspectable import Row, Seen
 
 @dataclass
 class Announcement:
-    """What one process says of itself."""
+    """What one process has published."""
 
     host: str
     pid: int
@@ -19,7 +19,7 @@ class Announcement:
 
 
 class Announcements:
-    """Those of all processes. The caller brings the time, *now*, and a mutex."""
+    """The published status of all processes. The caller passes the time, *now*, and has a mutex."""
 
     def __init__(self) -> None:
         self._by_process: dict[str, Announcement] = {}

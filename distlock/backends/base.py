@@ -22,7 +22,7 @@ from distlock.modes import Mode as Mode
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a lock service can do beyond the protocol, declared by the class of its backend.
+    """The abilities of a lock service beyond the protocol, declared by its backend's class.
 
     Asking for what it can't do is refused when it is configured: see `refuse_lacking`. One more capability is
     a field here that is False where a backend says nothing (but for `fair`), with its line in `_LACKING`, and
@@ -172,7 +172,7 @@ class Sink(Protocol):
         """The hold is no longer ours."""
 
     def release_requested(self, key: str, token: str) -> None:
-        """Somebody wants the hold back: see `distlock.backends.notifying`. It stays ours."""
+        """Handle a requested release: see `distlock.backends.notifying`. The hold stays ours."""
 
     def missed_notifications(self) -> None:
         """The connection broke or came back: notifications may be missing. Look at every request and hold."""
@@ -182,7 +182,7 @@ class Sink(Protocol):
 
 
 class Backend(Protocol):
-    """What one client has of its lock service. Threads share it. It connects at first use, not before.
+    """A client's connection to its lock service. Thread-safe. It connects when it is first used.
 
     Every method but `open`, `close` and `after_fork` does I/O, bounded in time by the backend itself, and
     raises `BackendUnavailable` when the lock service does not answer. Then it is not known what it did.

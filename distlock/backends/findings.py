@@ -15,10 +15,10 @@ class Finding:
     """One thing that was looked at."""
 
     level: Level
-    #: What was looked at, in a word or two: ``eviction``.
+    #: The subject, in a word or two: ``eviction``.
     about: str
     said: str
-    #: What to do; "" where nothing is to be done.
+    #: The remedy; "" if nothing has to be done.
     remedy: str = ""
 
 
@@ -27,7 +27,7 @@ class Examinable(Protocol):
     """A backend that can look at its lock service. None has to."""
 
     def examine(self) -> Iterator[Finding]:
-        """What is worth knowing of the lock service. Changes nothing there.
+        """Yield findings about the lock service. Changes nothing there.
 
         Bounded in time by the backend. Raises `BackendUnavailable`. What it may not look at is a finding.
         """
@@ -38,4 +38,4 @@ class MadeByUse(Protocol):
     """A backend whose first lock makes what the others need. To look must not make it."""
 
     def unmade(self) -> Finding | None:
-        """What to say of what is not there yet; None: it is there. Raises as `examine` does."""
+        """Return a warning if the lock service has not been used yet. Raises as `examine` does."""

@@ -22,7 +22,7 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a process says of one key: who holds it here, and who waits here, for longer than a moment."""
+    """A process's holder and waiters of one key, if they have lasted for longer than a moment."""
 
     key: str
     #: The view or function that holds it; "" if none does, or nothing is known of it.
@@ -42,7 +42,7 @@ class Row:
     held: bool = False
 
     def parts(self) -> list[str | float]:
-        """What `of_parts` takes to make it again: for a backend that has to write it down."""
+        """Return the arguments of `of_parts`, for a backend that has to store the row."""
         parts: list[str | float] = [
             self.key,
             self.held_at,
@@ -57,7 +57,7 @@ class Row:
 
     @classmethod
     def of_parts(cls, parts: Sequence[Any]) -> Row:
-        """What `parts` gave. What another version says beyond that is left out.
+        """Return the row of `parts`. Further parts, of another version, are ignored.
 
         Raises `ValueError` for less than any version says.
         """
@@ -92,11 +92,11 @@ class Quorum:
 class Sight:
     """One key, as it was at one moment."""
 
-    #: Of readers or permits: one of those that have it.
+    #: One of the holders, for readers or permits.
     holder: Seen | None = None
     #: The first number of the hold. It names this hold, and none after it. None: it is not told.
     number: int | None = 0
-    #: What is left of its lease, seconds; ``math.inf``: it ends with its process; None: it is not told.
+    #: The remaining lease, seconds; ``math.inf`` if it ends with its process; None if it is unknown.
     remaining: float | None = math.inf
     #: The processes that wait, the next one first: `MOST_SHOWN` at most.
     queue: Sequence[Seen] = ()
@@ -107,12 +107,12 @@ class Sight:
     #: In which mode *holder* has the key; and how many more have it, of readers or permits.
     mode: Mode = EXCLUSIVE
     others: int = 0
-    #: Those of the others that are shown, `MOST_SHOWN` at most: a process for each of its holds.
+    #: The other holders that are shown, at most `MOST_SHOWN`: a process for each of its holds.
     beside: Sequence[Seen] = ()
-    #: Of permits: how many are out, and of how many, as one that has some says; 0: that is not known.
+    #: How many permits are out, and the limit that a holder gave; 0 if that is unknown.
     out: int = 0
     limit: int = 0
-    #: What it is seen on; None: on one server. Where nobody holds the key, these are what is left of a hold.
+    #: The servers that have it; None for one server. If nobody holds the key, those that have a remnant.
     quorum: Quorum | None = None
     #: Where no hold ends alone: what is said to the lock service to end this one, and all that is held beside
     #: it; "" elsewhere.

@@ -77,7 +77,7 @@ def home_of(word: str) -> Home | None:
 
 
 def word_of(made: object) -> str:
-    """What a user calls the backend *made*: its scheme, or where it has none its class."""
+    """Return a user's word for the backend *made*: its scheme, or else its class."""
     kind = type(made)
     homes = {scheme: home.path for scheme, home in BUILT_IN.items()}
     homes |= {point.name: point.value.partition("[")[0].strip() for point in _offers()}

@@ -17,7 +17,7 @@ class LatchRecord:
         self.left = left
         #: Seconds that it lives without a count.
         self.ttl = ttl
-        #: Those that were counted, the oldest first.
+        #: The counted parts, the oldest first.
         self._parts = dict.fromkeys(parts)
 
     def count(self, by: int, part: str) -> bool:
@@ -40,7 +40,7 @@ class LatchRecord:
 
     @classmethod
     def read(cls, text: bytes) -> LatchRecord:
-        """What `written` wrote. Raises ValueError for anything else."""
+        """Return the record that `written` wrote. Raises ValueError for anything else."""
         try:
             maker, total, left, ttl, parts = json.loads(text)
             return cls(str(maker), int(total), int(left), float(ttl), map(str, parts))

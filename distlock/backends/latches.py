@@ -26,14 +26,14 @@ REMEMBERED = 10_000
 class LatchState:
     """A latch that lives, at one moment."""
 
-    #: Of those that made it: the one that did.
+    #: The caller whose `make` made it.
     maker: str
-    #: What it was made with, and what is left of it. 0: it is open.
+    #: The original and the remaining count. At 0 it is open.
     total: int
     left: int
     #: Seconds until it is gone, unless something is counted.
     ttl: float
-    #: What tells this life from all others of its key; "": its maker does.
+    #: The id of this life of the latch; "" if its maker identifies it.
     id: str = ""
 
     @property

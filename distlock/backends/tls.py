@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 
-#: What the URL may say. The words are those of redis-py.
+#: The parameters of the URL, in redis-py's words.
 TLS = (
     "ssl_ca_certs",
     "ssl_ca_path",
@@ -28,7 +28,7 @@ _VERSIONS = {"TLSv1_2": ssl.TLSVersion.TLSv1_2, "TLSv1_3": ssl.TLSVersion.TLSv1_
 
 
 class Tls:
-    """What is not said is verified: the certificate, and the name of the host in it."""
+    """The TLS options. By default certificate and host name are verified."""
 
     def __init__(self, told: Mapping[str, str]) -> None:
         """Raises ValueError, which tells what to write, for what can't be."""
@@ -51,7 +51,7 @@ class Tls:
 
     @property
     def password(self) -> str | None:
-        """Of the key: a secret."""
+        """The key's password, a secret."""
         return self._told.get("ssl_password")
 
     @cached_property
@@ -84,7 +84,7 @@ class Tls:
 
 @contextmanager
 def _named(name: str, told: Mapping[str, str]) -> Iterator[None]:
-    """What TLS can't read of the file that *name* tells is an OSError with the name of that file."""
+    """Raise an OSError that names the file of the option *name* if TLS can't read it."""
     try:
         yield
     except ssl.SSLError as error:

@@ -50,7 +50,7 @@ def break_(
         if refusal := _refusal(state, seen, transaction):
             said, broken = refusal, False
         else:
-            # What nothing names is refused, whatever the answer is.
+            # A hold without an id is refused, whatever the answer is.
             if state.hold and not yes:
                 for line in lines(state):
                     click.echo(line, err=True)

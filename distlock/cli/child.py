@@ -51,7 +51,7 @@ class Child:
     @contextmanager
     def signals(self) -> Iterator[None]:
         """Signals are the command's, in the block. Of the main thread."""
-        # What is ignored stays so: nohup and the background jobs of a shell rely on it.
+        # Ignored signals stay ignored: nohup and the background jobs of a shell rely on it.
         heeded = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
         before = {number: signal.signal(number, self._on_signal) for number in heeded}
         try:
@@ -77,7 +77,7 @@ class Child:
         self, command: Sequence[str], environment: Mapping[str, str], gate: int
     ) -> subprocess.Popen[bytes]:
         try:
-            # What is run is the user's.
+            # The user chooses the command.
             return subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", _BEHIND_GATE, f"/dev/fd/{gate}", *command],
                 env={**os.environ, **environment},
@@ -122,7 +122,7 @@ class Child:
 
 @contextmanager
 def _gate() -> Iterator[tuple[int, Callable[[], int]]]:
-    """What the command waits at, and what lets it go. If this process ends before, it never runs."""
+    """Yield where the command waits, and what lets it go. If this process ends first, it never runs."""
     behind, before = os.pipe()
     try:
         # Both ends are ours, so that it can be written to also when the command was ended at the gate.

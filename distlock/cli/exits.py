@@ -24,7 +24,7 @@ USAGE = 2
 UNAVAILABLE = 69
 #: The output can't be written.
 UNWRITTEN = 74
-#: Somebody else kept the lock. Try again later.
+#: The lock is held by somebody else. Try again later.
 TAKEN = 75
 #: The lock was lost while the command ran.
 LOST = 76
@@ -51,7 +51,7 @@ def code_of(error: LockError) -> int:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """What goes wrong in the block is said in one line, with its exit code."""
+    """Print an exception of the block as one line, and exit with its code."""
     try:
         yield
     except LockError as error:

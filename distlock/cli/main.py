@@ -15,7 +15,7 @@ from distlock.cli.run import run
 from distlock.cli.show import show
 from distlock.cli.watch import watch
 
-#: What every face has of them.
+#: The commands that every face has.
 COMMANDS: tuple[click.Command, ...] = (list_, show, watch, ask, break_, doctor, prepare, run)
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}

@@ -59,7 +59,7 @@ class Where(NamedTuple):
                 client.close()
 
     def hint(self, locks: Locks) -> None:
-        """Nothing was found. Say why that may be, where it is not just that nothing is locked."""
+        """Say why nothing was found, unless simply nothing is locked."""
         if (missing := locks.namespace.unmade()) is not None:
             click.echo(f"{missing.said} {missing.remedy}", err=True)
         if isinstance(self.site, Alone) and not locks.namespace.prefix:

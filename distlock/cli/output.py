@@ -21,9 +21,9 @@ from distlock.cli.exits import UNWRITTEN, Failed
 from distlock.modes import LATCH, LOCK, READ, SEMAPHORE
 from distlock.operate.looking import Listed, LockState, Party, printable
 
-#: What a disk says, or a file, that takes no more.
+#: The errors of a full disk or file.
 _UNWRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-#: What a table of rich's has around each column.
+#: The padding of a column in rich's tables.
 _MARGIN = 3
 
 
@@ -72,7 +72,7 @@ def written() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _UNWRITTEN:
             raise
-        # What is left of it would be tried again at the end of the process.
+        # Python would try to flush the rest again at exit.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Failed(f"The output can't be written: {error.strerror}.", UNWRITTEN) from error
@@ -159,7 +159,7 @@ def echo_listed(shown: Sequence[Listed]) -> None:
 
 
 def state_of(one: Listed) -> str:
-    """What a process does with a name, in a few words."""
+    """Return what a process does with a name, in a few words."""
     if one.kind == LATCH:
         return "waits" if one.left is None else f"waits, {one.left} of {one.total} left"
     of = f" of {one.limit}" if one.limit else ""

@@ -81,7 +81,7 @@ def run(
                 "A row is locked as long as a transaction, which a command can't be: 'distlock run' needs a "
                 "lock service. Name one with --url or --alias."
             )
-        # Of the command only its name is told to others: its arguments may hold secrets.
+        # Only the command's name is published, because its arguments may hold secrets.
         terms = Terms(locks.namespace.terms.ttl, max_hold, f"{command[0].rpartition('/')[2]} (distlock run)")
         lock = Lock(locks, (check_name(name),), seconds, terms)
         try:

@@ -27,7 +27,7 @@ PREFIX = "DISTLOCK_PREFIX"
 
 
 class Site(ABC):
-    """What the commands work on. A client that it makes is the caller's to close."""
+    """The client that the commands work on. The caller closes a client that it makes."""
 
     #: How the command is called here, for the next line to type.
     command: str
@@ -40,7 +40,10 @@ class Site(ABC):
         """
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
-        """What the doctor finds in the settings. *threads*: of one process of the server, if it was told."""
+        """Yield the doctor's findings about the settings.
+
+        *threads* is how many one process of the server has.
+        """
         return iter(())
 
 

@@ -56,7 +56,7 @@ def watchdog(number: signal.Signals | None) -> Iterator[Callable[[int], None]]:
     assert pipe is not None
 
     def say(line: str) -> None:
-        # Somebody may have killed it: then the command runs without.
+        # If somebody has killed the watchdog, the command runs without it.
         with suppress(BrokenPipeError):
             pipe.write(line.encode())
 

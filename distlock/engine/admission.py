@@ -102,7 +102,7 @@ class Pace:
 
 
 class Line(Protocol):
-    """What admission knows of a waiting queue."""
+    """The admission state of one wait queue."""
 
     name: str
     #: When the last grant was (where there was one), or the first caller came: the next interval's begin.
@@ -166,7 +166,7 @@ class Admission:
         queue.granted = True
 
     def timed_out(self, queue: Line, now: float) -> None:
-        """Somebody gave up. With the last one ends the wait of the queue, and what comes is a new line."""
+        """Note that a waiter gave up. After the last one, the queue starts anew."""
         if len(queue.waiters) == 1:
             queue.pace = queue.pace or Pace()
             if queue.pace.gave_up(now - queue.since, now):

@@ -316,14 +316,14 @@ class Engine:
             queue.queued = request
             queue.refuse_once()
             if queue.handed_off is not None and queue.handed_off.sent < sent:
-                # What an earlier push said is over.
+                # An earlier push no longer counts.
                 queue.handed_off = None
             return
         queue.request = None
         if request.unanswered:
             self.cancellations.add(request)
         queue.leave(waiter)
-        # Those that were here when it was sent, and want the same, need not ask one by one.
+        # The waiters that were here when it was sent, and want the same, need not ask one by one.
         queue.refuse_once(lambda one: one.came < sent and _asks_for(request, one.options))
         queue.elect()
 

@@ -155,7 +155,7 @@ class Hold:
         self.grant: NameGrant | None = None
         #: The waiter that has `grant`.
         self.waiter: Waiter | None = None
-        #: Somebody asked for it back, so it is handed to nobody else in this process.
+        #: A release was requested, so it is handed to no other caller in this process.
         self.release_requested = False
         #: The grants of readers that are out, and their waiters. Beside a writer only the writer itself
         #: reads.
@@ -164,7 +164,7 @@ class Hold:
         self.reads_end = math.inf
         #: Others wait for the key: no reader may join any more.
         self.followed = False
-        #: What the lock service may know it by: a downgrade was sent, and its outcome is not known.
+        #: The mode that the lock service may know: a downgrade was sent, and its outcome is unknown.
         self.downgrade_request: LockRequest | None = None
         #: Its release is under way.
         self.returning = False

@@ -30,7 +30,7 @@ NOT_OURS = "it was broken, or the lock service forgot it or gave it on"
 
 
 class Losing(Protocol):
-    """What ends the holds that the renewer finds lost."""
+    """Ends the holds that the renewer finds lost."""
 
     def lose(self, hold: Hold, why: str, cancel: bool) -> None: ...
     def end_hung_readers(self, hold: Hold) -> None: ...
@@ -78,7 +78,7 @@ class Renewer:
 
     def add(self, hold: Hold) -> None:
         """Renew *hold*, which the lock service has just granted."""
-        # What it was like before says nothing about it now.
+        # An earlier state says nothing about it now.
         self.failing_takes = 0.0
         new = self._new
         if len(new) > 2 * len(self.holds) + 64:
@@ -166,7 +166,7 @@ class Renewer:
             looked_at = list(self.holds) if look_at_all else self._take_due(now)
             holds = [hold for hold in looked_at if self._may_be_renewed(hold, now, look_at_all)]
             if not look_at_all and any(self._due(hold) <= now for hold in holds):
-                # Those that will be due soon come along: one request instead of two.
+                # Holds that will be due soon are renewed, too: one request instead of two.
                 soon = self._take_due(now + min(hold.period for hold in holds) / 2)
                 looked_at += soon
                 holds += [hold for hold in soon if self._may_be_renewed(hold, now, look_at_all)]

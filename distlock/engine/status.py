@@ -41,7 +41,7 @@ logger = logging.getLogger("distlock")
 
 #: Seconds between two publications; longer where there is much to look at.
 PERIOD = 2.0
-#: What is published is forgotten after so many periods without another publication.
+#: Published status expires after this many periods.
 LIFE = 4
 #: At most this share of a processor is spent on it.
 SHARE = 0.02
@@ -54,7 +54,7 @@ MOST_LOOKED_UP = 20
 
 
 class Inspection:
-    """What people ask the lock service about its locks, and what an operator does to them."""
+    """Questions about the locks of the lock service, and what an operator does to them."""
 
     def __init__(self, section: CriticalSection, backend: Backend) -> None:
         self._section = section
@@ -62,7 +62,7 @@ class Inspection:
 
     @property
     def process(self) -> str:
-        """What the lock service calls this process."""
+        """The name of this process on the lock service."""
         return self._inspectable().process
 
     def inspect(self, key: str) -> Sight:
@@ -120,7 +120,7 @@ class StatusPublisher:
 
     def forget(self) -> None:
         """Begin as if nothing were published: at first, after a close, and in a forked child."""
-        #: What is published of each key; None: something may be.
+        #: The published row of each key; None if something may be published.
         self._published: dict[str, Row | None] = {}
         #: The keys that are waited for here, as they were seen last.
         self._states: dict[str, Sight] = {}
@@ -131,7 +131,7 @@ class StatusPublisher:
         #: The earliest moment of the next publication.
         self._plan(0.0)
         self._period = PERIOD
-        #: What has to be added to the engine's time to get seconds since 1970.
+        #: Added to the engine's time, this gives seconds since 1970.
         self._at_epoch = 0.0
 
     def _plan(self, moment: float) -> None:
@@ -210,7 +210,7 @@ class StatusPublisher:
             self._many = 2 * many
         dropped = set(gone)
         kept = {key: row for key, row in self._published.items() if key not in dropped}
-        # What the lock service has forgotten is published again.
+        # Rows that the lock service has forgotten are published again.
         self._published = {**(kept if goes_on else {}), **{row.key: row for row in news}}
         yield from self._look_up_holders(backend, waits, until)
 

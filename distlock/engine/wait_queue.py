@@ -32,7 +32,7 @@ from distlock.terms import Seat, Terms
 
 
 class HandedOff(NamedTuple):
-    """What a push said: the hold of *token* is ours, with *number*. It was granted after *sent*."""
+    """A push: the hold of *token* is ours, with *number*. It was granted after *sent*."""
 
     token: str
     number: int
@@ -40,7 +40,7 @@ class HandedOff(NamedTuple):
 
 
 class Queues(Protocol):
-    """What the wait queues of one client share: see `distlock.engine.wait_queues.WaitQueues`."""
+    """The state that the wait queues of one client share: see `distlock.engine.wait_queues.WaitQueues`."""
 
     by_key: dict[str, WaitQueue]
     #: How many callers wait in all queues.
@@ -85,7 +85,7 @@ class WaitQueue:
         self.request: LockRequest | None = None
         #: `request`, if its latest answer was to wait.
         self.queued: LockRequest | None = None
-        #: What the latest push said.
+        #: The latest push.
         self.handed_off: HandedOff | None = None
         #: There is an exclusive hold, or its release is under way: nobody leads.
         self.busy = False
@@ -101,7 +101,7 @@ class WaitQueue:
 
     @property
     def holds(self) -> list[Hold]:
-        """What this process owns of the name."""
+        """The holds that this process owns."""
         return [*self.shared] if self.hold is None else [self.hold, *self.shared]
 
     @property
@@ -490,7 +490,7 @@ class WaitQueue:
         if waiter is None:
             return
         if waiter.leads:
-            # What became of its request is unknown, so the next leader asks with another token.
+            # The outcome of its request is unknown, so the next leader uses another token.
             self.cancel_request()
         self.leave(waiter)
         if isinstance(error, BackendUnavailable):
@@ -524,7 +524,7 @@ class WaitQueue:
                 elif hold.readers:
                     renewer.look_at(hold)  # Its writer may be gone, and the limit with it.
             elif self.hold is not hold or not self.hand_off(hold):
-                # Nobody has it, and nobody ever would.
+                # It is free, and would stay unused for ever.
                 self._send_back(hold)
                 self.returned(hold, None)
         self._all.recount()

@@ -140,7 +140,7 @@ class StalledWaiters:
     def __init__(self, section: CriticalSection, now: Callable[[], float]) -> None:
         self._section = section
         self._now = now
-        #: Those that have no answer yet, with their queues.
+        #: Requests without an answer yet, with their queues.
         self._watched: dict[Waiter, WaitQueue] = {}
 
     def watch(self, queue: WaitQueue, waiter: Waiter) -> float:

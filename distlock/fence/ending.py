@@ -89,5 +89,5 @@ def takes_several(driver: Any) -> bool:
 def commits_in_message(driver: Any) -> bool:
     """Whether *driver* sends no second COMMIT where a message had one already: psycopg 3 asks libpq."""
     pgconn = getattr(driver, "pgconn", None)
-    # Nothing else than one statement a message is possible in its pipelines.
+    # Its pipelines allow only one statement a message.
     return pgconn is not None and hasattr(driver, "pipeline") and not pgconn.pipeline_status

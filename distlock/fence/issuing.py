@@ -20,7 +20,7 @@ from distlock.modes import READ, Mode
 
 @dataclass(frozen=True, slots=True)
 class IssuedStamp(Stamp):
-    """What the row itself tells a grant to write. Of its own `fence` only the epoch counts."""
+    """The values that the row gives a grant to write. Only the epoch of its own `fence` counts."""
 
     #: Where the fences of the grant's names are told.
     issued: dict[str, Fence]
@@ -53,7 +53,7 @@ class IssuedStamp(Stamp):
 
 @dataclass(frozen=True, slots=True)
 class IssuedReadStamp(IssuedStamp, ReadStamp):
-    """What the row tells a reader: the number of the writer before it. Nothing is written."""
+    """The values of a reader: the number of the writer before it. Nothing is written."""
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
         return self.told(max(self.fence, stored), stored)
@@ -129,7 +129,7 @@ class RowGrant(Grant):
         return True
 
     def begin_anew(self) -> None:
-        """Nothing was done under the rows yet: another that had one of them meanwhile came before."""
+        """Begin again, because another transaction had one of the rows before anything was done."""
         self._issued.clear()
 
     def check(self) -> None:
@@ -138,7 +138,7 @@ class RowGrant(Grant):
         _ = self.fences
 
     def lift(self, name: str, number: int) -> bool:
-        """Nothing is to be lifted: the row's number is where it comes from."""
+        """Do nothing: the row itself makes the numbers."""
         return False
 
     def _is_followed(self) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NUMBER = "('x' || left({}, 16))::bit(64)::bigint"
 
 _MINE = NUMBER.format("%s")
-#: What stands in line for a row, to have it alone, and to share it.
+#: The waiters for a row: for exclusive use, and to share it.
 TAKE = f"SELECT pg_advisory_xact_lock({_MINE})"
 SHARE = f"SELECT pg_advisory_xact_lock_shared({_MINE})"
 #: A condition: nobody is in line to have it alone, and it is shared from now on.

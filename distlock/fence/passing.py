@@ -36,7 +36,7 @@ _Known = tuple[Fence, str, int, str]
 
 #: Which rows of which databases a grant has written.
 _passed: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
-#: Those of them that the transaction which wrote them has made. They go if it is rolled back.
+#: The rows that the writing transaction has made. They go if it is rolled back.
 _made: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
 
 
@@ -160,7 +160,7 @@ def pass_fence(
     for stamp, known in found:
         if known is None:
             if grant.held_by_transaction:
-                # What was pruned as of this snapshot: what comes after it is looked for before COMMIT.
+                # The pruned rows of this snapshot: later ones are looked for before COMMIT.
                 floor = connection.execute(FLOOR, floor_of(stamp.namespace)[:1])
                 stamp.next(Fence(*floor[0]) if floor else Fence(0, 0), "")
             continue
@@ -176,7 +176,7 @@ def pass_fence(
         try:
             fence = stamp.next(stored, holder_id)
         except Overtaken as overtaken:
-            # What stands above our own passage was written after it, whatever the lock service says.
+            # A larger number than our own was written after it, whatever the lock service says.
             if row in passed:
                 raise
             fence = _lifted(grant, stamp, stored, overtaken)
@@ -207,7 +207,7 @@ def _mark_for(
         return of_savepoint(grant.names)
     number = next((known[3] for _, known in found if known), "")
     if not number:
-        # Of a reader that has found no row.
+        # A reader that has found no row.
         [(number,)] = connection.execute(f"SELECT {TRANSACTION_ID}")
     return of_transaction(grant.names, number), ""
 

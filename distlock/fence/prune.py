@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 Begin = Callable[[], AbstractContextManager[object]]
 
-#: What is left at least, unless one says otherwise.
+#: The number of days that rows are kept at least, by default.
 DAYS = 30.0
 
 #: How many rows one transaction looks at: those whose rows it takes away wait for it.
@@ -43,7 +43,7 @@ _LIVING = f"SELECT MIN(epoch) FROM {TABLE} WHERE namespace = %s AND passed_at >=
 
 
 def told(rows: int, days: float, dry_run: bool) -> str:
-    """What a command says of it."""
+    """Return what a command says about it."""
     which = f"{rows} {'row' if rows == 1 else 'rows'} of names that nobody has locked for {days:g} days"
     return f"{which} would be taken away." if dry_run else f"{which} taken away."
 
@@ -78,7 +78,7 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
 
 
 def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[str, list[str]]]:
-    """What may be pruned, a batch at a time: a prefix, and keys of its rows."""
+    """Yield prunable rows in batches: a prefix, and keys of its rows."""
 
     def batch() -> tuple[Rows, dict[str, int | None]]:
         rows = connection.execute(_OLD, [last, before, BATCH])

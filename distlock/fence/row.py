@@ -35,7 +35,7 @@ def floor_of(namespace: str) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What one grant writes into the row of one name."""
+    """The values that one grant writes into the row of one name."""
 
     namespace: str
     name: str
@@ -54,7 +54,7 @@ class Stamp:
         return [self.row, self.namespace, encode(self.name)]
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
-        """What to write into the row, which has *stored* and *holder_id*.
+        """Return what to write into the row, which has *stored* and *holder_id*.
 
         Raises `Overtaken` if a later grant did, `OldEpoch` if its process has another setting.
         """
@@ -65,7 +65,7 @@ class Stamp:
         raise Overtaken(self, stored)
 
     def kept_out(self, seconds: float) -> str:
-        """What to say if the row was still locked after *seconds*."""
+        """Return the message about a row that was still locked after *seconds*."""
         return (
             f"The lock {self.name!r} was granted, but an earlier holder's transaction was still open in the "
             f"database after {seconds:.3g} seconds. Try again later."
@@ -74,7 +74,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class ReadStamp(Stamp):
-    """What one reader looks for in the row of one name."""
+    """The values that one reader looks for in the row of one name."""
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
         """Its fence, unless a later writer was there. Readers have the number of the writer before them."""
@@ -121,7 +121,7 @@ class OldEpoch(LockLost):
 
 @functools.singledispatch
 def stamps_of(grant: Grant) -> list[Stamp]:
-    """What *grant* writes or looks for, in the order in which everybody locks: nobody waits in a ring.
+    """Return what *grant* writes or looks for, in the order in which everybody locks, so that no ring forms.
 
     Raises `ConfigurationError` for a semaphore, of which several are inside, in no order.
     """

@@ -76,7 +76,7 @@ _READER = f"""
 )
 """
 _WHO = "s.pid, s.application_name, COALESCE(host(s.client_addr), ''), s.client_port"
-# Of another user's connections the times are not told to everybody: then it is just now.
+# Other users' connections hide their times. Then the time is now.
 _SINCE = "EXTRACT(EPOCH FROM COALESCE(s.xact_start, now()))::float8"
 _WAITS_SINCE = "EXTRACT(EPOCH FROM COALESCE(s.query_start, now()))::float8"
 # Nothing but the names of the table and its columns is put in.
@@ -88,7 +88,7 @@ _IS_WAITED_FOR = f"""EXISTS (
 )"""
 _SHOWN = f"f.number + 1, s.backend_xid::text, {_SINCE}, {_WHO}"
 _READ = f"SELECT f.number, s.backend_xid::text, {_SINCE}, {_WHO} {_READER} WHERE f.id = %s ORDER BY 3, 4"
-# What a row names that is shared is one of its readers, or the number of their group.
+# A shared row names one of its readers, or the number of their group.
 _IS_SHARED = f"EXISTS (SELECT FROM pg_locks AS l WHERE {_IN_LINE} AND l.granted AND l.mode = 'ShareLock')"
 _HELD = f"SELECT {_IS_SHARED}, {_SHOWN} {_HOLDER} AND f.id = %s"
 _HELD_NESTED = f"SELECT {_IS_WAITED_FOR}, {_SHOWN} {_NESTED_HOLDER} AND f.id = %s ORDER BY 1 DESC, s.pid"
@@ -172,7 +172,7 @@ def _held(connection: Connection, row: str) -> Rows:
 
 
 def _nested(connection: Connection, row: str) -> str:
-    """What *row* is locked with, if that is a savepoint that was released; else "".
+    """Return the id with which *row* is locked, if that is a savepoint that was released; else "".
 
     What is locked names its transaction, or a savepoint of it. Both are listed before the row has their
     number: those that run and are not listed then are savepoints, which are listed no more.
@@ -226,7 +226,7 @@ def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen
         if (name := unquote(written)).startswith(before):
             yield _reader(name, since, who)
     for row_key, written, since, waits, *who in connection.execute(_LISTED, [namespace] * 3):
-        # What such a row names is one of its readers, or the number of their group.
+        # A shared row names one of its readers, or the number of their group.
         if (waits or row_key not in read) and (name := unquote(written)).startswith(before):
             row = Row(name, waiting=1, waiting_since=since) if waits else Row(name, held_since=since)
             yield Seen(_process(who), row=row)

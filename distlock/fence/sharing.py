@@ -85,7 +85,7 @@ class _MySQL(_MariaDB):
 
 
 class _SQLite:
-    """What a transaction reads there is of one moment, and nobody has to be kept out."""
+    """SQLite, where a transaction reads one moment, and nobody has to be kept out."""
 
     locks_gaps = False
 
@@ -101,7 +101,7 @@ class _SQLite:
 class ReplicaRefused(Exception):
     """The database is a replica: a row that is locked there keeps no writer of the primary out."""
 
-    #: What PostgreSQL says by itself where nothing may be written.
+    #: PostgreSQL's own error where nothing may be written.
     sqlstate = "25006"
 
 

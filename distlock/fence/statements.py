@@ -103,7 +103,7 @@ class _PostgreSQL:
         return in_line(connection, TAKE, f"{SELECT_MARKED} FOR UPDATE", row, seconds)
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        # What somebody has inserted and not committed is waited for.
+        # A row that another transaction has inserted and not committed is waited for.
         with within(connection, seconds):
             connection.execute(f"INSERT INTO {TABLE} {VALUES} ON CONFLICT DO NOTHING", values)
 

@@ -28,7 +28,7 @@ _TROUBLES: dict[object, Trouble] = {
     "25006": "replica",
 }
 
-#: What of the site's own ends a wait before we do, where it is shorter: the same codes.
+#: Settings of the site that end a wait earlier have the same codes.
 _LIMITS: dict[object, str] = {
     "57014": "statement_timeout",
     1969: "max_statement_time",
@@ -76,7 +76,7 @@ def is_unmarked(error: BaseException) -> bool:
 
 
 def trouble(error: BaseException) -> Trouble | None:
-    """What *error* of a database means for the fence; frameworks wrap the driver's."""
+    """Return the meaning of a database's *error* for the fence. Frameworks wrap the driver's error."""
     for one in _causes(error):
         for code in _codes(one):
             if code in _TROUBLES:
@@ -89,7 +89,7 @@ def trouble(error: BaseException) -> Trouble | None:
             return "no table"
         if f"table {TABLE} has no column" in text or "no such column" in text:
             return "old table"
-    # What PEP 249 calls so has nothing to do with the statement: no connection, none free, a full disk.
+    # PEP 249's class is for errors beside the statement: no connection, none free, a full disk.
     names = {type(one).__name__ for one in _causes(error)}
     return "away" if names & {"OperationalError", "InterfaceError"} else None
 
@@ -113,12 +113,12 @@ def _is_an_answer(code: str | int) -> bool:
 
 
 def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationError:
-    """What to raise where the table is missing. *make_table*: what to do. *row_is_lock*: of its users."""
+    """Return the error for a missing table. *make_table* is the remedy; *row_is_lock*: rows are the locks."""
     rows = "whose rows are the locks" if row_is_lock else "which keeps the fences of the locks"
     return ConfigurationError(f"The table {TABLE}, {rows}, is missing in the database. {make_table}")
 
 
-#: What the columns of the table were called before, and what they are called now.
+#: The former and the current names of the table's columns.
 _RENAMED = {"domain": "namespace", "era": "epoch", "seal": "holder_id"}
 
 
@@ -134,7 +134,7 @@ def limit(error: BaseException) -> str | None:
 
 
 def words_of(error: BaseException) -> str:
-    """What the driver says in its first line. What frameworks put around it has the statement, too."""
+    """Return the first line of the driver's error. Frameworks add the statement around it."""
     *_, driver = _causes(error)
     return next(iter(str(driver).splitlines()), "") or type(driver).__name__
 

@@ -15,7 +15,7 @@ from distlock.fence.trouble import has_failed
 from distlock.grants.current import was_asked_for
 from distlock.grants.grant import Grant
 
-#: What is another answer once the transaction has written something.
+#: A statement whose answer changes once the transaction has written something.
 _WRITTEN = {
     # The tables that it has locked as a writer does: those locks last until it ends.
     "postgresql": "SELECT DISTINCT relation FROM pg_locks WHERE pid = pg_backend_pid() "

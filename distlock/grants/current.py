@@ -31,7 +31,7 @@ class CurrentGrant:
     owner: Owner
     #: The database whose transaction is fenced with the grant.
     fenced_in: str | None = None
-    #: What keeps it after the call of its guard; None: that call is around the running code.
+    #: The request that keeps it after the call of its guard; None while that call is around the running code.
     kept: Kept | None = None
     #: Seconds after which its holder counts as hung.
     max_hold: float = math.inf
@@ -65,10 +65,13 @@ class Kept:
 
 @dataclass(slots=True)
 class Keeping:
-    """What one request keeps. Its hooks run as *owner*, even if another thread or task ran its view."""
+    """The grants that one request keeps.
+
+    Its hooks run as *owner*, in whatever thread or task the view ran.
+    """
 
     owner: Owner
-    #: What the request keeps in which this one is made.
+    #: The request around this one.
     around: tuple[CurrentGrant, ...] = ()
     #: Also what was released since.
     kept: list[CurrentGrant] = field(default_factory=list)
@@ -76,7 +79,7 @@ class Keeping:
     closed: bool = False
 
     def open(self) -> tuple[CurrentGrant, ...]:
-        """What is not released yet."""
+        """Return the grants that are not released yet."""
         return tuple(one for one in (*self.around, *self.kept) if not one.grant.released)
 
 
@@ -173,7 +176,7 @@ def holding(
 
 @contextmanager
 def keeping() -> Iterator[Keeping]:
-    """What is kept in the block, a request, is held in all of it: in its view, and in what follows."""
+    """Keep the grants of the block, a request, until its end: in its view, and in what follows."""
     around = _keeping.get()
     request = Keeping(current_owner(), () if around is None else around.open())
     before = _keeping.set(request)
@@ -185,7 +188,7 @@ def keeping() -> Iterator[Keeping]:
 
 
 def kept_by_request() -> Keeping | None:
-    """Of the request that runs; None where nothing can be kept."""
+    """Return the kept grants of the running request, or None if nothing can be kept."""
     request = _keeping.get()
     return None if request is None or request.closed else request
 

@@ -77,7 +77,7 @@ class Grant(ABC):
     @property
     @abstractmethod
     def why_lost(self) -> str | None:
-        """What is known here of how it was lost; None if it was not."""
+        """The known reason for its loss; None if it was not lost."""
 
     @property
     def release_requested(self) -> bool:
@@ -207,7 +207,7 @@ class Grant(ABC):
 #: Called with a grant that somebody wants back, in a thread of its own.
 OnReleaseRequested = Callable[[Grant], object]
 
-#: Those whose fence vouches for what was committed under them.
+#: The names whose fence vouches for what was committed under them.
 _committed: WeakSet[Grant] = WeakSet()
 
 

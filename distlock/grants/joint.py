@@ -102,14 +102,14 @@ class MultiGrant(Grant):
 
 
 class JointGrant(MultiGrant):
-    """What `multi_lock` gives: the grants of all its locks, or of none."""
+    """The grants of all locks of a `multi_lock`, or of none."""
 
     __slots__ = ("grants",)
 
     def __init__(self, grants: Sequence[Grant], taken: Sequence[Grant]) -> None:
         """*grants*: in the order in which the locks were given. *taken*: in that in which they were taken."""
         super().__init__(taken)
-        #: Those of the locks, in the order in which `multi_lock` was given them.
+        #: The grants of the locks, in the order of `multi_lock`'s arguments.
         self.grants = tuple(grants)
 
     @property
@@ -142,5 +142,5 @@ class JointGrant(MultiGrant):
             grant._vouch()
 
     def of(self, namespace: str, name: str) -> Grant:
-        """That of the lock *name* under the prefix *namespace*."""
+        """Return the grant of the lock *name* under the prefix *namespace*."""
         return next(one for one in self.grants if one.namespace == namespace and name in one.names)

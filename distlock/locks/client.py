@@ -114,7 +114,7 @@ class Locks:
         on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> Lock:
-        """What `lock` is, by its name in a pair with `read_lock`: nobody else reads or writes.
+        """Return an exclusive lock, as `lock` does; its name in a pair with `read_lock`.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Its `Grant.downgrade`
         lets others read.
@@ -253,7 +253,7 @@ class Locks:
         return await asyncio.to_thread(self.inspect, name, kind)
 
     def list(self, before: str = "") -> Iterator[Listed]:
-        """What is held or waited for, in all processes, for longer than about three seconds.
+        """Yield what all processes have held or waited for, for longer than about three seconds.
 
         First locks, then semaphores, then latches, each with its kind. *before*: what the names
         begin with. Each process says of itself what it has, every few seconds; where the lock service knows

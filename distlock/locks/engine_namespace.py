@@ -108,7 +108,7 @@ class EngineNamespace(Namespace):
     def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:
         self.engine.abandon([self._before + name for name in names], parker, error)
         if (semaphores := self._others.get(SEMAPHORE)) is not None:
-            # Of a guard: what it had asked for is not told here.
+            # A guard's own request is not reported here.
             semaphores.abandon(names, parker, error)
 
     def is_holder(self, name: str, owner: Owner) -> bool:
@@ -153,7 +153,7 @@ class EngineNamespace(Namespace):
         return sight, self.engine.row(key), self.engine.inspection.process
 
     def _with_waiters(self, sight: Sight, key: str) -> Sight:
-        """Nobody stands in line: those that wait are told by their processes, the oldest first."""
+        """Return *sight* with the waiters that processes publish, the oldest first: there is no queue."""
         told = [
             (seen.row.waiting_since, seen)
             for seen in self.engine.inspection.announced(key)

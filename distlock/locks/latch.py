@@ -25,7 +25,10 @@ _PATIENCE = 5.0
 
 
 class Latch:
-    """What `Locks.latch` returns. Cheap; make one wherever you need it; threads and tasks may share it."""
+    """A latch of `Locks.latch`.
+
+    It is cheap: make one wherever you need it. Threads and tasks may share it.
+    """
 
     def __init__(
         self, waits: LatchWaits, prefix: str, name: str, total: int | None, ttl: float, timeout: float
@@ -113,7 +116,7 @@ class Latch:
         return await arun(self._delete(TaskParker()))
 
     def count(self) -> int:
-        """What is left just now; 0: it is open. Raises `LatchNotFound`; `BackendUnavailable`."""
+        """Return the remaining count; 0 if it is open. Raises `LatchNotFound`, `BackendUnavailable`."""
         return run(self._count()).left
 
     async def acount(self) -> int:

@@ -81,7 +81,7 @@ class _Watched:
 
 
 class LatchWaits:
-    """Of one client. It hears the hints of its lock service, from any thread."""
+    """The waiters of one client. The lock service notifies it from any thread."""
 
     def __init__(self, latches: Latches, lasts: Callable[[], None] = lambda: None) -> None:
         """*lasts*: called now and then while there are rows to be told: see `rows`."""
@@ -94,7 +94,7 @@ class LatchWaits:
         """In the child: those that wait are the parent's."""
         self._mutex = reentrance.mutex()
         self._watched: dict[str, _Watched] = {}
-        #: What was hinted since the last look; None: it may have been any of them.
+        #: The keys notified since the last look; None: any key may have been.
         self._hints: deque[str | None] = deque()
         self._called = ThreadParker()
         self._thread: threading.Thread | None = None
@@ -110,7 +110,7 @@ class LatchWaits:
         self._called.wake()
 
     def rows(self, at_epoch: float) -> list[Row]:
-        """What is waited for, for longer than a moment. *at_epoch*: as for `engine.status.row_of`."""
+        """Return the waits that last for longer than a moment. *at_epoch*: as for `engine.status.row_of`."""
         now, rows = clock.now(), []
         for key, watched in self._watched.copy().items():
             eldest = min(watched.waiters.copy(), key=lambda one: one.came, default=None)
@@ -149,7 +149,7 @@ class LatchWaits:
         return waiter.outcome
 
     def close(self) -> None:
-        """Nobody waits any more. Bounded in time by the calls of the lock service."""
+        """End all waits. The calls of the lock service bound the time that it takes."""
         if self._mutex._is_owned() or reentrance.is_calling():
             threading.Thread(target=self.close, name="distlock-close").start()
             return
@@ -229,7 +229,7 @@ class LatchWaits:
                 del self._watched[key]
 
     def _due(self) -> tuple[dict[str, set[_Waiter]], float]:
-        """What is to be looked at now, for whom; and in how long the next one is, seconds."""
+        """Return which latches to look at now, for whom, and in how many seconds to look again."""
         while self._hints:
             hinted = self._hints.popleft()
             for key in [hinted] if hinted is not None else list(self._watched):
@@ -261,7 +261,7 @@ class LatchWaits:
 
 
 def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) -> None:
-    """What the latch is, for those that had come before it was looked at."""
+    """Handle the state of the latch for the waiters that had come before it was read."""
     watched.trouble = None
     for waiter in waiters:
         waiter.seen = True

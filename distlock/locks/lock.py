@@ -27,7 +27,7 @@ class Entries:
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        #: Those that have a grant: for `release` and ``with``.
+        #: The entries that have a grant, for `release` and ``with``.
         self._out: list[Entry] = []
         #: The ``with`` blocks that are being run, the oldest first.
         self.entered: list[Entry] = []
@@ -43,7 +43,7 @@ class Entries:
         return any(entry.is_open for entry in self._out)
 
     def latest(self, owner: Owner) -> Entry | None:
-        """What `release` gives back: the latest of *owner*, else the oldest one. It changes nothing."""
+        """Return the grant for `release`: the latest of *owner*, else the oldest one. It changes nothing."""
         with self._namespace.books:
             out = self._unreleased()
             mine = (one for one in reversed(out) if one.owner == owner)
@@ -82,7 +82,7 @@ logger = logging.getLogger("distlock")
 
 
 class Lock:
-    """What `Locks.lock` returns. Cheap; make one wherever you need it; threads and tasks may share it."""
+    """A lock of `Locks.lock`. It is cheap: make one wherever you need it. Threads and tasks may share it."""
 
     #: False where the end of its ``with`` is a COMMIT, which looks at the lock itself.
     tells_loss = True
@@ -226,7 +226,7 @@ class Lock:
         return Entry(self._namespace, self.names, current_owner(), parker)
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
-        """What the lock service has to be asked for."""
+        """Return the names for which the lock service has to be asked."""
         return self.names
 
     def _refuse_own(self, entry: Entry) -> None:
@@ -284,7 +284,7 @@ class Lock:
     # -- leaving ---------------------------------------------------------------------------------
 
     def _last(self) -> Entry:
-        """What `release` gives back. It changes nothing."""
+        """Return the grant that `release` releases. It changes nothing."""
         entry = self._entries.latest(current_owner())
         if entry is None:
             raise self._not_held()
@@ -334,7 +334,7 @@ class Lock:
     def _break_off(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
         """The end of *block* was interrupted: the keeper does the rest of it."""
         if block is None:
-            # Nothing is changed yet. A block of others is not ours to end.
+            # The state is still unchanged. The block belongs to other code.
             block = self._ending(frame)
             if block is None or (block.frame is not frame and block.owner != current_owner()):
                 return

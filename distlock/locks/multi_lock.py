@@ -57,7 +57,7 @@ class Contended:
 
 
 def holder_of(namespace: Namespace, names: tuple[str, ...]) -> Party | None:
-    """What is known of the holder of one of *names*. Asks nobody."""
+    """Return what is known of the holder of one of *names*, without asking the lock service."""
     return next((one for name in names if (one := known_holder(namespace, name)) is not None), None)
 
 
@@ -121,7 +121,7 @@ def multi_lock(*locks: Lock, timeout: float | None = None) -> MultiLock:
 
 
 class MultiLock:
-    """What `multi_lock` returns. Threads and tasks may share it."""
+    """A lock of `multi_lock`. Threads and tasks may share it."""
 
     def __init__(self, given: Sequence[Lock], timeout: float) -> None:
         self.timeout = timeout

@@ -50,7 +50,7 @@ AtEnd = Callable[[tuple[str, ...]], Commands[LockError | None]]
 
 
 class Client(Protocol):
-    """What a lock asks of its client, which is a `distlock.Locks`."""
+    """The methods of a client, a `distlock.Locks`, that a lock calls."""
 
     acquirer: Acquirer
     namespace: Namespace
@@ -60,7 +60,7 @@ class Client(Protocol):
 
 
 class Namespace(ABC):
-    """What the clients of one namespace share. It is an `Acquirer` itself, the one that stands around none.
+    """The state that the clients of one namespace share; itself an `Acquirer`, with nothing around it.
 
     *prefix*: what stands before every name. *terms*: those of locks that were told none.
     """
@@ -81,7 +81,7 @@ class Namespace(ABC):
     def __init__(self, prefix: str, terms: Terms) -> None:
         self.prefix = prefix
         self.terms = terms
-        #: What the owners of re-entrant locks are inside of.
+        #: The recursion counts of reentrant locks.
         self.inside: Inside = {}
         self._make_books()
         _all[id(self)] = self
@@ -116,7 +116,7 @@ class Namespace(ABC):
         return self if kind == LOCK else None
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
-        """Of the latches *names*. None: there is no such latch, or not any more."""
+        """Return the states of the latches *names*; None for each that does not exist."""
         return [None] * len(names)
 
     @abstractmethod
@@ -141,7 +141,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def grants(self) -> list[Grant]:
-        """What is held in this process just now: the grant of each name. Asks nobody."""
+        """Return the current grant of each name in this process, without asking the lock service."""
 
     @abstractmethod
     def locked(self, name: str) -> bool:
@@ -152,12 +152,12 @@ class Namespace(ABC):
         """See `distlock.operate.looking.Observed`. Raises `ConfigurationError` where nothing is shown."""
 
     def known(self, name: str) -> tuple[Sight | None, Row | None]:
-        """What was seen of *name* last, and what this process has of it. Asks nobody."""
+        """Return the latest view of *name*, and this process's own part, without asking the lock service."""
         return None, None
 
     @abstractmethod
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
-        """What all processes say of the names that begin with *before*."""
+        """Yield what all processes publish of the names that begin with *before*."""
 
     @abstractmethod
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
@@ -172,15 +172,15 @@ class Namespace(ABC):
 
     @property
     def latches(self) -> LatchWaits:
-        """What waits for latches of this lock service. Raises `ConfigurationError` where it has none."""
+        """Return the waiters for latches. Raises `ConfigurationError` if the lock service has none."""
         raise ConfigurationError("A latch needs a lock service, such as redis://, and here is none.")
 
     def examine(self) -> Iterator[Finding]:
-        """What is worth knowing of the lock service: see `distlock.operate.doctor`."""
+        """Yield findings about the lock service: see `distlock.operate.doctor`."""
         return iter(())
 
     def unmade(self) -> Finding | None:
-        """What to say of a lock service in which the first lock is still to make something; None: it has."""
+        """Return a warning if the first lock is still to make something in the lock service."""
         return None
 
     def prepare(self) -> str:
@@ -201,6 +201,6 @@ _all: WeakValueDictionary[int, Namespace] = WeakValueDictionary()
 
 
 def namespaces() -> list[Namespace]:
-    """Those of all clients in this process."""
+    """The namespaces of all clients in this process."""
     # One step: threads make and drop clients meanwhile.
     return [one for known in _all.valuerefs() if (one := known()) is not None]

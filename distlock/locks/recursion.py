@@ -16,7 +16,7 @@ class Entered:
     """How often its owner is inside one name."""
 
     grant: Grant
-    #: What was asked for together with it.
+    #: The names that were requested together with it.
     whole: Grant
     count: int = 1
     #: The same for a lock that was lost since, in a block further out.
@@ -47,7 +47,7 @@ def together(entered: list[Entered]) -> Grant:
     return entered[0].grant if len(entered) == 1 else MultiGrant([one.grant for one in entered])
 
 
-#: What one owner is inside of, by name. It is replaced, never changed: an interrupt comes before or after.
+#: The recursion of one owner, by name. It is replaced, never changed, so that no interrupt finds it halfway.
 Names = Mapping[str, Entered]
 
 #: It belongs to the namespace: two objects of the same names are the same lock.

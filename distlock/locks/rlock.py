@@ -20,7 +20,7 @@ from distlock.terms import Terms
 
 
 class RLock(Lock):
-    """What `Locks.rlock` returns. The owner is the running thread, or the running task in it.
+    """A lock of `Locks.rlock`. The owner is the running thread, or the running task in it.
 
     A task made by `asyncio.gather` is another owner than its parent. Re-entrance is by name: of several
     names only those are asked for that their owner is not inside yet. Taking the others again costs no round
@@ -96,7 +96,7 @@ class RLock(Lock):
         self._note(entry.owner, after)
 
     def _once_less(self, owner: Owner) -> tuple[Names, Grant | None]:
-        """What *owner* is inside of after leaving once, and what that releases."""
+        """Return what *owner* is inside of after leaving once, and what that releases."""
         after = dict(self._inside.get(owner, {}))
         over = []
         for name in self.names:

@@ -34,12 +34,12 @@ class Entry:
     owner: Owner
     #: It marks all that the engine does for this entry.
     parker: Parker
-    #: What the lock's own books had of the owner before.
+    #: The owner's earlier entry in the lock's own books.
     before: Any = None
     grant: Grant | None = None
-    #: Whose code has entered the block. A generator is another frame than the code that drives or closes it.
+    #: The frame whose code has entered the block. A generator's frame is not that of the code that drives it.
     frame: FrameType | None = None
-    #: What its end found, and raises unless the block has raised something itself.
+    #: The error that its end found, raised unless the block has raised one itself.
     trouble: Exception | None = None
 
     @property
@@ -94,7 +94,7 @@ def _innermost(task: asyncio.Task[Any]) -> object:
 def _variables(coroutine: object) -> list[object]:
     """Not by `f_locals`, which keeps what it gives for as long as the coroutine runs."""
     found = gc.get_referents(coroutine)
-    # Those that its inner functions share.
+    # The variables that its inner functions share.
     return found + gc.get_referents(*(one for one in found if type(one) is CellType))
 
 
@@ -343,7 +343,7 @@ def is_held_around(namespace: Namespace, names: Sequence[str]) -> bool:
 
 
 def _of_guard(namespace: Namespace, names: Sequence[str]) -> str:
-    """Those of *names* that a guard around the running code holds, as text."""
+    """Return those of *names* that a guard around the running code holds, as text."""
     return _of_grants(namespace, names, [one for one in current_grants() if one.running])
 
 
@@ -361,7 +361,7 @@ def _of_grants(namespace: Namespace, names: Sequence[str], grants: Sequence[Curr
 
 
 def _common(namespace: Namespace, names: Sequence[str], blocks: Sequence[Entry]) -> str:
-    """Those of *names* that one of *blocks* holds, as text."""
+    """Return those of *names* that one of *blocks* holds, as text."""
     for one in blocks:
         both = _shown(names, one.names)
         if both and one.is_open and namespace.is_same(one.namespace):

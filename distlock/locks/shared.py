@@ -12,7 +12,7 @@ from distlock.terms import Terms
 
 
 class ReadLock(Lock):
-    """What `Locks.read_lock` returns. Each acquisition has a grant of its own.
+    """A lock of `Locks.read_lock`. Each acquisition has a grant of its own.
 
     A thread or task that reads or writes a name reads it again at once, past a writer that waits. Else each
     of the two would wait for the other. So does a ``with`` inside one of another client of the namespace.
@@ -49,7 +49,7 @@ class ReadLock(Lock):
 
 
 class Semaphore(Lock):
-    """What `Locks.semaphore` returns, as `threading.Semaphore` but for all processes. It has no owner.
+    """A semaphore of `Locks.semaphore`, as `threading.Semaphore` but for all processes. It has no owner.
 
     A ``with`` inside another one takes a further permit, and `locked` says whether any permit is out.
     """

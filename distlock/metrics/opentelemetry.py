@@ -18,7 +18,7 @@ from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of
 
 
 class _Place:
-    """What is counted at one place in the code.
+    """The instruments of one place in the code.
 
     It is only added up here, and read when somebody collects: an SDK takes ten times as long for an addition.
     """
@@ -52,7 +52,7 @@ class _Place:
 
 
 class _Instruments:
-    """Those of this process, which has one of each name."""
+    """The instruments of this process, which has one of each name."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, str], _Place] = {}

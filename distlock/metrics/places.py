@@ -15,7 +15,7 @@ MOST = 10_000
 
 
 class Places(Generic[T]):
-    """What *make* gives for each place, whose words it takes."""
+    """The results of *make*, one for each place."""
 
     def __init__(self, make: Callable[[str], T]) -> None:
         self._make = make

@@ -28,7 +28,7 @@ class _Metrics:
             return Counter(name, text, labels, registry=registry)
 
         def gauge(name: str, text: str) -> Gauge:
-            # Those of processes that have ended count no more.
+            # Processes that have ended do not count any more.
             return Gauge(name, text, _LABELS, registry=registry, multiprocess_mode="livesum")
 
         results = "Acquisitions by result: " + ", ".join(RESULTS)

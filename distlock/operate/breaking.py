@@ -20,7 +20,7 @@ def break_lock(namespace: Observed, state: LockState, by: str) -> bool:
     where = namespace.of_kind(state.kind)
     if state.holder is None or where is None:
         return False
-    # What nothing names nobody breaks: it says why.
+    # A hold without an id can't be broken. The error says why.
     number = 0 if state.fence is None else state.fence.number
     if not where.break_hold(state.name, number, state.transaction):
         return False

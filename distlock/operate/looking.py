@@ -85,9 +85,9 @@ class LockState:
     holders: tuple[Party, ...] = ()
     #: How many callers read, or how many permits are out. What a process has not said yet counts as one.
     inside: int = 0
-    #: Of a semaphore: how many permits there are, as one of its holders says; 0: that is not known.
+    #: A semaphore's limit, as one of its holders gave it; 0 if it is unknown.
     limit: int = 0
-    #: Of a latch: what it was made with, and what is left; None: there is none, or not any more.
+    #: A latch's original and remaining count; None if there is no latch.
     total: int | None = None
     left: int | None = None
     #: Where several servers decide together: how many of them have it; None: elsewhere.
@@ -114,7 +114,7 @@ class LockState:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What one process says of one name."""
+    """The part of one process in one name."""
 
     name: str
     party: Party
@@ -123,27 +123,27 @@ class Listed:
     kind: Kind = LOCK
     #: In which mode it holds it.
     mode: Mode = EXCLUSIVE
-    #: Of a semaphore: how many permits there are, as the process says; 0: that is not known.
+    #: A semaphore's limit, as the process gave it; 0 if it is unknown.
     limit: int = 0
-    #: Of a latch: what it was made with, and what is left; None: it is no latch, or is gone.
+    #: A latch's original and remaining count; None if it is no latch, or is gone.
     total: int | None = None
     left: int | None = None
 
 
 class Observed(Protocol):
-    """What a namespace tells of its names."""
+    """The methods of a namespace that tell of its names."""
 
     def of_kind(self, kind: Kind) -> Observed | None:
         """Where the names of *kind* are; None: it has none."""
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
-        """Of each of *names*."""
+        """Return the state of each of *names*."""
 
     def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
-        """What the lock service shows; what this process knows; how the lock service calls this process."""
+        """Return the lock service's view, this process's own, and this process's name there."""
 
     def known(self, name: str) -> tuple[Sight | None, Row | None]:
-        """What was seen of *name* last; what this process has of it. Asks nobody."""
+        """Return the latest view of *name*, and this process's own part, without asking the lock service."""
 
     def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
         """Name, and what a process says of it."""

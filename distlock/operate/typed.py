@@ -13,7 +13,7 @@ def quoted(word: str) -> str:
     """*word*, as a shell reads it, in characters that a terminal shows."""
     if word.isprintable():
         return shlex.quote(word)
-    # Of these each has its bytes in octal, which bash, zsh, ksh and busybox read.
+    # The characters that are written as octal bytes, which bash, zsh, ksh and busybox read.
     shown = "".join(_escaped(one) for one in word)
     return f"$'{shown}'"
 
@@ -30,7 +30,7 @@ class Typed:
 
     #: ``python manage.py distlock``.
     command: str = "distlock"
-    #: What says which locks: pairs of an option and its value.
+    #: The options that say which locks: pairs of an option and its value.
     options: tuple[tuple[str, str], ...] = ()
     #: The URL is not among them: it may hold a password.
     hides_url: bool = False

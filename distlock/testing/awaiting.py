@@ -76,7 +76,7 @@ class AwaitingConformance(ProtocolFixtures):
             assert await answer(one, one.backend.cancel, first) is True
 
         for number, kind in enumerate(kinds):
-            # What has no room beside them.
+            # A request that has no room beside them.
             none = {"mode": EXCLUSIVE} if kind["mode"] == READ else {"permits": 2}
             asyncio.run(main(f"{key}_{number}", kind, none))
 

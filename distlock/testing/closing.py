@@ -24,7 +24,7 @@ from distlock.testing.protocol import Contender, ProtocolFixtures, ask
 
 
 def opened() -> set[object]:
-    """What this process has open: its threads, and its descriptors with what they lead to.
+    """Return the open threads of this process, and its descriptors with what they lead to.
 
     The threads in which tasks call lock services belong to the process: all clients share them.
     """

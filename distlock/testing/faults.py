@@ -10,7 +10,7 @@ from distlock.errors import BackendUnavailable
 
 #: The requests whose replies can be lost.
 REQUESTS = ("request", "cancel", "renew", "release", "raise_fence", "locked")
-#: Of backends that are `distlock.backends.latches.Latches`.
+#: The methods of backends that are `distlock.backends.latches.Latches`.
 OF_LATCHES = ("make_latch", "count_latch_down", "delete_latch", "look_at_latches")
 
 

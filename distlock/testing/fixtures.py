@@ -83,7 +83,7 @@ def engine_of(locks: distlock.Locks) -> Engine:
 
 
 def ask_of(grant: distlock.Grant) -> LockRequest:
-    """What the lock service was asked for the grant of one name: for those who break locks on purpose."""
+    """Return the lock request of the grant of one name, for tests that break locks on purpose."""
     assert isinstance(grant, NameGrant)
     return grant._hold.request
 

@@ -19,7 +19,7 @@ class Record:
     """One acquisition. The times are of one clock that all processes share, in seconds."""
 
     name: str
-    #: Who: any text that tells callers apart.
+    #: The caller: any text that tells callers apart.
     caller: str
     asked: float
     granted: float
@@ -61,7 +61,7 @@ def _unique(records: Sequence[Record]) -> list[str]:
 
 def _growing(records: Sequence[Record]) -> list[str]:
     by_grant = sorted(records, key=lambda record: record.granted)
-    #: Of all, and of writers: readers that share may have each a fence of its own.
+    #: The order of all, and of writers: readers may each have a fence of their own.
     largest: Record | None = None
     written: Record | None = None
     before = 0

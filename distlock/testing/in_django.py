@@ -66,7 +66,7 @@ def before_fork() -> None:
             connection.close()
 
 
-#: What the views of one call of a race have raised, by the test client that is told.
+#: The exceptions of the views in one call of a race, by the test client that gets them.
 _raised: ContextVar[dict[int, Any] | None] = ContextVar("distlock_testing_raised", default=None)
 
 

@@ -59,7 +59,7 @@ def in_processes(
 
 
 def _heard(ours: Connection, deadline: float, within: float) -> tuple[list[Call], float]:
-    """What one process has told."""
+    """Return the result of one process."""
     late = f"A process of the race has told nothing {2 * within + LAST_WORDS:g} seconds after its start."
     try:
         if not ours.poll(max(0.0, deadline - clock.now())):

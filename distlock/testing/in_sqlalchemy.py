@@ -53,6 +53,6 @@ def after_fork() -> None:
     from sqlalchemy.engine import Engine
 
     for one in gc.get_objects():
-        # What stands for something else would answer isinstance() by looking for that.
+        # A lazy stand-in would answer isinstance() by looking for its object.
         if issubclass(type(one), Engine):
             one.dispose(close=False)

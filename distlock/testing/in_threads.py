@@ -17,7 +17,7 @@ from distlock.testing.race_result import Call, raised, returned
 from distlock.testing.shaking import is_the_sites, shaken
 from distlock.web.stale_writes import Mode, in_race
 
-#: What each thread calls.
+#: The function that each thread calls.
 Action = Callable[[], object]
 
 
@@ -92,7 +92,7 @@ class Run:
 
 
 def _late(late: list[Run], times: int, within: float) -> str:
-    """What to say of those that have not ended."""
+    """Return the message about calls that have not ended."""
     frames = sys._current_frames()
     places = sorted({_place(frames[ident]) for run in late if (ident := run.thread.ident) in frames})
     return (

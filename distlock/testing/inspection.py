@@ -21,7 +21,7 @@ from distlock.testing.protocol import LONG, Contender, ProtocolFixtures
 
 @runtime_checkable
 class Inspectable(Announces, Breaks, Protocol):
-    """What the kit asks: all that an operator can do."""
+    """The backend methods that the kit calls: all that an operator can do."""
 
 
 def ask(contender: Contender, key: str, wait: bool = True) -> LockRequest:
@@ -37,9 +37,9 @@ def inspectable(contender: Contender) -> Inspectable:
 
 
 class UnfairInspectionConformance(ProtocolFixtures):
-    #: What a lease of `LONG` seconds may be shown to have left, at most.
+    #: The most that a lease of `LONG` seconds may be shown to have left.
     longest = LONG
-    #: Of two that break one hold on several servers at once each may end it on some, and say that it did.
+    #: If two operators break one hold on several servers, each may end it on some, and say that it did.
     both_may_break = False
 
     @pytest.fixture
@@ -191,7 +191,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
         mine = [replace(ask(holder, key), **how) for holder in holders]
         for holder, one in zip(holders, mine, strict=True):
             holder.held(one)
-        # What has no room beside them: a writer, or both permits.
+        # A request without room beside them: a writer, or both permits.
         wants = replace(ask(waiter, key), **others)
         waiter.queued(wants)
         processes = {inspectable(holder).process for holder in holders}
@@ -200,7 +200,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
         assert sight.holder.process in processes
         assert (sight.mode, sight.others) == (how["mode"], 1)
         assert {sight.holder.process, *(seen.process for seen in sight.beside)} == processes
-        # Of permits: two are out, each of one of the holders, and there are no more.
+        # Two permits are out, one of each holder, and there are no more.
         assert (sight.out, sight.limit) == ((2, 2) if how["mode"] == PERMIT else (0, 0))
         assert [seen.process for seen in sight.queue] == [inspectable(waiter).process]
         assert sight.number is not None
@@ -209,7 +209,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
             [True]
         ] * 2
         for _ in holders:
-            # Those that have one number end at once, and each that is seen can be ended.
+            # Holds of one number end at once, and each that is seen can be ended.
             sight = look.inspect(key)
             if sight.holder is not None and sight.holder.process in processes:
                 assert sight.number is not None

@@ -208,7 +208,7 @@ class LatchConformance(ConformanceFixtures):
     def test_a_wait_in_vain_ends_on_time(
         self, locks: distlock.Locks, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # Nobody sleeps on because an answer was once awaited.
+        # A late answer must leave no sleeper behind.
         monkeypatch.setattr(latch_waits, "LAST_WORDS", 2 * PATIENCE)
         locks.latch(name, 1).make()
         began = clock.now()
@@ -256,7 +256,7 @@ class LatchConformance(ConformanceFixtures):
         look, made = backend.look_at_latches, threading.Event()
 
         def late(keys: Sequence[str], watch: bool, *more: Any) -> Any:
-            # That of a waiter. To delete and to count look, too.
+            # The look of a waiter. To delete and to count look, too.
             return (not watch or made.wait(PATIENCE)) and look(keys, watch, *more)
 
         monkeypatch.setattr(backend, "look_at_latches", late)

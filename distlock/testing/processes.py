@@ -133,7 +133,7 @@ class ProcessConformance(UnfairProcessConformance):
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
     ) -> None:
         with locks.lock(name):
-            # What it costs is far less than the ttl, however busy the machine is.
+            # The time is far less than the ttl, however busy the machine is.
             waiters = [process(ttl=LONG) for _ in range(2)]
             for number, waiter in enumerate(waiters):
                 waiter.begin("acquire", name, PATIENCE)

@@ -44,7 +44,7 @@ def raised(error: BaseException) -> Call:
 
 
 class Race:
-    """What `race` returns.
+    """The result of `race`.
 
     *statuses* counts how the calls ended, and adds up to all of them: by the status of what they returned,
     or by the name of the error's class. What has no status is counted as itself, or by its class where no two

@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 
 class Request(TypedDict, total=False):
-    """What is sent to an address."""
+    """A request to an address."""
 
     #: ``"POST"`` unless it says otherwise.
     method: str
@@ -24,7 +24,7 @@ class Request(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server has answered."""
+    """A server's answer."""
 
     status_code: int
     text: str
@@ -32,7 +32,7 @@ class Reply:
 
 
 def sending(url: str, within: float, **request: Unpack[Request]) -> Callable[[], Reply]:
-    """What sends *request* to *url*, and gives the reply. Redirections are replies like others.
+    """Return a function that sends *request* to *url*. Redirections are answers like others.
 
     *within*: seconds without a sign of the server after which it raises TimeoutError. Raises ValueError for
     what is no address.

@@ -216,7 +216,7 @@ class SharingConformance(ConformanceFixtures):
         assert other.write_lock(name).acquire(timeout=BRIEF) is None
         living.check()
         living.release()
-        # Nobody renews what only the hung one would still have.
+        # Only the hung process could renew what it still has.
         with other.write_lock(name):
             pass
         hung.release()

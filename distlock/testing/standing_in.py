@@ -18,12 +18,12 @@ from distlock.terms import Terms
 
 #: Whether one of the names stays taken. Raises `LockError` for what a lock service would raise.
 Keeps = Callable[[Namespace, tuple[str, ...]], bool]
-#: Told of each grant before its caller has it.
+#: Called with each grant before its caller has it.
 Granted = Callable[[Grant], None]
 
 
 class Fake:
-    """What a test plays while its ``with`` block runs, for all clients and threads of this process."""
+    """A fake that is active during its ``with`` block, for all clients and threads of this process."""
 
     def __init__(self, *, keeps: Keeps | None = None, granted: Granted | None = None) -> None:
         self.keeps = keeps
@@ -47,12 +47,12 @@ class Fake:
 
 _mutex = threading.RLock()
 _playing: list[Fake] = []
-#: What stood in the classes before: the class, the name of the method, the method.
+#: The replaced methods: class, name and function.
 _before: list[tuple[type[Any], str, Any]] = []
 
 
 def _step_in() -> None:
-    # What a namespace is made of stands in classes of its own, too.
+    # A namespace has classes of its own, too.
     whole = [part for one in _below(Namespace) for part in one.__mro__ if part not in Namespace.__mro__]
     for one in dict.fromkeys(whole):
         for name, stand_in in _STAND_INS.items():

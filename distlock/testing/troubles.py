@@ -194,9 +194,9 @@ class TroubleConformance(ConformanceFixtures):
         assert engine_of(locks).queues.by_key == {}
         assert engine_of(locks).queues.waiting == 0
         assert engine_of(locks).renewer.holds == set()
-        # Of a release whose answer a busy machine has read too late the keeper makes sure.
+        # If a busy machine reads a release's reply too late, the maintenance thread makes sure of it.
         wait_until(lambda: not engine_of(locks).cancellations, "nothing is to be given back")
-        # What others in this process open for a moment is not ours.
+        # Other code in this process may have something open for a moment.
         wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, "no more files are open than before")
         wait_until(lambda: threading.active_count() <= threads, "no more threads run than before")
         assert self.residue() <= residue

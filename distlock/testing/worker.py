@@ -65,7 +65,7 @@ class Worker:
         told.wait(timeout)
 
     def granted(self) -> dict[str, Any] | None:
-        """What became of `wait`."""
+        """Return the outcome of `wait`."""
         return self.waiting.result()
 
     def release(self) -> float:

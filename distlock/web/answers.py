@@ -54,7 +54,7 @@ class Answer:
     detail: str
     #: Seconds, whole, 1 or more; None where repeating the request cannot help.
     retry_after: int | None = None
-    #: What went wrong, with the lock's name: for debug mode only.
+    #: The detailed error with the lock's name, for debug mode only.
     debug: str | None = None
 
     def problem(self) -> dict[str, str | int]:

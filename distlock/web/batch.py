@@ -23,7 +23,7 @@ C = TypeVar("C")
 #: Rolls back what goes round, and closes it.
 CleanUp = Callable[[], object]
 
-#: What a part leaves to be done after COMMIT, in the framework's words.
+#: The work that a part leaves until after COMMIT, in the framework's words.
 Hooks = list[Any]
 
 _COMMITTED = object()
@@ -40,7 +40,7 @@ class BatchSeat(Seat):
         self.parker = ThreadParker()
         #: Its part was carried out, or never will be.
         self.over = False
-        #: What it was the first of, and has committed.
+        #: The batch of which it was the first, and that has committed.
         self.led: Batch[Any] | None = None
 
     def leave(self, grant: Grant | None = None) -> None:
@@ -74,7 +74,7 @@ class Batch(Generic[C]):
         #: The first sleeps there until the last part is over.
         self._over = ThreadParker()
         self._are_over = False
-        #: What the first has left to be done after the last part.
+        #: The work that the first part has left until after the last one.
         self._clean_up: CleanUp = lambda: None
         self._mutex = threading.Lock()
         self._waiting: list[ThreadParker] = []
@@ -85,7 +85,7 @@ class Batch(Generic[C]):
         self.prepared = False
         #: Why no further part can be carried out, and nothing is committed.
         self.broken: Exception | None = None
-        #: What parts leave to those after them, and what is to be done with it after COMMIT, by its place.
+        #: Values that parts leave to later parts, and the work after COMMIT, by place.
         self.left: dict[object, object] = {}
         self._settling = threading.Lock()
         #: How many go on after COMMIT with what needs the lock still.
@@ -236,7 +236,7 @@ class Batch(Generic[C]):
             text = f"The transaction that requests for the lock {shown} shared was rolled back: {error}"
         else:
             text = str(error)
-        # Of its own: threads that raise one exception write into one traceback.
+        # Each gets an exception of its own, because threads that raise one write into one traceback.
         mine: Exception = kind(text)
         mine.__cause__ = error
         return mine

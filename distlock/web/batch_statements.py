@@ -6,7 +6,7 @@ import re
 
 from distlock.errors import ConfigurationError
 
-#: What is checked at COMMIT is checked now, on PostgreSQL. Then it is put off again.
+#: Deferred constraints are checked now, on PostgreSQL, and then deferred again.
 CHECK_DEFERRED = ("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
 
 #: The savepoint of each part. It has one name, so that the end of one part makes it for the next.

@@ -26,7 +26,7 @@ _PIECE = 65536
 
 
 class Stream(Protocol):
-    """What a body is read from."""
+    """The stream of a request's body."""
 
     def read(self, size: int, /) -> bytes: ...
 

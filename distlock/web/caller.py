@@ -11,7 +11,7 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told, Words, told_at
 from distlock.web.names.templates import NameSource
 
-#: What stands between a line of the site and the raise: our packages, and what drives them.
+#: The packages between a line of the site and the raise: ours, and what calls them.
 _BETWEEN = frozenset({"distlock", "django_distlock", "flask_distlock", *sys.stdlib_module_names})
 
 
@@ -24,7 +24,7 @@ def this_code() -> str:
 
 
 def told_here(names: Sequence[NameSource], unknown: Mapping[str, Never], **words: Unpack[Words]) -> Told:
-    """What the caller's caller has told its decorator. Raises what `Told` raises, with that line's place.
+    """Return the options that the caller's caller gave its decorator. Errors of `Told` get that line's place.
 
     *unknown*: words that its signature does not have. `Told` says what to write in their place.
     """

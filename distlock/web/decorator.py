@@ -40,7 +40,7 @@ _UNUSED = "__distlock_unused__"
 
 
 class Words(TypedDict, total=False):
-    """What ``@distributed_lock`` takes beside its names, and a rule beside its route."""
+    """The options of ``@distributed_lock`` beside its names, and of a rule beside its route."""
 
     #: Which lock service of ``DISTLOCK``.
     alias: str
@@ -138,14 +138,14 @@ class Told:
         return f"distributed_lock({', '.join(given)})"
 
     def locked_methods(self, usual: Methods | None) -> Methods | None:
-        """What it locks, where *usual* is what its kind of view does; None: every HTTP method."""
+        """Return the locked methods, if *usual* is what the kind of view locks; None: every HTTP method."""
         if self.methods is not None:
             return self.methods
         return READING_METHODS if self.mode == READ else usual
 
     @property
     def unused(self) -> str:
-        """What to say where it decorates nothing, because its parentheses or its function were forgotten."""
+        """The error of a decorator without its parentheses or its function."""
         if len(self.names.sources) == 1 and not self.names.templates:
             (source,) = self._sources
             return f"{where_of(source)}: {NO_NAME}"  # type: ignore[arg-type]
@@ -236,7 +236,7 @@ def guards_of(function: Callable[..., Any]) -> list[Guarded]:
 
 
 def around(function: Callable[..., Any], guarded: Guarded) -> list[Callable[..., Any]]:
-    """What a call of *function* passes through, the outermost first, up to what stands as *guarded* there."""
+    """Return what a call of *function* passes through, the outermost first, up to *guarded*."""
     passed = list(chain(function))
     marked = [index for index, one in enumerate(passed) if getattr(one, _MARK, None) is guarded]
     return passed[: marked[-1] + 1] if marked else []
@@ -245,7 +245,7 @@ def around(function: Callable[..., Any], guarded: Guarded) -> list[Callable[...,
 def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """The functions in the closure of *function*: what a decorator without `functools.wraps` stands above."""
     cells = getattr(function, "__closure__", None)
-    # What stands as a view may answer to every name.
+    # An object that stands in for a view may answer to every name.
     for cell in cells if isinstance(cells, tuple) else ():
         try:
             content = cell.cell_contents
@@ -316,13 +316,13 @@ def told_at(line: FrameType, error: Exception) -> Exception:
 
 
 def told_of(decorator: object) -> Told | None:
-    """What *decorator* was told, if it is what ``distributed_lock(...)`` gives."""
+    """Return the options of *decorator*, if ``distributed_lock(...)`` made it."""
     told = getattr(decorator, _TOLD, None)
     return told if isinstance(told, Told) else None
 
 
 def unused(view: object) -> str | None:
-    """What to say where *view* is a decorator that has decorated nothing."""
+    """Return the error for a *view* that is a decorator which has decorated nothing."""
     problem = getattr(view, _UNUSED, None)
     return problem if isinstance(problem, str) else None
 

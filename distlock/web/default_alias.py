@@ -29,7 +29,7 @@ class DefaultAlias(ABC):
         return self[DEFAULT_ALIAS].read_lock(*names, **words)
 
     def write_lock(self, *names: str, **words: Any) -> Lock:
-        """What `lock` is, by its name in a pair with `read_lock`: see `distlock.Locks.write_lock`.
+        """Return an exclusive lock, as `lock` does: see `distlock.Locks.write_lock`.
 
         Example::
 

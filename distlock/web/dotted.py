@@ -9,7 +9,7 @@ from distlock.errors import ConfigurationError
 
 
 def imported(path: str, what: str) -> Any:
-    """What stands at *path*. *what* is what a message calls it. Raises `ConfigurationError`."""
+    """Import and return the object at *path*; messages call it *what*. Raises `ConfigurationError`."""
     module, _, attribute = path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)

@@ -101,7 +101,7 @@ class DummyGrant(Grant):
 
 
 class DummyLatches(MemoryLatches):
-    """Those of one client, in this process: a latch keeps nobody out, and is what it is."""
+    """The latches of one client in this process. They work, because a latch keeps nobody out."""
 
     process = "this"
 

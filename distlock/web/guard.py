@@ -50,7 +50,7 @@ class Transactions(Protocol):
 
 
 class Companion(Protocol):
-    """What has to do something of its own under a lock that a guard takes. Not for one that is kept."""
+    """Called around a lock that a guard takes, but not for one that is kept."""
 
     def begun(self, grant: Grant) -> None:
         """Called in the transaction, before the body."""
@@ -98,7 +98,7 @@ def run(
         with kept or nullcontext():
             return body()
     if around:
-        # What was kept may have ended since: to look for open transactions ends those of hooks.
+        # A kept grant may have ended: the search for open transactions ends those of hooks.
         around = current_grants()
     max_hold = math.inf if terms is None else terms.max_hold
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
@@ -160,7 +160,7 @@ async def arun(
         with kept or nullcontext():
             return await body()
     if around:
-        # What was kept may have ended since: to look for open transactions ends those of hooks.
+        # A kept grant may have ended: the search for open transactions ends those of hooks.
         around = current_grants()
     max_hold = math.inf if terms is None else terms.max_hold
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
@@ -221,7 +221,7 @@ def _wanted(
     transactions: Transactions,
     fenced_in: str | None,
 ) -> tuple[Sequence[str], Kept | None]:
-    """Those of *names* that are not held yet. A held one that was lost raises `LockLost`.
+    """Return those of *names* that are not held yet. Raises `LockLost` if a held one was lost.
 
     Where all of them are kept from a call before: what to enter.
     """
@@ -247,7 +247,7 @@ def _wanted(
 
 
 def kept_for(namespace: Namespace, names: Sequence[str]) -> CurrentGrant | None:
-    """What this request keeps of *namespace* that has all of *names*. Raises `LockLost` if it was lost."""
+    """Return the grant of *namespace* that this request keeps for all of *names*. Raises `LockLost`."""
     for one in current_grants():
         if one.kept and namespace.is_same(one.namespace) and set(names) <= set(one.grant.names):
             one.grant.check()

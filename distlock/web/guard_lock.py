@@ -67,7 +67,7 @@ class GuardLock:
         self._acquirer = Contended(self._acquirer, tell)
 
     def left(self) -> float:
-        """What is left of the time-out, seconds."""
+        """Return the rest of the timeout, seconds."""
         return self._deadline - now()
 
     def __enter__(self) -> Grant:

@@ -13,7 +13,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 #: Registered methods that look like a typing error of one of `METHODS`.
 _LOOKALIKES = frozenset({"ORDERPATCH", "PROPPATCH", "REPORT"})
 
-#: What ``methods=`` takes for every method, also those that a client makes up.
+#: The value of ``methods=`` for every method, even invented ones.
 EVERY = "*"
 
 
@@ -45,13 +45,13 @@ class AllBut:
 #: A set of HTTP methods.
 Methods = frozenset[str] | AllBut
 
-#: What a guard locks on a function where nothing exempts a method.
+#: The methods that a guard locks on a function if nothing exempts one.
 EVERY_METHOD = AllBut()
 
-#: What a rule locks on a function that it knows nothing about, unless it names methods.
+#: The methods that a rule locks on an unknown function, unless it names some.
 ALL_BUT_GET = AllBut({"GET"})
 
-#: What a guard that only reads locks unless it names methods.
+#: The methods that a guard for reading locks, unless it names some.
 READING_METHODS = frozenset({"GET", "HEAD"})
 
 

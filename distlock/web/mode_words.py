@@ -9,12 +9,12 @@ from distlock.numbers import check_limit
 from distlock.web.settings.aliases import AliasSettings
 
 _MODES: dict[object, Mode] = {"exclusive": EXCLUSIVE, "shared": READ}
-#: What the backend needs, by mode.
+#: The capability that each mode needs of the backend.
 _CAPABILITIES = {READ: "read", PERMIT: "permits"}
 
 
 def check_mode(mode: object, limit: object, fence: object, batch: int | None) -> Mode:
-    """What a guard with these words wants its names in. Raises `ConfigurationError` for contradictions."""
+    """Return the mode of a guard with these options. Raises `ConfigurationError` for contradictions."""
     if not isinstance(mode, str) or mode not in _MODES:
         raise ConfigurationError(f"mode={mode!r} has to be 'exclusive' or 'shared'.")
     found = _MODES[mode]

@@ -23,7 +23,7 @@ from distlock.owner import Owner, current_owner
 
 logger = logging.getLogger("distlock")
 
-#: What one name is a lock of.
+#: The locks of one name.
 Key = tuple[object, str]
 
 #: How many kinds of nested names are remembered: clients may choose them.
@@ -33,7 +33,7 @@ _MOST = 1000
 @dataclass(frozen=True, eq=False, slots=True)
 class _Waiter:
     holds: frozenset[Key]
-    #: Those of them that it shares with other readers.
+    #: The names that it shares with other readers.
     reads: frozenset[Key]
     wants: frozenset[Key]
     only_reads: bool
@@ -126,7 +126,7 @@ def _closes_a_ring(me: _Waiter) -> bool:
 def _against_the_order(
     namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]
 ) -> CurrentGrant | None:
-    """What is held around, and comes after one of *names*."""
+    """Return a grant held around that sorts behind one of *names*."""
     wanted = min(_rank(namespace, name) for name in names)
     for one in around:
         if any(_rank(one.namespace, name) > wanted for name in one.grant.names):
@@ -151,7 +151,7 @@ def _tell_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) 
 
 
 def _line(namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]) -> str:
-    """What to write instead."""
+    """Return what to write instead."""
     if not all(namespace.is_same(one.namespace) for one in around):
         return "They are of different aliases: take those of one alias first everywhere."
     both = ", ".join(f'"{name}"' for name in sorted({*_names_of(around), *names}))

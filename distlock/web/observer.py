@@ -13,7 +13,7 @@ from distlock.operate.looking import Party
 
 
 class Observer(Protocol):
-    """Told by one guard. It must not raise: the view's answer would be lost, and the lock held on."""
+    """Observes one guard. It must not raise: the view's answer would be lost, and the lock stay held."""
 
     def acquired(self, grant: Grant, waited: float) -> None:
         """The lock was granted after *waited* seconds."""

@@ -56,7 +56,7 @@ class _ThisProcess:
     def open(self, sink: Sink) -> None: ...
 
     def request(self, ask: LockRequest, deadline: float = math.inf) -> Acquired:
-        # Nobody may join a reader's: each asks the database, where others may wait.
+        # A reader's grant is not shared: each asks the database, where others may wait.
         return Acquired(next(self._numbers), followed=ask.mode == READ)
 
     def cancel(self, ask: LockRequest, deadline: float = math.inf) -> bool:
@@ -79,7 +79,7 @@ class _ThisProcess:
 
 
 class RowAcquirer:
-    """What it grants is worth something only in a transaction that passes the fence with it."""
+    """A client whose grants count only in a transaction that passes the fence with them."""
 
     def __init__(self, settings: AliasSettings, look: Look | None = None) -> None:
         """*look*: how to see who has locked them; None: that can't be asked for."""
@@ -165,7 +165,7 @@ class RowReadLock(RowLock, ReadLock):
 
 
 class RowLocks(Locks):
-    """What a face gives where the lock is a row: the ``with`` blocks of its locks are transactions.
+    """A client of a face where the lock is a row: the ``with`` blocks of its locks are transactions.
 
     *begin*: begins one, and ends it. *no_rlock*: why there are no re-entrant ones, and what to write.
     """

@@ -28,7 +28,7 @@ _KEYS = ("route", "lock", *WORDS, "when", "only_this_route")
 class Rule:
     """One rule: the view of `route` is locked as if the decorator, with the words `told`, were outermost."""
 
-    #: What the framework calls the view: the URL's name in Django, the endpoint in Flask.
+    #: The framework's name of the view: the URL's name in Django, the endpoint in Flask.
     route: str
     told: Told
     when: When | None = None

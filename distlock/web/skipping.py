@@ -40,7 +40,7 @@ class Attempt:
 
 
 def skipping_view(guarded: Guarded) -> str | None:
-    """What to say where *guarded* is a view, and told to be skipped; None: it is not."""
+    """Return the error if *guarded* is a view, and told to be skipped."""
     if not guarded.told.skips:
         return None
     return (

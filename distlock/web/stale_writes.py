@@ -103,7 +103,7 @@ def _line_of(frame: FrameType) -> CodeLine:
 
 
 _Kind = Literal["site", "library", "caller", "bridge", "between"]
-#: What the code of a file is. Each row that is loaded asks for it.
+#: The kind of a file's code, cached because each loaded row asks for it.
 _kinds: dict[str, _Kind] = {}
 
 
@@ -157,13 +157,13 @@ def outermost() -> Outermost | None:
 class Write:
     """A stale write."""
 
-    #: What messages call the row: ``Product 1``.
+    #: The name of the row in messages: ``Product 1``.
     row: str
     fields: Sequence[str]
     lock: Outermost
     loaded: CodeLine
     saved: CodeLine
-    #: What to write: a sentence.
+    #: The remedy: a sentence.
     remedy: str
 
     def __str__(self) -> str:
@@ -178,14 +178,14 @@ class Write:
 
 
 class _Race:
-    """What the detectors have told during one race."""
+    """The stale writes that the detectors have found during one race."""
 
     def __init__(self, mode: Mode | None) -> None:
         self.mode = mode
         self.told: dict[tuple[CodeLine, CodeLine], StaleWrite] = {}
 
 
-#: What was told last, so that a loop under one lock fills no log.
+#: The latest report, so that a loop under one lock does not fill the log.
 _last: tuple[float, CodeLine, CodeLine] | None = None
 _races: list[_Race] = []
 #: Each turns the detector of one framework on or off, as the settings and the races want it.

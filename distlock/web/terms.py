@@ -16,14 +16,14 @@ from distlock.web.settings.aliases import AliasSettings
 
 @dataclass(frozen=True, slots=True)
 class GuardTerms:
-    """What the calls of one guard have in common, as long as the settings are the same."""
+    """The options that the calls of one guard share as long as the settings are the same."""
 
     client: Locks
     lock: Terms
     max_names: int
     #: The database that is fenced, in the framework's words; None: none.
     fenced_in: str | None
-    #: Whose rows are the locks while the lock service is away; None: nothing runs then.
+    #: The database whose rows replace the locks while the lock service is away; None: nothing runs then.
     standby: Locks | None
 
 

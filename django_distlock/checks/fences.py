@@ -131,7 +131,7 @@ def _settings() -> dict[str, AliasSettings]:
 
 
 def _databases(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
-    """Those in which something is fenced, or locked by its row."""
+    """Yield the databases in which something is fenced, or locked by its row."""
     fences = [one.fence for one in by_alias.values()]
     fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
     for fence in fences:

@@ -56,7 +56,7 @@ def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
 
 @register(Tags.urls)
 def check_rules(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """What `DistlockMiddleware` refuses when a server starts, and that it is there to do so."""
+    """Check what `DistlockMiddleware` refuses at the start of a server, and that it is installed."""
     found: list[CheckMessage] = []
     try:
         refuse_without_middleware()
@@ -164,6 +164,6 @@ def _check_placement(route: Route) -> Iterator[CheckMessage]:
         yield Error(problem, hint=hint, id="distlock.E012")
     for problem in reads_early(route):
         yield Caution(problem, hint=hint, id="distlock.W004")
-    # What passes the lock by altogether is told above.
+    # A call that passes the lock by altogether is reported above.
     for problem in () if errors else runs_before(route):
         yield Caution(problem, hint=hint, id="distlock.W011")

@@ -15,7 +15,7 @@ from django_distlock.guarding.viewclasses import methods_of, on_method, view_cla
 from django_distlock.private import required_methods
 from django_distlock.private_of_others import is_api_view
 
-#: What the generic views of Django and REST framework write with.
+#: The methods with which generic views of Django and REST framework write.
 _WRITING = ("create", "update", "destroy", "form_valid")
 
 

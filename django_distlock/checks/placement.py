@@ -148,7 +148,7 @@ def runs_before(route: Route) -> Iterator[str]:
         return
     placed = list(guards_at(route))
     if is_rest(cls):
-        # What else may run before the handler `reads_early` tells.
+        # The function `reads_early` tells what else may run before the handler.
         for early in overriding(cls, ["dispatch"]) if placed else ():
             yield _before(early, "dispatch", placed[0].guarded, "Read it in the method that answers.")
         return

@@ -48,7 +48,7 @@ def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
 
 @register("distlock", deploy=True)
 def check_capacity(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """What a rush may take from the other views. For ``check --deploy``: a decision, and no fault."""
+    """Check how much a rush may take from other views. For ``check --deploy``: a decision, and no fault."""
     setting = getattr(settings, "DISTLOCK", None)
     if setting is None or any(find_problems(setting)):
         return []

@@ -26,7 +26,7 @@ def below_atomic(route: Route) -> Iterator[str]:
     """Guards at *route* inside of ``@transaction.atomic``."""
     view = route.pattern.callback
     cls = view_class(view)
-    # What as_view() gives has the marks of dispatch(), and is not decorated itself.
+    # The result of as_view() has the marks of dispatch(), and is not decorated itself.
     functions = [view] if cls is None else [view, cls.dispatch]
     outermost = {guarded: function for function in functions for guarded in guards_of(function)[:1]}
     for guarded, function in outermost.items():
@@ -35,7 +35,7 @@ def below_atomic(route: Route) -> Iterator[str]:
     if cls is None or outermost:
         return
     for name, methods in answering(view, cls).items():
-        # What a subclass has instead may call it.
+        # A subclass's own method may call it.
         passed = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
         for index, function in enumerate(passed):
             for guarded in guards_of(function)[:1]:

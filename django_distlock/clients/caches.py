@@ -24,7 +24,7 @@ def redis_of(alias: str) -> Any:
     except NotImplementedError:
         found = None  # It spreads its keys over several servers.
     except Exception as error:
-        # What it says may quote a password, as the words about a URL do that can't be read.
+        # The error may quote a password, as those about unreadable URLs do.
         raise ConfigurationError(
             f"CACHES[{alias!r}] can't be made ({type(error).__name__}): correct its LOCATION and OPTIONS."
         ) from None

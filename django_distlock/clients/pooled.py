@@ -53,7 +53,7 @@ class _InTask:
         try:
             await self._gate.wait(timeout)
         finally:
-            # What was not begun by now never is: the connection may be needed from here on.
+            # A transaction that was not begun by now never is: the connection may be needed from here on.
             self._given = not giving.cancel()
         if self._given:
             giving.result()

@@ -40,7 +40,7 @@ class _Outside:
 
 
 class RowClient(RowLocks):
-    """What ``locks["alias"]`` gives where the lock is a row of the database *using*."""
+    """The client ``locks["alias"]`` if the lock is a row of the database *using*."""
 
     def __init__(self, guards: Locks, using: str) -> None:
         """*guards*: the client of the same alias that guards use."""

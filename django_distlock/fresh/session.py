@@ -45,7 +45,7 @@ def session_under(guarded: Guarded, request: Any) -> GuardedSession | None:
         return None
     session: Any = getattr(private_of_others.django_request(request), "session", None)
     if not _is_session(session) or session.session_key is None:
-        # Nobody else can know a session that has no key yet.
+        # A session without a key is known to nobody else.
         return None
     # A middleware may have put a lazy object in front of it, which knows its own attributes only.
     session = private.loaded_object(session)
@@ -81,9 +81,9 @@ class GuardedSession:
         self.batch: Batch[Any] | None = None
         self._session = session
         self._store = store
-        #: What the store has, as far as this request knows; None: it was not loaded yet.
+        #: The stored data, as far as this request knows; None before it is loaded.
         self._stored: Content | None = None
-        #: What the running transaction has written; None: nothing.
+        #: The data that the running transaction has written, or None.
         self._written: Content | None = None
         #: Whether it was saved under the lock, and so its expiry extended.
         self._is_saved = False
@@ -98,7 +98,7 @@ class GuardedSession:
         self._is_alone = False
         #: Whether COMMIT and ROLLBACK end the lock.
         self._row_is_lock = False
-        #: What the store had before it was saved, in a transaction that may yet be rolled back.
+        #: The stored data before it was saved, in a transaction that may still be rolled back.
         self._before_early: Content | None = None
         self._begun_under: Grant | None = None
 
@@ -118,7 +118,7 @@ class GuardedSession:
         private.stamp_sessions(type(self._session))
         content = self._content
         if content is None:
-            # What is loaded from now on is loaded under the lock.
+            # From now on the session is loaded under the lock.
             self._session.load, self._session.aload = self._load, sync_to_async(self._load)
         else:
             fresh = self._read()

@@ -22,7 +22,7 @@ from django_distlock.conf import refreshes_session
 
 logger = logging.getLogger("distlock")
 
-#: What a session has, as its store loads it.
+#: The data of a session, as its store loads it.
 Content = dict[str, Any]
 
 
@@ -53,7 +53,7 @@ def keeps_sessions_in_cookies() -> bool:
 
 
 def _is_of(session: object, backend: str) -> bool:
-    # What nobody has imported keeps no session.
+    # A store that was never imported keeps no session.
     module = sys.modules.get(f"django.contrib.sessions.backends.{backend}")
     return module is not None and isinstance(session, module.SessionStore)
 

@@ -64,7 +64,7 @@ class _Stamps:
 
 #: How many rows are remembered of one request, and how many that were saved.
 _MOST = 1000
-#: What the running request has loaded: the stamps of each instance, by its model and its key.
+#: The rows that the running request has loaded: stamps of each instance, by model and key.
 _rows_of_request: ContextVar[dict[tuple[type[Model], str], list[_Stamps]] | None] = ContextVar(
     "distlock_rows_of_request", default=None
 )
@@ -151,7 +151,7 @@ class _Saves(threading.local):
         self.open: list[tuple[Model, Write | None]] = []
 
     def begin(self, instance: Model, write: Write | None) -> None:
-        # Those before it that an error has ended.
+        # The savepoints before it that an error has ended.
         self.open = [one for one in self.open if one[0] is not instance][-_MOST_OPEN:]
         self.open.append((instance, write))
 

@@ -41,7 +41,7 @@ def _on_class(told: Told, method: str) -> str:
 
 
 def _every_if_get(told: Told, method: str) -> str:
-    """What a rule needs to lock *method*, for a guard that names no methods."""
+    """Return what a rule needs to lock *method*, for a guard that names no methods."""
     return f'"methods": ["{EVERY}"], ' if told.mode != READ and method in READING_METHODS else ""
 
 
@@ -98,7 +98,7 @@ def as_rule(told: Told, route: str | None, *, on_class: bool = False) -> str:
 
     *on_class*: whether the guard stands on a class. On a function it locks every method.
     """
-    # What a function makes names of is the site's to write.
+    # The site has to write what a function makes names of.
     names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in told.names.sources]
     written: dict[str, object] = {"route": route or "…"}
     if isinstance(told.methods, AllBut) or (told.methods is None and told.mode != READ and not on_class):

@@ -95,7 +95,7 @@ class LaterTransactions:
     def _look(self) -> None:
         """Before a statement outside of ``atomic``."""
         if not self._connection.autocommit:
-            # Of a transaction that set_autocommit(False) has begun, or of one after it: nobody knows which.
+            # It may be a transaction that set_autocommit(False) has begun, or one after it.
             self._pass(_Nothing)
             return
         if self._grant.held_by_transaction:

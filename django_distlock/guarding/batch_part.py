@@ -37,7 +37,7 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
     before = private.put_commit_hooks(connection, [])
     wrappers = private.wrappers_of(connection)
     shared = wrappers[:]
-    # What the site has put around the statements of this thread is around these, too.
+    # The site's wrappers around the statements of this thread apply to these, too.
     wrappers += [*watch.wrappers, *([] if own is connection else private.wrappers_of(own))]
     connections[using] = connection
     block = transaction.atomic(using=using)
@@ -83,11 +83,11 @@ class _Watch:
         around = {"mysql": self._see_end, "postgresql": self._share_savepoint}
         self.wrappers = [around[vendor]] if vendor in around else []
         self._batch = batch
-        #: What Django calls its savepoint.
+        #: Django's name of its savepoint.
         self._savepoint: str | None = None
         #: How MySQL or MariaDB has ended the transaction.
         self.ended: Exception | None = None
-        #: What comes next is the end of the savepoint.
+        #: The next statement ends the savepoint.
         self.is_over = False
 
     def _see_end(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:

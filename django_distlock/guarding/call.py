@@ -30,7 +30,7 @@ from django_distlock.guarding.responses import answer_to, response_of
 from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions, has_sqlite
 from django_distlock.private import makes_content_later, post_render_callbacks
 
-#: What marks a request whose answer a framework below the guard has made of an exception.
+#: Marks a request for which a framework below the guard has turned an exception into an answer.
 _RAISED = "_distlock_raised"
 
 Arguments = tuple[Any, ...]

@@ -150,7 +150,7 @@ def check_database(using: str) -> None:
 
 
 def make_table(using: str) -> str:
-    """What to do where the table is missing."""
+    """Return the remedy for a missing table."""
     installed = apps.is_installed("django_distlock")
     install = "" if installed else 'Write INSTALLED_APPS += ["django_distlock"]. '
     database = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
@@ -195,7 +195,7 @@ class _Connection:
         return False
 
     def mark(self, mark: Mark) -> None:
-        """Nothing is committed by it."""
+        """Mark that the block commits nothing."""
 
 
 #: By connection whose COMMITs look at marks: the one of the transaction that has begun there last.

@@ -48,7 +48,7 @@ def guard_function(
 
 
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
-    """What stands in the place of *function*, and is found as the guard."""
+    """Return the function that replaces *function*, and is recognised as the guard."""
     note_ninja_exceptions(note_raised)
     owner: object = None
     if (bound := bound_method(guarded.function)) is not None:

@@ -19,7 +19,7 @@ from django_distlock.signals import lock_acquired, lock_contended, lock_refused,
 #: Where a rule's wrapper keeps the view that it stands around: the site knows no other.
 BEHIND_RULE = "__distlock_view__"
 
-#: Those of guards, in the order that `Signals` has.
+#: The signals of guards, in the order of `Signals`.
 _SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
 
 #: Where a request keeps the stopwatches of its guards.
@@ -27,13 +27,13 @@ _STOPWATCHES = "_distlock_stopwatches"
 
 
 def sender_of(guarded: Guarded) -> object:
-    """What *guarded* stands on, as the modules of the site name it: a function, or the class of a view."""
+    """Return the function or class that *guarded* is on, as the site's modules name it."""
     if (bound := bound_method(guarded.function)) is not None:
         # `method_decorator` makes a guard for each call, and the class has one name for all of them.
         return getattr(type(bound.func.__self__), bound.func.__name__)
     view = getattr(guarded.wrapper, BEHIND_RULE, guarded.wrapper)
     cls = view_class(view)
-    # Nobody can name the class that @api_view makes.
+    # The class that @api_view makes has no importable name.
     return view if cls is None or is_api_view(cls) else cls
 
 

@@ -11,7 +11,7 @@ from distlock.errors import ConfigurationError
 from distlock.web.caller import this_code
 from django_distlock.private import own_blocks
 
-#: What to write where a transaction is open before the lock.
+#: The remedy if a transaction is open before the lock.
 ABOVE = (
     "Write @distributed_lock above whatever opens it, transaction.atomic or a decorator of your own, on the "
     "view itself and not on a function or method that it calls; for a class-based view above the class. "

@@ -49,7 +49,7 @@ def calls_super(function: Any, name: str, bases: Sequence[type]) -> bool:
     ``super().render()`` is no call of ``post``, and ``super(Last, self)`` goes past the last one.
     """
     codes = list(_codes(function, set()))
-    # What is compiled otherwise can't be read.
+    # Code that was compiled in another way can't be read.
     if not any(code.co_code for code in codes):
         return True
     known = {word for code in codes for word in code.co_names}

@@ -40,7 +40,7 @@ _METHODS: tuple[type[Any], ...] = (FunctionType, classmethod, functools.partialm
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What one call of a guarded function is."""
+    """The circumstances of one call of a guarded function."""
 
     kind: Literal["function", "view", "dispatch", "handler"]
     #: Django's, or that of REST framework around it; None for a function that gets none.
@@ -112,7 +112,7 @@ class Standing:
         return called and guarded.told.mode != READ
 
     def line(self, guarded: Guarded) -> str:
-        """What to write where a transaction is open before the lock."""
+        """Return the line to write if a transaction is open before the lock."""
         match = getattr(self.request, "resolver_match", None)
         if self.kind != "handler":
             if self.view is None:
@@ -144,7 +144,7 @@ def is_request(value: object) -> bool:
 
 
 def bound_method(function: Callable[..., Any]) -> Any:
-    """What `method_decorator` makes of a method, for each call, if *function* wraps that."""
+    """Return what `method_decorator` makes of a method for each call, if *function* wraps that."""
     return next(filter(is_bound_by_method_decorator, chain(function)), None)
 
 

@@ -46,7 +46,7 @@ def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | N
 def response_of(answer: Answer, request: HttpRequest) -> HttpResponse:
     """*answer*, as *request* accepts it."""
     rendered = render(answer, request.META.get("HTTP_ACCEPT", ""))
-    # Of a text Django looks for the charset, each time.
+    # Django looks for the charset of each text.
     response = HttpResponse(rendered.body.encode(), status=rendered.status, headers=rendered.headers)
     if answer.code == QUEUE_FULL:
         # Django would write a line for each, and mail it to ADMINS. How many they were is logged already.

@@ -32,7 +32,7 @@ from django_distlock.private_of_others import call_handler_through, dispatch_thr
 #: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
 _GUARDS = "_distlock_guards"
 
-#: What `APIView.dispatch` calls before the handler.
+#: The methods that `APIView.dispatch` calls before the handler.
 BEFORE_HANDLERS = (
     "dispatch",
     "initialize_request",
@@ -44,7 +44,7 @@ BEFORE_HANDLERS = (
     "check_throttles",
 )
 
-#: What marks a view whose handler is guarded.
+#: Marks a view whose handler is guarded.
 _GUARDED = "_distlock_guarded"
 
 

@@ -29,10 +29,10 @@ _FRAMEWORKS = (
     "contextlib",
 )
 
-#: What may answer requests before a handler is looked up.
+#: The methods that may answer requests before a handler is looked up.
 _DECIDING = ("dispatch", "http_method_not_allowed")
 
-#: What may give a view handlers that its class does not show.
+#: The methods that may give a view handlers which its class does not show.
 _ADDING = ("setup", "__init__", "__getattr__", "__getattribute__")
 
 

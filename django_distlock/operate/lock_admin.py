@@ -77,7 +77,7 @@ class LockAdmin(Base):
     # -- the pages -------------------------------------------------------------------------------
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """What is held or waited for."""
+        """Show what is held or waited for."""
         self._refuse_unless(self.has_view_permission(request))
         alias, before = request.GET.get("alias", ""), request.GET.get("q", "")
         aliases = _aliases()
@@ -199,7 +199,7 @@ class LockAdmin(Base):
 
 
 def _aliases() -> Sequence[str]:
-    """Those of the settings; where these can't work, the one whose page says why."""
+    """Return the aliases of the settings; if these can't work, the one whose page says why."""
     try:
         return clients.aliases()
     except ConfigurationError:
@@ -214,12 +214,12 @@ def _client(alias: str) -> Callable[[], Locks]:
 
 
 def _lock(alias: str, name: str) -> Lock:
-    """What the admin's log calls a lock."""
+    """Return the object that stands for a lock in the admin's log."""
     return Lock(id=f"{percent_encoded(alias, safe='')}:{name}", namespace=alias, name=name)
 
 
 def _kind(request: HttpRequest) -> Kind:
-    """What bears the name."""
+    """Return the kind of the name."""
     if not is_kind(kind := request.GET.get("kind", LOCK)):
         raise Http404("There is no such kind.")
     return kind

@@ -46,7 +46,7 @@ class Taken:
         if grant.mode == PERMIT:
             # Permits have no fence.
             return
-        # That of a row is known when its transaction has begun.
+        # A row's database is known when its transaction has begun.
         self.fences = ", ".join(f"{fence.epoch}:{fence.number}" for fence in grant.fences.values())
 
     def contended(self, names: Sequence[str], holder: Party | None) -> None: ...
@@ -95,7 +95,7 @@ class Record:
         return taken
 
     def find(self, grant: Grant) -> Taken | None:
-        """What was granted as *grant*."""
+        """Return the record of *grant*, or None."""
         return next((one for one in self.locks if one.grant is grant), None)
 
     def execute(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
@@ -121,7 +121,7 @@ class Record:
                 self.left_out += 1
 
     def told(self) -> dict[str, Any]:
-        """What the toolbar keeps: of JSON's types only. Times are milliseconds."""
+        """Return what the toolbar stores, in JSON's types only. Times are in milliseconds."""
         return {
             "locks": [
                 {

@@ -18,7 +18,7 @@ from django.db.backends.signals import connection_created
 from django_distlock.operate.record import Record
 from django_distlock.private import wrappers_of
 
-#: Of the running request.
+#: The statements of the running request.
 recording: ContextVar[Record | None] = ContextVar("distlock_record", default=None)
 _running: WeakSet[Record] = WeakSet()
 #: Has the cursor whose statement is under way.

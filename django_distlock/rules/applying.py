@@ -33,12 +33,12 @@ Views = Mapping[URLPattern, Callable[..., Any]]
 
 _NOTHING: Views = MappingProxyType({})
 
-#: What the rules make of the views that the running request may be for.
+#: The rules' results for the views that the running request may be for.
 _views: ContextVar[Views] = ContextVar("distlock_rules", default=_NOTHING)
 
 
 class Plan:
-    """What *setting* comes to on the URLconf of *resolver*.
+    """The result of *setting* on the URLconf of *resolver*.
 
     *problems*: all that has to be mended first; while there are any, no view is locked and none may run.
     """
@@ -68,7 +68,7 @@ class Plan:
             raise problem
 
     def told(self) -> Iterator[Told]:
-        """What each rule says of its lock."""
+        """Yield what each rule says of its lock."""
         for rules in self._rules.values():
             for rule in rules:
                 yield rule.told
@@ -115,7 +115,7 @@ def applied() -> Iterator[None]:
 
 
 def make_plan() -> Plan | None:
-    """What the settings come to; None where there are no rules."""
+    """Return the result of the settings, or None without rules."""
     setting = getattr(settings, "DISTLOCK_RULES", None)
     return Plan(setting, get_resolver()) if setting else None
 

@@ -24,7 +24,7 @@ class Route:
     name: str | None
     #: As written in the URLconf, for messages.
     path: str
-    #: What the view gets besides the request, by name.
+    #: The view's arguments besides the request, by name.
     arguments: Arguments
     #: Whether it gets the groups of a regular expression by their order, and nothing by name.
     unnamed: bool = False
@@ -60,7 +60,10 @@ def routes(
 
 
 def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({})") -> Iterator[Misfit]:
-    """What is wrong with the names of *guarded* at *route*. *written*: how a name is given to the guard."""
+    """Yield the errors in the names of *guarded* at *route*.
+
+    *written* is how a name is given to the guard.
+    """
     for template, source in guarded.names.required():
         if source not in route.arguments and not route.unnamed:
             yield Misfit(
@@ -87,7 +90,7 @@ def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({}
 
 
 def _elsewhere(route: Route) -> str:
-    """What to write for a view set, of which one route has the argument, and another has not."""
+    """Return what to write for a view set of which only one of two routes has the argument."""
     if not hasattr(route.pattern.callback, "actions"):
         return ""
     return (

@@ -27,7 +27,7 @@ View = Callable[..., Any]
 def find_problems(
     rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
-    """What is wrong with *rules*, by route, in a site with the routes *found*."""
+    """Yield the errors of *rules*, by route, in a site with the routes *found*."""
     by_name: dict[str, list[Route]] = {}
     for route in found:
         if route.name:

@@ -19,7 +19,7 @@ from distlock.web.guard import kept_for, refuse_kept, refuse_upgrade
 from distlock.web.nesting import block_waiting
 from flask_distlock.guarding.session import AppSession, inside_guard
 
-#: What messages call it.
+#: The name of the block in messages.
 BLOCK = "The block of locks.lock(…)"
 
 
@@ -35,7 +35,7 @@ class SessionAcquirer:
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[Grant | None]:
         if terms.mode == PERMIT:
-            # What is committed has nothing to do with how many are at it.
+            # A COMMIT does not depend on how many work at it.
             return (yield from self._inner.acquire(names, parker, seconds, terms))
         if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
             refuse_upgrade(again.grant, names, terms.mode)
@@ -49,7 +49,7 @@ class SessionAcquirer:
 
 
 def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
-    """What *grant* has of *names*."""
+    """Return the part of *grant* for *names*."""
     if len(names) == len(grant.names):
         return grant
     parts = [grant.parts[name] for name in names]
@@ -105,7 +105,7 @@ class _Ending(GrantWrapper):
 
 
 class SessionGrant(_Ending):
-    """What is open in the session at its end keeps it: a later COMMIT of that is still under the lock."""
+    """A grant that is kept after the block until what the session has open then is committed."""
 
     __slots__ = ("_namespace", "_sessions")
 
@@ -143,7 +143,7 @@ class EnteredGrant(_Ending):
     def __init__(self, grant: Grant, kept: Kept, whole: Self | None = None) -> None:
         super().__init__(grant, whole)
         self._kept = kept
-        #: Those names that have not ended yet.
+        #: The names that have not ended yet.
         self._inside = {*grant.names}
         if whole is None:
             kept.__enter__()

@@ -50,7 +50,7 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
     """
     engine = _engine_of(bind)
     try:
-        # What names none is refused at the first call, in other words.
+        # A call without names is refused at the first call, in other words.
         if engine is not None:
             refuse_lines(engine.dialect.name)
     except ConfigurationError as error:
@@ -80,7 +80,7 @@ def looking(bind: str | None) -> Iterator[Connection]:
 
 
 def row_client(guards: Locks, transactions: GuardTransactions, bind: str | None) -> RowLocks:
-    """What ``locks["alias"]`` gives where the lock is a row of the bind *bind*.
+    """Return the client ``locks["alias"]`` for a lock that is a row of the bind *bind*.
 
     *guards*: the client of the same alias that guards use. The ``with`` block of a lock is a transaction of
     ``db.session``, and commits it by itself.

@@ -41,7 +41,7 @@ Kwargs = dict[str, Any]
 
 
 def wrap(function: Callable[..., Any], guarded: Guarded) -> Callable[..., Any]:
-    """What stands in the place of *function* and calls it as *guarded* says."""
+    """Return the function that replaces *function* and calls it as *guarded* says."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -60,18 +60,18 @@ def wrap(function: Callable[..., Any], guarded: Guarded) -> Callable[..., Any]:
 
 @dataclass(slots=True)
 class GuardedCall:
-    """What one call asks for, and what becomes of it."""
+    """One call of a guarded function, from its names to its answer."""
 
     guarded: Guarded
     terms: GuardTerms
-    #: Those of its lock.
+    #: The names of its lock.
     lock: Terms
     names: Sequence[str]
     transactions: GuardTransactions
     observer: Observer | None
     #: Its place in a batch; None: it never shares its transaction.
     seat: BatchSeat | None = None
-    #: What the view has raised, and is an answer like any other.
+    #: An exception of the view that is an answer like any other.
     raised: HTTPException | None = None
 
     def finish(self, result: Any) -> Any:
@@ -209,7 +209,7 @@ def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> Guard
     else:
         names = _names_of_function(guarded, args, kwargs, terms.max_names)
     state.session.watch(current_app)
-    # What is shared is committed before anything outlives the call.
+    # A shared session is committed before anything outlives the call.
     outlives = guarded.told.batch is None
     transactions = state.session.transactions(guarded.where, is_view, outlives)
     if guarded.told.batch is not None:

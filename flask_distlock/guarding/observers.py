@@ -14,7 +14,7 @@ from flask_distlock.signals import lock_acquired, lock_contended, lock_refused, 
 
 SERVER_TIMING = "DISTLOCK_SERVER_TIMING"
 
-#: Those of guards, in the order that `Signals` has.
+#: The signals of guards, in the order of `Signals`.
 _SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
 
 #: Where a request keeps the stopwatches of its guards.
@@ -22,7 +22,7 @@ _STOPWATCHES = "_distlock_stopwatches"
 
 
 def observer_for(guarded: Guarded) -> Observer | None:
-    """What observes this call of *guarded*; None if nothing does."""
+    """Return the observer of this call of *guarded*, or None."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     timed = app.config.get(SERVER_TIMING) and has_request_context()
     listened = any(signal.has_receivers_for(app) for signal in _SIGNALS)

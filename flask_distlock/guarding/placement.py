@@ -115,7 +115,7 @@ def _refuse_overridden(cls: type[View]) -> None:
 
 
 def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
-    """Of a class whose ``decorators`` stand in the place of those of a base, which lock."""
+    """Refuse a class whose ``decorators`` replace locking ones of a base."""
     cls = class_of(view)
     if cls is None or any(methods is None or method in methods for _, methods in guards_at(view, method)):
         return
@@ -149,7 +149,7 @@ def _refuse_generator(view: Callable[..., Any], method: str) -> None:
 
 
 def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """What a decorator without `functools.wraps` has put *function* in the place of."""
+    """Yield the functions that a decorator without `functools.wraps` has replaced by *function*."""
     # Others are functions of the site's own, which may call views of the site.
     if hasattr(function, "__wrapped__") or not passes_on(function):
         return
@@ -158,7 +158,7 @@ def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:
-    """Those guards of *view* that get the route's arguments: no other decorator stands above them."""
+    """Yield the guards of *view* that get the route's arguments: no other decorator is above them."""
     inner = yield from _outermost(view)
     cls = class_of(view)
     if cls is None or not is_made_by_as_view(inner):

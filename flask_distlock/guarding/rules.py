@@ -93,6 +93,6 @@ def _around(view: View, rule: Rule) -> View:
 
 
 def _usual(view: View) -> Methods:
-    """What a rule locks on *view* unless it names methods."""
+    """Return the methods that a rule locks on *view* unless it names some."""
     cls = class_of(view)
     return ALL_BUT_GET if cls is None else usual_methods_of(cls)

@@ -65,11 +65,11 @@ add_face(detect_stale_writes)
 
 
 class GuardTransactions(Transactions, Protocol):
-    """What one guard, or one block, does about the session."""
+    """The handling of the session by one guard, or one block."""
 
     #: Whether the guard's call is that of a view.
     is_view: bool
-    #: What its function has returned.
+    #: The result of its function.
     result: object
 
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
@@ -89,7 +89,7 @@ class AppSession:
     """The session of one app."""
 
     def __init__(self) -> None:
-        #: What is known of it; None: the app has none yet.
+        #: The known state of the session; None if the app has none yet.
         self.sessions: Sessions | None = None
         self.transactions: MakeTransactions = NoSession
         self._mutex = threading.Lock()
@@ -160,7 +160,7 @@ class AppSession:
 
 
 class NoSession:
-    """What a guard does where the app has no session: there is nothing that is begun, kept or fenced."""
+    """The same for an app without a session: nothing is begun, kept or fenced."""
 
     def __init__(self, where: str, is_view: bool, outlives: bool = True) -> None:
         self.is_view = is_view
@@ -188,7 +188,7 @@ class NoSession:
         return keep_in(request, current, KeptLock(self._where))
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> None:
-        """Nothing outlives the block."""
+        """Do nothing: nothing outlives the block."""
 
 
 def inside_guard() -> bool:

@@ -19,7 +19,7 @@ KEY = "distlock"
 
 @dataclass
 class State:
-    """What stands in ``app.extensions["distlock"]``."""
+    """The extension's state in ``app.extensions["distlock"]``."""
 
     clients: Clients
     #: Gives the user's key; None: Flask-Login's.
@@ -33,7 +33,7 @@ class State:
 
 
 def current_state() -> State:
-    """What the extension keeps for the current app. Raises `ConfigurationError` where there is none."""
+    """Return the extension's state for the current app. Raises `ConfigurationError` if there is none."""
     if not has_app_context():
         raise ConfigurationError(
             "There is no current Flask app, so the lock service is not known: write 'with "

@@ -42,7 +42,7 @@ Async = Callable[..., Coroutine[Any, Any, Any]]
 
 logger = logging.getLogger("distlock")
 
-#: What the running request answers with; None: it keeps no lock, or has not come so far.
+#: The answer of the running request; None if it keeps no lock, or has none yet.
 _answer: ContextVar[_Answer | None] = ContextVar("distlock_flask_answer", default=None)
 
 
@@ -176,7 +176,7 @@ class _Enclosing:
                 _answer.reset(before)
                 _end(request)
             if not request.kept:
-                # Nothing was kept, and the answer has gone out.
+                # The request kept nothing, and its answer has gone out.
                 return content
             kept = _kept_locks(request)
             if isinstance(problem, LockLost) and answer is not None and all(one.is_committed for one in kept):

@@ -31,7 +31,7 @@ _BROKEN = "broken"
 _PASSED = "passed"
 _ASKED = "asked"
 _FREE = "free"
-#: What the page says after a break or a request, by what its address says.
+#: The page's messages after a break or a request, by a part of its address.
 _NEWS = {
     _BROKEN: "The lock was broken.",
     _PASSED: "Nothing was broken: the lock has been released or has passed on meanwhile.",
@@ -86,7 +86,7 @@ def locks_blueprint(
 
     @blueprint.get("/")
     def index() -> str:
-        """What is held or waited for."""
+        """Show what is held or waited for."""
         aliases = current_state().clients.aliases()
         alias, before = request.args.get("alias") or aliases[0], request.args.get("q", "")
         return _page("Locks", pages.LOCKS, pages.locks_page(_client(alias), aliases, alias, before, _at))
@@ -200,7 +200,7 @@ def _named() -> tuple[str, str, Kind]:
 
 
 def _hold() -> str:
-    """What names the hold that was seen."""
+    """Return the id of the hold that was seen."""
     if not is_hold(hold := request.values.get("hold", "")):
         abort(404, description="There is no such hold.")
     return hold

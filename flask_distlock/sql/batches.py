@@ -27,7 +27,7 @@ from flask_distlock.sql.session_transactions import SessionTransactions
 
 @dataclass(slots=True)
 class _Carried:
-    """What goes round."""
+    """The state that goes from part to part."""
 
     connection: Connection
     transaction: RootTransaction
@@ -144,7 +144,7 @@ class BatchTransactions:
 
 
 def _check_deferred(connection: Connection) -> None:
-    """What is checked at COMMIT is checked now: it fails this request, and not all of them."""
+    """Check deferred constraints now, so that they fail this request, and not all of them."""
     # Other drivers take one statement at a time.
     at_once = connection.dialect.driver in {"psycopg", "psycopg2"}
     for statement in ["; ".join(CHECK_DEFERRED)] if at_once else CHECK_DEFERRED:

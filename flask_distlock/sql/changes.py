@@ -26,7 +26,7 @@ class Work(NamedTuple):
     """How many statements were sent in a transaction."""
 
     all: int
-    #: Those that have given no rows, such as what sets something until the transaction ends.
+    #: Statements that have returned no rows, such as those that set something for the transaction.
     acts: int
 
 
@@ -34,17 +34,17 @@ NOTHING = Work(0, 0)
 
 
 class Changes:
-    """What the sessions of one app have changed in the transactions that are open."""
+    """The changes of one app's sessions in their open transactions."""
 
     def __init__(self) -> None:
         #: The connections of the open transactions, with what was seen when they began. None: each statement
         #: is committed when it is sent.
         self._begun: WeakKeyDictionary[Session, dict[Connection, Seen | None]] = WeakKeyDictionary()
-        #: Whose transactions connections are in.
+        #: The sessions whose transactions connections are in.
         self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
         #: Sessions that have sent changes to the database, so that they look clean and are not.
         self._sent: WeakSet[Session] = WeakSet()
-        #: What statements were that have changed nothing, and leave locks for which changes would be taken.
+        #: Statements that have changed nothing, but leave locks for which changes would be taken.
         self._quiet: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
         self._work: WeakKeyDictionary[Session, Work] = WeakKeyDictionary()
 
@@ -52,12 +52,12 @@ class Changes:
         """*session* has begun a transaction on *connection*."""
         begun = self._begun.setdefault(session, {})
         if commits_by_itself(connection):
-            # What is sent is committed: there is nothing that somebody could forget.
+            # Each statement is committed at once, so nobody could forget a COMMIT.
             begun[connection] = None
             return
         self._in[connection] = session
         event.listen(connection, "after_cursor_execute", self._executed)
-        # What the database tells of a shared one is that of all: what was executed has to do.
+        # The database reports on a shared connection as a whole, so the executed statements have to do.
         begun[connection] = None if shared_connection.get() is connection else seen_at_begin(connection)
 
     def end(self, session: Session) -> None:
@@ -93,7 +93,7 @@ class Changes:
         return True if True in answers else None if None in answers else False
 
     def work(self, session: Session) -> Work:
-        """What *session* has done in its transaction."""
+        """Return what *session* has done in its transaction."""
         return self._work.get(session, NOTHING)
 
     def _executed(
@@ -112,7 +112,7 @@ class Changes:
         writes = context.isinsert or context.isupdate or context.isdelete
         acts = cursor.description is None and (writes or not is_savepoint(context))
         self._work[session] = Work(asked + 1, acted + acts)
-        # What gives no rows was no reading, in whatever words; SET and SAVEPOINT count none.
+        # A statement without rows is no read, whatever its words; SET and SAVEPOINT count none.
         counted = bool(cursor.rowcount) if writes else cursor.description is None and cursor.rowcount > 0
         # SQLite counts what an INSERT returns only when that has been fetched.
         uncounted = context.isinsert and cursor.description is not None
@@ -125,12 +125,12 @@ class Changes:
         elif word in WRITING | LOCKING:
             self._quiet.setdefault(session, set()).add(word)
         elif not word and (writes or cursor.description is None) and cursor.rowcount == 0:
-            # Of other drivers than psycopg.
+            # Other drivers than psycopg.
             self._quiet.setdefault(session, set()).add("UPDATE")
 
 
 def _tag(cursor: Any) -> tuple[str, int]:
-    """What PostgreSQL calls the statement of *cursor*, and how many rows it says. Others call it nothing."""
+    """Return PostgreSQL's name for the statement of *cursor*, and its row count."""
     words = str(getattr(cursor, "statusmessage", None) or "").split()
     if words and words[-1].isdigit():
         return words[0], int(words[-1])

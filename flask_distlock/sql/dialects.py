@@ -36,7 +36,7 @@ FROM (
 ) AS written
 """  # noqa: S608 - nothing but our own names is put in.
 
-#: What it calls statements that change rows.
+#: The dialect's words for statements that change rows.
 WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 #: And one that locks a whole table.
 LOCKING = frozenset({"LOCK TABLE"})

@@ -28,7 +28,7 @@ from flask_distlock.private import is_last_at_commit, listeners_at_begin
 from flask_distlock.sql.dialects import FENCE, commits_by_itself
 from flask_distlock.sql.open_transactions import joins
 
-#: What to call if the database ends the transaction of a connection.
+#: Called if the database ends the transaction of a connection.
 _watched: WeakKeyDictionary[Connection, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
 #: The marks of open transactions that have passed the fence.
 _marks: WeakKeyDictionary[Connection, Mark] = WeakKeyDictionary()
@@ -39,7 +39,7 @@ _heard: WeakSet[Dialect] = WeakSet()
 
 
 def make_table(bind: str) -> str:
-    """What to do where the table is missing in *bind*."""
+    """Return the remedy for a missing table in *bind*."""
     return "Run: flask distlock create-table" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
 
 
@@ -65,7 +65,7 @@ def fenced(
         finally:
             row.open = None
 
-    # What is committed in the block looks again before: see `look_again_in`.
+    # A COMMIT in the block is preceded by another look: see `look_again_in`.
     return begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
 
 
@@ -149,7 +149,7 @@ def set_mark(connection: Connection, mark: Mark) -> None:
 def _on_commit(connection: Connection) -> None:
     mark = _marks.pop(connection, None)
     if mark is not None:
-        # What other listeners execute belongs to the same transaction.
+        # Statements of other listeners belong to the same transaction.
         last = is_last_at_commit(connection, _on_commit)
         at_once = last and commits_in_message(connection.connection.dbapi_connection)
         mark.look(partial(_send, connection), "COMMIT" if at_once else "")

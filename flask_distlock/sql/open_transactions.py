@@ -39,7 +39,7 @@ def refuse_opened(
             f"{shown}. They would be committed together. Call db.session.commit() or rollback() before."
         )
     if joins(session):
-        # What is held there belongs to the code that has begun it, and stays.
+        # A lock that is held there belongs to the code that has begun it, and stays.
         return
     locks = changes.holds_locks(session)
     if locks or (mine is not None and mine.acts):

@@ -46,7 +46,7 @@ def transaction(
 
     @contextmanager
     def begin() -> Iterator[None]:
-        # What ended an attempt has nothing to do with the next one.
+        # The end of one attempt has nothing to do with the next one.
         ended.clear()
         with found.begin():
             try:
@@ -70,12 +70,12 @@ def transaction(
             )
 
     with begin_fenced(begin, connection, grant, left, make_table(DEFAULT_BIND)):
-        # What it knows it may have read before the lock.
+        # The loaded objects may have been read before the lock.
         found.expire_all()
         event.listen(found, "before_commit", check)
         try:
             yield
-            # What the block leaves to be committed is committed behind this one.
+            # Work that the block leaves to be committed is committed behind this one.
             found.flush()
             check(found)
         finally:

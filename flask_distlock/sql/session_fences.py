@@ -45,7 +45,7 @@ class Fences:
 
     def __init__(self, is_current: Callable[[Session], bool]) -> None:
         self._is_current = is_current
-        #: Those of all sessions, while their guards go on.
+        #: The fences of all sessions, while their guards go on.
         self.open: set[Fenced] = set()
         #: The outermost first.
         self._of: WeakKeyDictionary[Session, tuple[Fenced, ...]] = WeakKeyDictionary()
@@ -80,7 +80,7 @@ class Fences:
         for fenced in self.of(session):
             if connection.engine.pool is not fenced.engine.pool:
                 continue
-            # What the view has committed is over, and another grant may have been there since.
+            # A committed transaction is over, and another grant may have been there since.
             fenced.refused = None
             if fenced.over:
                 continue
@@ -101,7 +101,7 @@ class Fences:
                     f"A transaction under the lock {names} did not pass the fence: {fenced.refused}"
                 ) from fenced.refused
         self.look_again(session)
-        # What a guard inside it commits is not under the lock that was let go.
+        # A COMMIT of a guard inside it is not under the lock that was released.
         if fences and fences[-1].over and has_changes(session):
             names = ", ".join(map(repr, fences[-1].grant.names))
             raise ConfigurationError(
@@ -138,7 +138,7 @@ def beginnable(session: Session) -> Iterator[None]:
     views write, and the fence has to be in their transaction.
     """
     if "begin" in vars(session):
-        # That of a guard around this one.
+        # The fence of a guard around this one.
         yield
         return
     begin, fenced = session.begin, session.get_transaction()

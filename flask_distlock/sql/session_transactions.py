@@ -30,7 +30,7 @@ class SessionTransactions:
         self._where = where
         self.is_view = is_view
         self._outlives = outlives
-        #: What the function returned.
+        #: The result of the function.
         self.result: object = None
         #: Ends the fencing, where that comes after the call.
         self._open: ExitStack | None = None
@@ -43,7 +43,7 @@ class SessionTransactions:
         if session.in_transaction():
             mine = None if self.is_view else sessions.done_by_view(session)
             refuse_opened(session, sessions.changes, self._where, names, nested, mine)
-            # What was read before the lock may be stale by the time we have it. Reading again is cheap.
+            # Rows that were read before the lock may be stale by the time we have it. Reading again is cheap.
             if mine is not None and joins(session):
                 # A ROLLBACK would be that of the test around it.
                 session.expire_all()

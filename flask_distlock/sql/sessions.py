@@ -21,7 +21,7 @@ from flask_distlock.sql.changes import NOTHING, Changes, Work
 from flask_distlock.sql.joining import shared_connection
 from flask_distlock.sql.session_fences import Fences
 
-#: What SQLAlchemy tells us: methods of `Sessions`.
+#: The events of SQLAlchemy: methods of `Sessions`.
 _EVENTS = ("after_begin", "before_commit", "after_commit", "after_transaction_end")
 
 
@@ -40,7 +40,7 @@ class Sessions:
         self._leaving: WeakSet[Session] = WeakSet()
         #: The locks that are kept until the transaction of a session has ended, the innermost first.
         self._kept: WeakKeyDictionary[Session, list[KeptSession]] = WeakKeyDictionary()
-        #: What was open when the view of a request began, and what was done in it.
+        #: The state when the view of a request began, and the work in it.
         self._before_view: WeakKeyDictionary[Request, tuple[SessionTransaction | None, Work]] = (
             WeakKeyDictionary()
         )
@@ -70,7 +70,7 @@ class Sessions:
             self._before_view[request] = None, NOTHING
 
     def done_by_view(self, session: Session) -> Work | None:
-        """What the view, or the script, has done in the open transaction of *session*.
+        """Return what the view, or the script, has done in the open transaction of *session*.
 
         None: nothing. Hooks have begun it, as a login does.
         """
@@ -149,7 +149,7 @@ class Sessions:
 _Followers = WeakKeyDictionary[Flask, Sessions]
 _followers: WeakKeyDictionary[scoped_session[Session], _Followers] = WeakKeyDictionary()
 
-#: Those in whose apps a session was used.
+#: The extensions in whose apps a session was used.
 _of: WeakKeyDictionary[Session, WeakSet[Sessions]] = WeakKeyDictionary()
 
 

@@ -42,7 +42,7 @@ def _stamp(state: InstanceState[Any], names: Iterable[str]) -> None:
 
 
 def _made(mapper: Mapper[Any], connection: Connection, target: object) -> None:
-    # Nobody else has seen the row before. It gets no stamps, also where it is read again.
+    # A row that nobody else has seen gets no stamps, even if it is read again.
     inspect(target).info[_STAMPS] = None
 
 
@@ -70,7 +70,7 @@ def _written(state: InstanceState[Any]) -> list[str]:
     for attribute in state.mapper.column_attrs:
         added = state.attrs[attribute.key].history.added
         if not added or isinstance(added[0], ClauseElement) or hasattr(added[0], "__clause_element__"):
-            # What the database computes has no value yet.
+            # A column that the database computes has no value yet.
             continue
         # A moment that is noted depends on nothing.
         if not isinstance(attribute.columns[0].type, Date | DateTime | Time):

@@ -39,7 +39,7 @@ class AdvisoryBackend(Inspection):
     """
 
     capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
-    #: What the database's library raises, beside what a `Wire` does.
+    #: The exceptions of the database's library, beside those of a `Wire`.
     errors: ClassVar[type[Exception]]
 
     @staticmethod
@@ -232,7 +232,8 @@ class AdvisoryBackend(Inspection):
                 if called:
                     return session.called_off(until)
             except BaseException:
-                # What it may be given is free when the server finds that nobody is there.
+                # If the server still grants it, the lock is free when the server notices that the session is
+                # gone.
                 self._sessions.drop(session)
                 raise
         session.granted(until)
@@ -270,7 +271,7 @@ class AdvisoryBackend(Inspection):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What goes wrong is told as callers are told."""
+        """Turn exceptions of the block into the errors that callers get."""
         try:
             yield
         except (Refused, Gone, TimeoutError, self.errors) as error:

@@ -21,7 +21,7 @@ class ServerLock:
     """The lock of a name, as the server knows it. Both as SQL."""
 
     id: str
-    #: Of ours, with its prefix.
+    #: Our name, with its prefix.
     name: str
 
 
@@ -52,7 +52,7 @@ class Wire(Protocol):
         """Wait until something comes, for *seconds* at most."""
 
     def answer(self, deadline: float) -> list[Rows]:
-        """What the statements that were sent gave. The first error is raised when all of them are over."""
+        """Return the rows of the statements that were sent. The first error is raised after all of them."""
 
     def close(self) -> None: ...
 
@@ -76,10 +76,10 @@ class Dialect(Protocol):
         """
 
     def lock_of(self, key: str, say: Say, make: bool) -> ServerLock | None:
-        """That of *key*. None: nobody had it yet, and it is not to be made."""
+        """Return the lock of *key*, or None if nobody has locked it yet and *make* is False."""
 
     def forget(self) -> None:
-        """What is remembered of locks is wrong by now."""
+        """Forget cached locks, because they are wrong by now."""
 
     def take(self, say: Say, lock: ServerLock, ttl: float, span: int) -> int | None:
         """Take it if it is free, passing nobody who waits: the first of *span* new numbers. None: it is not.
@@ -115,13 +115,13 @@ class Dialect(Protocol):
         """Whether anybody holds it."""
 
     def standing(self, say: Say, key: str) -> Iterator[Standing]:
-        """What has the lock of *key*, and then what waits for it, the next one first."""
+        """Yield the holder of *key*, and then its waiters, the next one first."""
 
     def all_standing(self, say: Say, before: str) -> Iterator[Standing]:
         """The same of all keys that begin with *before*."""
 
     def ending(self, session: int) -> str:
-        """What a person says to the server to end *session*."""
+        """Return the statement with which a person ends *session*."""
 
     def prepare(self, say: Say) -> str:
         """Make what is needed, unless it is there. Returns a sentence that says so."""

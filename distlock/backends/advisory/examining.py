@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distlock.backends.findings import Finding
 
-#: Of the sessions that the server lets in.
+#: A share of the sessions that the server accepts.
 _NEARLY_ALL = 0.9
 
 

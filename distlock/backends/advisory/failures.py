@@ -16,4 +16,4 @@ class Gone(Exception):
 
 
 class Vanished(Refused):
-    """What the server keeps of the name is gone, or another name's."""
+    """The server's row of the name is gone, or belongs to another name."""

@@ -120,7 +120,7 @@ class Session:
         self.wire.send(self._dialect.wait(self.waits[1], self._window))
 
     def again(self, request: LockRequest, deadline: float) -> Acquired | None:
-        """What has become of *request*, which waits here no more.
+        """Handle that *request* no longer waits here, and return its hold.
 
         None: nothing, and it stands here no more.
         """
@@ -143,7 +143,7 @@ class Session:
         try:
             self._dialect.check_had(self.wire.answer(deadline))
         except Refused:
-            # Somebody else has ended the wait, and the lock may have come first: it ends with the session.
+            # Another session has ended the wait, and the lock may have come first. It ends with the session.
             self.waits, self.gone = None, True
             raise
         return self._keep()
@@ -154,7 +154,8 @@ class Session:
         try:
             self._dialect.check_had(self.wire.answer(deadline))
         except Refused:
-            # What came in the same moment as the word to stop is ours, and is not said.
+            # A lock that came in the same moment as the cancellation is ours, although the server does not
+            # say so.
             if not self._dialect.stands(self.saying(deadline), self.waits[1], self.number):
                 self.waits = None
                 return False

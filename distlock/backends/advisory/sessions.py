@@ -140,7 +140,7 @@ class Sessions:
             return True
 
     def leave_alone(self) -> None:
-        """Nobody uses them any more. Waits for nothing: the listener closes them."""
+        """Have the listener close all sessions, without waiting for it."""
         if (listener := self._listener) is not None:
             listener.abandon()
 
@@ -156,7 +156,8 @@ class Sessions:
             self._broken = False
         if listener is not None:
             listener.stop()
-        # Those that wait are called off at the desk, for the server does not look whether they are there.
+        # Waits are cancelled from the main session, because the server does not notice that their clients are
+        # gone.
         taken.sort(key=lambda one: not one.desk)
         desk = taken[0] if taken and taken[0].desk else None
         for one in reversed(taken):

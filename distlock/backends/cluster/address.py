@@ -42,7 +42,7 @@ class ClusterAddress:
             self._refuse(self.shown, "It has a comma too many: take it out.")
 
     def url_of(self, place: Endpoint) -> str:
-        """That of one node."""
+        """Return the URL of one node."""
         return f"{self._scheme}://{self._login}{place}{self._query}"
 
     def _refuse(self, shown: str, why: str) -> NoReturn:

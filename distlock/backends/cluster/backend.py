@@ -181,7 +181,7 @@ class ClusterBackend(PublishedStatus):
         return self._nodes.of(key, call, self._by(deadline))
 
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
-        """Of the announcements, each of which lies on the node of its key."""
+        """Send commands about published status, each to the node of its key."""
         return self._nodes.replies(commands, deadline)
 
     def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:

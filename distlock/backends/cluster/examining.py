@@ -13,7 +13,7 @@ from distlock.errors import BackendUnavailable
 
 
 def examine(primaries: Sequence[tuple[Endpoint, Node]]) -> Iterator[Finding]:
-    """What is alike at all *primaries* is said once; else it says where it is."""
+    """Yield the findings about all *primaries*: once if they are alike, else with their places."""
     return over_several({str(place): list(_of(node)) for place, node in primaries})
 
 

@@ -24,7 +24,7 @@ _SLOTS = (command("CLUSTER", "SLOTS"),)
 
 
 class NodeSink(WeakSink):
-    """What a node tells: *sink*, and by *doubted* the cluster that the node broke off, or came back."""
+    """Passes notifications on to *sink*, and sets *doubted* when the node breaks off or comes back."""
 
     def __init__(self, sink: Sink, doubted: threading.Event) -> None:
         super().__init__(sink)
@@ -62,7 +62,7 @@ class Node(RedisBackend):
         return [(reply,) for reply in self._ask(commands, deadline)]
 
     def slots(self, deadline: float) -> Any:
-        """What it says of all slots. Raises `BackendUnavailable`."""
+        """Return the node's map of all slots. Raises `BackendUnavailable`."""
         try:
             (reply,) = self._pool.exchange(_SLOTS, deadline)
         except Stale:

@@ -20,12 +20,12 @@ One = TypeVar("One")
 _MOVING = 0.01
 #: A node that is left has so many seconds for what it was asked before.
 _PARTING = 2.0
-#: What a node answers while keys of a slot are on their way.
+#: The answers of a node while keys of a slot are being moved.
 _ON_ITS_WAY = ("ASK ", "TRYAGAIN")
 
 
 class Nodes:
-    """Those of one process. *make* one for each that is found; *seeds* tell of the others.
+    """The nodes of one process. *make* makes one for each that is found, beginning with *seeds*.
 
     *shown*: the cluster, for messages. *doubted*: set when a node breaks off, which may be a primary no more.
     """
@@ -43,13 +43,13 @@ class Nodes:
         self._doubted = doubted
         self._slots = Slots()
         self._nodes: dict[Endpoint, Node] = {}
-        #: Those that failed, and have not served since.
+        #: Nodes that failed and have not served since.
         self._suspects: set[Endpoint] = set()
         self._mutex = threading.RLock()
         self._never = threading.Event()
 
     def known(self, key: str) -> Node | None:
-        """That of *key*, as far as is known without asking."""
+        """Return the node of *key*, as far as it is known without asking."""
         place = self._slots[slot_of(key)]
         return None if place is None or self._doubted.is_set() else self._nodes.get(place)
 
@@ -78,7 +78,7 @@ class Nodes:
         return done
 
     def of(self, key: str, call: Callable[[Node, float], T], deadline: float) -> T:
-        """What *call* of the node that has *key* returns. It is given when to end."""
+        """Call *call* with the node of *key* and a deadline, and return its result."""
         while True:
             place, node = self._node_of(slot_of(key), deadline)
             try:
@@ -101,7 +101,7 @@ class Nodes:
         deadline: float,
         every: bool = False,
     ) -> list[T | None]:
-        """What *call* says to each of *many*, asked node by node. None where nothing is known.
+        """Call *call* for *many*, node by node, and return the results; None where nothing is known.
 
         Raises `BackendUnavailable` where nothing is known of any; *every*: of one.
         """

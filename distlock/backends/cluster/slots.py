@@ -13,7 +13,7 @@ from distlock.errors import BackendUnavailable
 from distlock.names import encode
 
 SLOTS = 16384
-#: What a cluster that tells hosts by name says of one that has none: ``cluster-preferred-endpoint-type``.
+#: The host of a node without a name, in a cluster with ``cluster-preferred-endpoint-type hostname``.
 UNNAMED = "?"
 _REDIRECTION = re.compile(r"MOVED (\d+) (.*):(\d+)")
 
@@ -34,7 +34,7 @@ def slot_of(key: str) -> int:
 
 
 def slot_of_command(command: bytes) -> int:
-    """Of one about a key without a hash tag."""
+    """Return the slot of *command*, whose key has no hash tag."""
     return _slot(key_of(command))
 
 
@@ -84,5 +84,5 @@ def moved(error: BackendUnavailable, asked: Endpoint) -> tuple[int, Endpoint] | 
 
 
 def said(error: BackendUnavailable) -> str:
-    """What the server has answered; empty: nothing that is an answer."""
+    """Return the server's answer in *error*, or "" if it has none."""
     return str(error.__cause__) if isinstance(error.__cause__, ReplyError) else ""

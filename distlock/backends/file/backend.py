@@ -88,7 +88,7 @@ class FileBackend:
                 presence.insist(request.token)
                 return True
             presence.withdraw(request.token, mine)
-            # Those before us may have left meanwhile, and have notified us.
+            # The contenders before us may have left meanwhile, and have notified us.
             presence.wake_front(spot)
             return False
 

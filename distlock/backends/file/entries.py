@@ -26,7 +26,7 @@ _PERMITS = re.compile(r"-([0-9]{1,19})of([0-9]{1,19})")
 
 
 class Wants(NamedTuple):
-    """What an entry wants of its key."""
+    """The wish of an entry: the mode, and the permits."""
 
     #: The text behind the proof in the file's name.
     text: str
@@ -63,7 +63,7 @@ class Entry(NamedTuple):
 
     @property
     def sign(self) -> str:
-        """What notifications call it."""
+        """The name that notifications use for it."""
         return f"{self.proof}{self.wants.text}"
 
 
@@ -214,7 +214,7 @@ def _permitted(line: list[_S]) -> Iterator[_S]:
     room = True
     for entry in line:
         if not entry.held:
-            # Nobody passes a waiter, however few permits it wants.
+            # A waiter is not passed by anybody, however few permits it wants.
             room = room and out + entry.wants.permits <= entry.wants.limit
             if not room:
                 continue

@@ -22,7 +22,7 @@ from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
 
 
 class Inspector:
-    """What operators see and do by way of one presence. Thread-safe."""
+    """Operators' view of the queues, by way of one presence. Thread-safe."""
 
     def __init__(self, tree: Tree, locks: RecordLocks, line: Queues) -> None:
         self._tree = tree
@@ -177,7 +177,7 @@ _MOST_ROWS = 10_000
 
 
 class PublishedStatus(NamedTuple):
-    """What one process has published."""
+    """The published status of one process."""
 
     host: str
     pid: int

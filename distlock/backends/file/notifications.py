@@ -115,7 +115,7 @@ class Listener:
                 os.close(descriptor)
                 return False
             self._watched[contender] = descriptor
-            # Under the mutex, because after a close the FIFO's number may be another file's.
+            # The mutex is needed, because after a close the FIFO's number may be another file's.
             self._poke()
         return True
 

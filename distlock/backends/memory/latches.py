@@ -92,7 +92,7 @@ class MemoryLatches(ABC):
     @property
     @abstractmethod
     def _kept(self) -> KeptLatches:
-        """Those of all clients."""
+        """The latches of all clients."""
 
     @abstractmethod
     def notified(self, key: str) -> None:

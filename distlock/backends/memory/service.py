@@ -68,7 +68,7 @@ class MemoryService:
             if record.owner(request.token) is not None:
                 return True
             record.queue = [entry for entry in record.queue if entry.request.token != request.token]
-            # Those behind it may fit in where it did not.
+            # The waiters behind it may fit in where it did not.
             self._hand_off(record)
             self._tidy(request.key, record)
             return False
@@ -218,7 +218,7 @@ class MemoryService:
         """Let in who is first in line, as long as there is room: one writer, or a run of readers."""
         now = self.now()
         while (entry := self._first(record, now)) is not None and record.has_room(entry.request):
-            # Those before it are dead.
+            # The waiters before it are dead.
             del record.queue[: record.queue.index(entry) + 1]
             owner = self._own(record, entry, now, WINDOW, acknowledged=False)
             entry.backend.handed_off(entry.request.key, entry.request.token, owner.number, entry.seen)

@@ -19,7 +19,7 @@ def _flag(text: str) -> bool:
     return text.lower() in _YES
 
 
-#: What may stand behind the "?".
+#: The parameters that the URL's query may have.
 _PARAMETERS: dict[str, Callable[[str], object]] = {
     "unix_socket": str,
     "ssl_ca": str,

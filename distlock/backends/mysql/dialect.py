@@ -61,7 +61,7 @@ class MySQL:
         return ServerLock(statements.lock_name(self._address.database, key), statements.literal(key))
 
     def forget(self) -> None:
-        """Nothing is remembered: a lock is made of its name."""
+        """Do nothing: a lock is computed from its name."""
 
     def take(self, say: Say, lock: ServerLock, ttl: float, span: int) -> int | None:
         [*_, [[had]]] = say(statements.take(lock.id, ttl))

@@ -45,7 +45,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
 
 
 def unavailable(address: Address, error: BaseException) -> LockError:
-    """What the user is told about *error*."""
+    """Return the error that a caller gets for *error*."""
     code = error.code if isinstance(error, Refused) else ""
     text = " ".join(str(error).split()) or type(error).__name__
     if code == _TABLE_MISSING:

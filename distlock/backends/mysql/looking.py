@@ -25,7 +25,7 @@ _WAITED_FOR = (
 
 
 def read(say: Say, which: str) -> Iterator[Standing]:
-    """Of the rows of the table for which *which* is true."""
+    """Yield the rows of the table for which *which* is true."""
     held, waited_for = say(f"{_HELD}; {_WAITED_FOR}".format(which=which))
     for name, session, user, host in held:
         yield Standing(name or "", int(session or 0), None, _called(session, user, host))

@@ -11,7 +11,7 @@ _EVER = 31_536_000
 _UNUSED = 3600
 
 TABLE = "distlock_name"
-#: What the server says a session does that waits for a lock of GET_LOCK.
+#: The state of a session that waits for a lock of GET_LOCK, as the server calls it.
 WAITS = "User lock"
 
 MAKE = (

@@ -63,7 +63,7 @@ class Wire:
 
     @property
     def number(self) -> int:
-        """What the server, or who stands before it, has called the session."""
+        """Return the session's id, as the server, or a proxy before it, calls it."""
         return int(self._connection.thread_id())
 
     @property

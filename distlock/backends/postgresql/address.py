@@ -14,7 +14,7 @@ from distlock.errors import ConfigurationError
 
 #: How an application_name begins that says who the process is.
 SAYS_WHO = "distlock"
-#: What the URL may say otherwise. The kernel finds a peer that is gone, also while nothing is sent.
+#: Defaults that the URL may change. The kernel notices a vanished peer, even while nothing is sent.
 _USUAL = {
     "keepalives_idle": "10",
     "keepalives_interval": "5",

@@ -66,7 +66,7 @@ class PostgreSQL:
         if not rows and make:
             [rows] = say(statements.insert(name))
             if not rows:
-                # Somebody else has made it just now.
+                # Another process has just made it.
                 [rows] = say(statements.find(name))
         if not rows:
             return None

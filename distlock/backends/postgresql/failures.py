@@ -56,7 +56,7 @@ def old_row() -> Vanished:
 
 
 def unavailable(address: Address, error: BaseException) -> LockError:
-    """What the user is told about *error*."""
+    """Return the error that a caller gets for *error*."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     code = error.code if isinstance(error, Refused) else ""
     if code in _TABLE_MISSING:

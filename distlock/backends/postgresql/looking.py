@@ -14,7 +14,7 @@ _WHO = re.compile(rf"{SAYS_WHO}:(\d+)@(.+)")
 
 
 def read(say: Say, which: str) -> Iterator[Standing]:
-    """Of the names of the table, as n, for which *which* is true."""
+    """Yield the names of the table, as n, for which *which* is true."""
     [rows] = say(
         "SELECT n.name, l.pid, l.granted, extract(epoch FROM clock_timestamp() - l.waitstart), "  # noqa: S608
         "coalesce(a.application_name, ''), coalesce(host(a.client_addr) || ':' || a.client_port, '') "

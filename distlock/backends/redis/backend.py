@@ -43,7 +43,7 @@ from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_count, check_seconds
 
-#: What ``raise_fence.lua`` answers if the number is larger than the server can count.
+#: The answer of ``raise_fence.lua`` if the number is larger than the server can count.
 _TOO_HIGH = 2
 
 #: How many holds one round trip renews: other clients wait while a batch of scripts runs.

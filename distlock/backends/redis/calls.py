@@ -212,7 +212,7 @@ class ReplicatedCaller(ScriptCaller):
         if isinstance(received, ReplyError):
             raise unavailable(self._address, received, "wait")
         if any(isinstance(reply, ReplyError) for reply in written):
-            # Nothing was written: the server does not know the script yet, or refuses it.
+            # The server has written nothing: it does not know the script yet, or refuses it.
             self.call(scripts.RENEW, requests, deadline)
             return self._count_replicas(requests, deadline)
         return int(received)

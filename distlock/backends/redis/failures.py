@@ -79,7 +79,7 @@ def _of_a_file(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.filename is not None
 
 
-#: What the error is or what the server's text says -> what to do about it. The first that fits is taken.
+#: A type of error, or a part of the server's text, and the remedy. The first match counts.
 _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], str], ...] = (
     ("Authentication required", "Put the password before the host of the URL, as in //:password@host."),
     (
@@ -137,7 +137,7 @@ _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], 
 
 
 def unavailable(address: Address, error: BaseException, command: str | None = None) -> BackendUnavailable:
-    """What the user is told about *error*, ready to be raised ``from`` its cause.
+    """Return the error that a caller gets for *error*, to be raised ``from`` its cause.
 
     *command*: which one of a script the server refused.
     """

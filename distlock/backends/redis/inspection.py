@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 #: A token begins with the name of its process, which has this many characters.
 PROCESS_LENGTH = 16
-#: What ``renew.lua`` answers for a hold whose release was requested.
+#: The answer of ``renew.lua`` for a hold whose release was requested.
 _WANTED = 2
 
 PROCESSES = f"{FORMAT}:processes".encode()

@@ -136,7 +136,7 @@ class SubscriptionReader:
 
 
 class Observer(Protocol):
-    """What a subscription notifies: see `distlock.backends.base.Sink`."""
+    """The methods of `distlock.backends.base.Sink` that a subscription calls."""
 
     def missed_notifications(self) -> None: ...
     def reconnected(self) -> None: ...

@@ -288,7 +288,7 @@ class Pipeline:
             return
         self._pool.write_off(connection)
         if any(one.get_loop().is_closed() for one in awaited):
-            # Nobody watches it any more, and it would keep its futures from being collected.
+            # The loop watches it no longer, and it would keep its futures from being collected.
             connection.disconnect()
             self.forget()
 

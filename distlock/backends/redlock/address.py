@@ -25,7 +25,7 @@ class ServerAddress(NamedTuple):
 
 
 def addresses_in(url: str) -> list[ServerAddress]:
-    """Those that *url* names. Raises `ConfigurationError`, and shows no secret."""
+    """Return the addresses that *url* names. Raises `ConfigurationError`, and shows no secret."""
     parts = _URL.fullmatch(url)
     hosts = parts["hosts"].split(",") if parts is not None else []
     if parts is None or not all(hosts):

@@ -12,7 +12,10 @@ from distlock.errors import BackendUnavailable
 
 
 class Answers:
-    """Of *servers*. *quorum*: how many have to say yes. *yes*: whether an answer does."""
+    """The answers of *servers*.
+
+    *quorum* is how many have to say yes, and *yes* tells whether an answer does.
+    """
 
     def __init__(self, servers: Sequence[Server], quorum: int, yes: Callable[[Any], bool]) -> None:
         self.servers = servers
@@ -20,7 +23,7 @@ class Answers:
         self._yes = yes
         self.asked: list[Server] = []
         self.said: dict[Server, Any] = {}
-        #: Those that are away, and why.
+        #: The servers that are away, and why.
         self.failed: dict[Server, str] = {}
 
     def take(self, server: Server, answer: Any) -> None:
@@ -34,7 +37,7 @@ class Answers:
 
     @property
     def agreed(self) -> list[Server]:
-        """Those that said yes."""
+        """Return the servers that said yes."""
         return [server for server, answer in self.said.items() if self._yes(answer)]
 
     @property
@@ -60,7 +63,7 @@ class Answers:
         return self.has_quorum and agreed + pending < self.quorum
 
     def of(self, number: int) -> Answers:
-        """Those to the question with that *number*, where each server was asked several."""
+        """Return the answers to question *number*, if each server was asked several."""
         one = Answers(self.servers, self.quorum, bool)
         one.said = {server: said[number] for server, said in self.said.items()}
         one.failed = self.failed
@@ -82,7 +85,7 @@ class Answers:
 
 
 class AnswersOfAll(Answers):
-    """Of each server that is not away, whatever the others say."""
+    """The answers of all servers that are not away."""
 
     @property
     def is_decided(self) -> bool:

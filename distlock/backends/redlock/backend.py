@@ -106,7 +106,7 @@ class RedlockBackend(Inspection):
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         if number_of(request) and self._is_ours(request, deadline):
             return True
-        # Nobody queues; but a request without an answer may have left something.
+        # There is no queue, but a request without an answer may have left something.
         self._release(request, deadline)
         return False
 
@@ -147,7 +147,7 @@ class RedlockBackend(Inspection):
         mine = _copy(request)
         set_number(request, 0)
         answers = Answers(self._servers, self._quorum, bool)
-        # Of all: one that is thought to be away may have been asked, and grant it yet.
+        # All servers are asked, because one that seems to be away may still grant it.
         ask_all(answers, lambda server, tell: server.release(mine, tell), self._by(deadline), spare=False)
         if not answers.has_quorum:
             raise answers.unavailable()

@@ -26,7 +26,7 @@ class Inspection(ABC):
     process: str
     _servers: list[Server]
     _quorum: int
-    #: Those that missed something of what was said: it is said anew there.
+    #: Servers that missed a part of the published status, which is published there again.
     _missed: set[Server]
 
     @abstractmethod

@@ -16,11 +16,11 @@ from distlock.backends.redis.scripts import bulk, command, hold_key, holder
 
 
 class OneHold(NamedTuple):
-    """What one server has of a key: the hold there, and what its process says of itself."""
+    """One server's part of a hold, with the status that its process has published."""
 
     token: str
     number: int
-    #: What is left of its lease there, seconds.
+    #: The remaining lease on that server, seconds.
     remaining: float
     seen: Seen
 
@@ -38,7 +38,7 @@ class Member(RedisBackend):
         return examine(self.send, self._max_connections, listens=False)
 
     def start_over(self) -> None:
-        """Nothing is said there any more."""
+        """Withdraw the published status from this server."""
         self.withdraw_status(self._by(math.inf))
 
     def hold_of(self, key: str) -> OneHold | None:

@@ -15,7 +15,7 @@ from distlock import clock
 _POLL = (0.01, 0.04)
 #: A turn is a hold of so many seconds: the engine passes it on among its own callers for as long.
 _TURN = 0.05
-#: What is over is looked for when there are so many.
+#: Expired entries are pruned above this count.
 _MANY = 1000
 
 

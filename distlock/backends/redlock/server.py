@@ -19,7 +19,7 @@ _FRESH = 1.0
 #: So many releases are kept for one that is away. What it has granted otherwise ends with its lease.
 _MANY = 1000
 
-#: What a server is asked, and who is told the answer, or the error in its place.
+#: A call for a server, and the function that gets the answer or the error.
 Call = Callable[["Server"], Any]
 Tell = Callable[[Any], None]
 

@@ -33,12 +33,12 @@ class SinkOfTries(WeakSink):
 
 
 def begin_try(request: LockRequest) -> None:
-    """What was granted to the tries before is not *request*'s any more."""
+    """Begin a try of *request*, with a token of its own. Grants to earlier tries no longer count."""
     request.number = request.number % _TRIES + 1
 
 
 def token_of(request: LockRequest) -> str:
-    """That of the latest try. It tells the process, and nothing else of that of the ask."""
+    """Return the token of the latest try. It shows the process, and nothing else of the request's token."""
     return (
         request.token[:PROCESS_LENGTH]
         + hashlib.blake2b(f"{request.token} {request.number % _TRIES}".encode(), digest_size=16).hexdigest()

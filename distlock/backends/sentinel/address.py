@@ -29,12 +29,12 @@ class SentinelAddress(Address):
         if parts is None:
             self._unreadable()
         places = [self._place(text) for text in parts["hosts"].split(",")]
-        #: What the sentinels call the primary.
+        #: The sentinels' name of the primary.
         self.name = parts["name"]
         scheme = parts["scheme"].lower()
         shown = ",".join(_shown(*place) for place in places)
         login = f"{parts['login']}@" if parts["login"] else ""
-        # Of the primary all is known but the host.
+        # The address of the primary without its host.
         super().__init__(
             f"{scheme}://{login}localhost{parts['db'] or ''}{parts['query'] or ''}",
             f"{scheme}+sentinel://{shown}/{self.name}",

@@ -16,7 +16,7 @@ from distlock.backends.sentinel.sentinels import Primary, Sentinels, may_pass
 _PAUSE = 0.05
 #: One attempt takes half of what is left, so that there is time for another, and so many seconds at least.
 _LEAST = 0.25
-#: What one answers that is the primary no longer, or was left by its replicas.
+#: The answers of a server that is no primary any more, or that its replicas have left.
 _NO_LONGER = ("READONLY", "NOREPLICAS", "MASTERDOWN")
 
 _ANNOUNCED = (

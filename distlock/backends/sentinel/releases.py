@@ -23,7 +23,7 @@ _BATCH = 500
 
 
 class Releases(PendingReleases):
-    """Those of one process. They can be repeated, for nothing but its token gives a hold back."""
+    """The releases of one process. They may be repeated, because only the token of a hold releases it."""
 
     def __init__(self, calls: ScriptCaller, pool: Pool) -> None:
         super().__init__(calls, pool)

@@ -38,7 +38,7 @@ _FIRST = 0.25
 _TOLD = 10.0
 _DEAF = "No failovers are heard from %s, so each is noticed where a connection breaks: %s"
 
-#: What the sentinels' words are about -> what to do. The first that fits is taken.
+#: A part of the sentinels' text, and the remedy. The first match counts.
 _REMEDIES = (
     ("No such master", "Write the name that 'sentinel monitor' gives it into the URL, behind the hosts."),
     (
@@ -86,7 +86,7 @@ class Primary:
 
 
 class Bound(Protocol):
-    """What leads to a primary."""
+    """A connection to a primary."""
 
     primary: Primary | None
 
@@ -107,7 +107,10 @@ class _Answer(NamedTuple):
 
 
 class Sentinels:
-    """Those of one process. *moved*: told, in any thread, that another server has become the primary."""
+    """The sentinels, as one process knows them.
+
+    *moved* is called, in any thread, when the primary changes.
+    """
 
     def __init__(
         self, address: SentinelAddress, io_timeout: float, client_name: str, moved: Callable[[], None]
@@ -125,7 +128,7 @@ class Sentinels:
         #: Since when most of them have not heard of that one.
         self._behind_since = math.inf
         self.primary: Primary | None = None
-        #: What leads to a primary. Weak: an interrupt may tear it out of all hands.
+        #: Connections to a primary. Weak, because an interrupt may drop all other references.
         self._bound: weakref.WeakSet[Bound] = weakref.WeakSet()
         self._search = BlockingCall(self._find, "distlock-redis-sentinels")
         self._subscription = Subscription(
@@ -256,7 +259,7 @@ class Sentinels:
         return late == of or now >= self._behind_since + _TOLD
 
     def _take(self, answer: _Answer) -> Primary | None:
-        """What *answer* names; None: there was a failover since, which that sentinel has not heard of."""
+        """Return the primary of *answer*, or None if that sentinel does not know of a later failover."""
         with self._mutex:
             if answer.epoch < self._epoch:
                 return None

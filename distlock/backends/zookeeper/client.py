@@ -192,7 +192,7 @@ logger = logging.getLogger(__name__)
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """What kazoo uses for sockets, threads and callbacks. Our callbacks never block and need no thread."""
+    """Sockets, threads and callbacks for kazoo. Our callbacks never block and need no thread."""
 
     def __init__(self, io_timeout: float, tls: Tls | None) -> None:
         super().__init__()

@@ -269,7 +269,7 @@ _AT_ONCE = 20
 
 
 class PublishedStatus:
-    """What this process publishes in one session, and what all processes publish. Thread-safe."""
+    """The status that this process publishes in one session, and that of all processes. Thread-safe."""
 
     def __init__(self, session: Session, base: str) -> None:
         self._session = session
@@ -309,7 +309,7 @@ class PublishedStatus:
             self._write(old, deadline)
             self._create(new, deadline)
             if self._session.id != owner:
-                # Nobody knows which session has which node.
+                # It is unknown which session has which node.
                 raise Broken(f"The session with ZooKeeper at {self._session.address.shown} ended.")
             self._owner, self._ends = owner, clock.now() + life
             return going_on

@@ -160,7 +160,7 @@ class Node:
     clear: set[str] | None = None
     #: Contenders that have been handed the lock and not acknowledged it, and since when.
     suspects: dict[str, float] = field(default_factory=dict)
-    #: What we watch, on which connection, and whether it has let us in.
+    #: The watch, its connection, and whether it has let us in.
     watch: Watch | None = None
     watched: int = 0
     called: bool = False

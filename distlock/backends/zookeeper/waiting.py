@@ -275,7 +275,7 @@ class Watch(NamedTuple):
     last: bool = False
     #: Whether to acknowledge the lock as soon as this has happened.
     takes: bool = True
-    #: What to watch after this has happened, if it lets nobody in by itself.
+    #: The next watch, if this one lets nobody in by itself.
     then: Watch | None = None
 
 

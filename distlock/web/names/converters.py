@@ -70,7 +70,7 @@ def _text(value: object) -> str:
 
 
 def convert_plain(value: object) -> str:
-    """What a bare ``<id>`` takes: values that have one spelling only."""
+    """Convert the value of a bare ``<id>``, which has to be one with a single spelling."""
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -79,7 +79,7 @@ def convert_plain(value: object) -> str:
 
 
 def convert_key(value: object) -> str:
-    """What ``<user.pk>`` takes: a key that comes from the site's own database, which spells it in one way."""
+    """Convert the key of ``<user.pk>``, which the site's own database spells in one way."""
     return str(value) if isinstance(value, UUID) else _text(value)
 
 

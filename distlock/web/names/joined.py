@@ -17,12 +17,12 @@ class _Everything(frozenset[str]):
         return True
 
 
-#: What may stand inside of a value; a UUID always ends where it should. Those not named here are not judged.
+#: The characters that values of a converter may have; a UUID always ends in the right place.
 _INSIDE: dict[str | None, frozenset[str]] = {"int": _DIGITS, "slug": _SLUG, "str": _Everything()}
 
 
 def joined(templates: Iterable[Template]) -> Iterator[str]:
-    """What is wrong with those of *templates* that give two identities one lock, with the line to write."""
+    """Yield the errors of those *templates* that give two identities one lock, with the line to write."""
     for template in templates:
         if (found := _pair(template)) is None:
             continue

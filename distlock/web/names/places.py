@@ -16,12 +16,12 @@ KNOWN = "query.<name>, form.<name>, json.<path>, header.<name> and user.pk"
 
 _HEADS: tuple[Head, ...] = ("query", "form", "json", "header", "user")
 _FIELD = re.compile(r"(?P<name>[\w-]+)(?P<each>\[\])?")
-#: What looks like a path into a form: ``order.id``.
+#: The form of a path into a form: ``order.id``.
 _LEVELS = re.compile(r"[\w-]+(\.[\w-]+)+(\[\])?")
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 _JSON = re.compile(r"json(\[\])?(\.[^.\[\]<>\s]+(\[\])?)*")
 _STEP = re.compile(r"\[\]|[^.\[\]]+")
-#: What the frameworks, or other libraries, call these parts.
+#: The words of the frameworks, or other libraries, for these parts.
 _WORDS: dict[str, Head] = {
     "args": "query",
     "GET": "query",
@@ -38,7 +38,7 @@ _WORDS: dict[str, Head] = {
 
 
 class NoPlace(ValueError):
-    """What stands after the colon is no place. `instead`: what was probably meant."""
+    """The text after the colon is no place. `instead` is what was probably meant."""
 
     def __init__(self, problem: str, instead: str) -> None:
         super().__init__(problem)

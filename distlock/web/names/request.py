@@ -39,10 +39,10 @@ class Request(Protocol):
         """The raw body, which the view can still read in every way; empty if a form was made of it before."""
 
     def query(self, name: str) -> Sequence[str]:
-        """What the view finds in the query under *name*."""
+        """Return the values of *name* in the query, as the view finds them."""
 
     def form(self, name: str) -> Sequence[str]:
-        """What the view finds in the form under *name*. Of a multipart body this parses the uploads."""
+        """Return the values of *name* in the form, as the view finds them. A multipart body is parsed."""
 
     def header(self, name: str) -> str | None:
         """The header *name*."""
@@ -60,7 +60,7 @@ class Parts:
         self._parsed = False
 
     def values(self, place: Place) -> Iterable[object]:
-        """What stands at *place*: one value, or with ``[]`` one or more. Raises `Malformed`."""
+        """Return the value at *place*, or with ``[]`` one or more. Raises `Malformed`."""
         match place.head:
             case "query":
                 return self._query(place)
@@ -113,7 +113,7 @@ class Parts:
         return self._document
 
     def _bodiless(self) -> str:
-        """What to write where the view takes methods that have no body."""
+        """Return what to write if the view takes methods that have no body."""
         bodiless = self._request.method in {"GET", "HEAD"}
         return "; let the view take POST only, with @require_POST or @app.post" if bodiless else ""
 
@@ -136,7 +136,7 @@ class Parts:
 
 
 def _read(raw: bytes, name: str) -> list[str]:
-    """What stands in ``application/x-www-form-urlencoded`` *raw* under *name*."""
+    """Return the values of *name* in *raw*, an ``application/x-www-form-urlencoded`` body."""
     found = []
     try:
         for pair in raw.decode().split("&"):
@@ -166,7 +166,7 @@ def _parse_json(body: bytes) -> object:
 
 
 def _walk(node: object, path: Sequence[str]) -> Iterator[object]:
-    """What stands in *node* at *path*: one value for each element of the lists on the way."""
+    """Yield the values in *node* at *path*: one for each element of the lists on the way."""
     for number, step in enumerate(path):
         if step == EACH:
             if not isinstance(node, list):

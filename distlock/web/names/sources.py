@@ -27,7 +27,7 @@ def where_of(function: Callable[..., object]) -> str:
 
 
 class Names:
-    """What a decorator was given as names, parsed. Shared by all calls; keeps nothing of any."""
+    """The parsed names of one decorator, shared by all calls."""
 
     def __init__(self, sources: Sequence[NameSource]) -> None:
         if not sources:

@@ -17,7 +17,7 @@ from distlock.web.names.request import Parts
 _PIECE = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
 _PLACEHOLDER = re.compile(r"(?:(?P<converter>[^:]*):)?(?P<source>.*)", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?P<name>\w+)\(.*\)", re.DOTALL)
-#: What other templates look like. As a name it would be one lock for everything.
+#: The forms of other template languages. As a name such a text would be one lock for everything.
 _FOREIGN = re.compile(r"\{(\w*)[^{}]*\}|%(?:\((\w+)\))?[sd]")
 
 _OTHERS = "'uuid:', or 'str:' where the spelling itself is the identity."
@@ -43,7 +43,7 @@ class Placeholder:
         return self.place.head != "argument"
 
     def value(self, arguments: Mapping[str, object], parts: Parts | None) -> str:
-        """What stands in the name for it.
+        """Return the text that takes its place in the name.
 
         Raises `Malformed` for what the client sent wrongly, `Unfit` for what the site itself gave.
         """

@@ -16,7 +16,7 @@ from distlock.operate import LockState, Party, break_lock
 from distlock.operate.asking import ask_back
 from distlock.web.operate.words import printable, shown_seconds, shown_since
 
-#: What breaking means, for the person that is about to.
+#: The consequences of a break, for the person that is about to break the lock.
 CONSEQUENCES = (
     "The next in the queue gets the lock at once. The holder is told, at the latest at its next renewal, and "
     "goes on until then. If its transaction is fenced it can't be committed any more. Without a fence, what "
@@ -36,7 +36,7 @@ _MOST_HOLDERS = 20
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a page shows of one lock."""
+    """The content of the page of one lock."""
 
     #: None: something is wrong.
     state: LockState | None = None
@@ -47,7 +47,7 @@ class Sighting:
 
     @property
     def hold(self) -> str:
-        """What names the hold that was seen; "": nobody holds it, or nothing names it."""
+        """The id of the hold that was seen; "" if nobody holds the lock, or it has no id."""
         return "" if self.state is None else self.state.hold
 
     @property
@@ -60,7 +60,7 @@ class Sighting:
 
     @property
     def remaining(self) -> str:
-        """Of the lease."""
+        """The remaining lease, as text."""
         if self.state is None or self.state.holder is None:
             return ""
         left = self.state.remaining
@@ -70,7 +70,7 @@ class Sighting:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What is known of the hold, or of the latch; nothing where there is none."""
+        """The known facts about the hold or the latch, if there is one."""
         state = self.state
         if state is None:
             return []
@@ -101,13 +101,13 @@ class Sighting:
 
     @property
     def nobody(self) -> str:
-        """What is said where there are no facts."""
+        """The text in the place of missing facts."""
         is_latch = self.state is not None and self.state.kind == LATCH
         return "There is no such latch: nobody made it, or it is over." if is_latch else "Nobody holds it."
 
     @property
     def consequences(self) -> str:
-        """Of a break."""
+        """The consequences of a break, as text."""
         of_permits = self.state is not None and self.state.kind == SEMAPHORE
         return CONSEQUENCES_OF_PERMITS if of_permits else CONSEQUENCES
 
@@ -153,7 +153,7 @@ def shown_waiting(party: Party) -> str:
 
 
 def look(client: Callable[[], Locks], name: str, kind: Kind = LOCK) -> Sighting:
-    """What there is to see of *name*. Never raises `LockError`.
+    """Return the content of the page of *name*. Never raises `LockError`.
 
     *client*: makes the client, and raises `ConfigurationError` where its settings can't work.
     """

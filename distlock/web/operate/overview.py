@@ -31,7 +31,7 @@ class Line:
     #: How many callers read, or how many permits are out, and of how many; 0: it is held as a whole.
     holding: int = 0
     limit: int = 0
-    #: Of a latch: what it was made with, and what is left.
+    #: A latch's original and remaining count.
     total: int | None = None
     left: int | None = None
     #: How many callers wait, in all processes.
@@ -46,7 +46,7 @@ class Line:
 
     @property
     def what(self) -> str:
-        """What bears the name; "": a lock, as most do."""
+        """The kind of the name; "" for a lock, as most are."""
         return "" if self.kind == LOCK else self.kind
 
     @property
@@ -72,7 +72,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What a page shows of an alias."""
+    """The content of the page of an alias."""
 
     #: The longest held or waited for first.
     lines: tuple[Line, ...] = ()
@@ -85,7 +85,7 @@ class Overview:
 
     @property
     def said(self) -> str:
-        """What is said above the table."""
+        """The text above the table."""
         if self.trouble:
             return self.trouble
         shown = len(self.lines)
@@ -105,7 +105,7 @@ class Overview:
 
 
 def overview(client: Callable[[], Locks], before: str) -> Overview:
-    """What is held or waited for, of the names that begin with *before*. Never raises `LockError`.
+    """Return what is held or waited for, of the names that begin with *before*. Never raises `LockError`.
 
     *client*: makes the client, and raises `ConfigurationError` where its settings can't work.
     """
@@ -134,7 +134,7 @@ def by_name(entries: Iterable[Listed]) -> list[Line]:
             line.holding += max(1, party.holding)
             if line.holder is None or party.since < line.holder.since:
                 line.holder = party
-        # What a broken holder has not noticed yet, or a dead one said last, is older than its successor.
+        # The status of a broken or dead holder is older than that of its successor.
         elif line.holder is None or party.since > line.holder.since:
             line.holder = party
     return list(lines.values())

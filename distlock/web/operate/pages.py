@@ -26,17 +26,17 @@ class Addresses(Protocol):
     """Where the pages are."""
 
     def locks(self, alias: str, before: str) -> str:
-        """That of all locks of *alias*, of the names that begin with *before*."""
+        """Return the address of the page of *alias*, for the names that begin with *before*."""
 
     def lock(self, alias: str, name: str, kind: Kind) -> str:
-        """That of one lock, semaphore or latch."""
+        """Return the address of the page of one lock, semaphore or latch."""
 
     def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
         """That which asks whether to break *hold*."""
 
 
 def locks_page(client: Client, aliases: Sequence[str], alias: str, before: str, at: Addresses) -> Context:
-    """What is held or waited for."""
+    """Return the content of the page of what is held or waited for."""
     seen = overview(client, before)
     tabs = [(one, at.locks(one, before), one == alias) for one in aliases]
     return {

@@ -54,7 +54,7 @@ class AliasSettings:
 
     @property
     def scheme(self) -> str:
-        """What the lock service is called: ``redis``, ``file``, …, or a dotted path."""
+        """The name of the lock service: ``redis``, ``file``, …, or a dotted path."""
         return self.backend or scheme_of(self.location)
 
     @property
@@ -64,7 +64,7 @@ class AliasSettings:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What its backend declares that it can do. Raises `ConfigurationError`."""
+        """The capabilities of its backend. Raises `ConfigurationError`."""
         if self.scheme in WITHOUT_SERVICE:
             return WITHOUT_SERVICE[self.scheme]
         try:

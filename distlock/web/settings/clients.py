@@ -82,8 +82,8 @@ class Clients:
         return tuple(self._known())
 
     def terms(self, guarded: Guarded) -> GuardTerms:
-        """What *guarded* works with. Raises `ConfigurationError`. Connects to nothing."""
-        # Those of settings that are changed meanwhile are not kept.
+        """Return the options of *guarded*'s calls. Raises `ConfigurationError`. Connects to nothing."""
+        # Clients of settings that change meanwhile are not kept.
         known = self._terms
         terms = known.get(guarded)
         if terms is None:
@@ -245,7 +245,7 @@ def warn_if_alone(settings: AliasSettings) -> None:
 
 
 def without_settings(debug: bool) -> dict[str, AliasSettings]:
-    """What serves where nothing is configured: this host's files, while debugging only.
+    """Return the settings without a configuration: this host's files, while debugging only.
 
     The directory is ``$XDG_STATE_HOME/distlock`` (``~/.local/state/distlock``), one per user: a directory
     under ``/tmp`` may be another one in each service of the host, and then two locks would be held at once.

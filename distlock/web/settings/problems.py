@@ -27,7 +27,7 @@ SETTINGS = (
     "DISTLOCK_REFRESH_USER",
 )
 
-#: What the words are called elsewhere.
+#: Other packages' words for these settings.
 _SYNONYMS = {
     "KEY_PREFIX": "PREFIX",
     "URL": "LOCATION",
@@ -87,7 +87,7 @@ def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Proble
 
 
 def misspelled(names: Iterable[str]) -> Iterator[Problem]:
-    """Those of a site's settings that are almost ours: a view that only they would lock runs unlocked."""
+    """Yield settings whose names are almost ours: a view that only they would lock runs unlocked."""
     for name in names:
         close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.9)
         if close and name not in SETTINGS:
@@ -124,7 +124,7 @@ def shared_with_caches(setting: object) -> Iterator[Problem]:
 
 
 def by_alias(setting: object) -> Mapping[Any, Any] | None:
-    """What *setting* gives each alias; None: it has no such shape."""
+    """Return the value of *setting* for each alias; None if it has no such shape."""
     if isinstance(setting, str):
         return {DEFAULT_ALIAS: {"LOCATION": setting}}
     return setting if isinstance(setting, Mapping) else None
@@ -224,7 +224,7 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
 
 
 def _meaningless(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the alias *where*, whose backend is ``database``, and what to do."""
+    """Yield the problems of the alias *where*, whose backend is ``database``, with their remedies."""
     for key, why in _MEANINGLESS.items():
         if given.get(key):
             yield f"{where} has {key}, and the backend 'database' has not.", f"Leave it out: {why}."

@@ -22,7 +22,7 @@ WITHOUT_SERVICE = {
 
 
 def serving(word: str) -> str | None:
-    """What serves *word*; None: nobody knows it. Words with the same one may stand together."""
+    """Return the identity of the scheme *word*, or None. Schemes with the same one may stand together."""
     if word in WITHOUT_SERVICE:
         return word
     home = home_of(word)
@@ -61,7 +61,7 @@ def _backend(value: Any) -> str | None:
         return f"Django's backends keep caches or data, no locks. {remedy}"
     if close := difflib.get_close_matches(scheme, words, n=1):
         return f"Did you mean {close[0]!r}? {remedy}"
-    # Nothing longer than a word is shown: it may hold a password.
+    # Only a word is shown, because a longer text may hold a password.
     return f"No lock service is known as {scheme!r}. {remedy}" if scheme.isidentifier() else remedy
 
 

@@ -26,7 +26,7 @@ class Command(BaseCommand):
         "Look at locks, ask for one or break it, run the doctor, prune the fence's table. "
         "'python manage.py distlock help' lists the commands."
     )
-    # What an operator does can't wait until a site has no mistake.
+    # An operator can't wait until a site has no mistake.
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
