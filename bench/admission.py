@@ -66,7 +66,7 @@ class Bench:
         self.stack = stack
 
     def port(self, kind: str) -> int:
-        """nginx before the two instances of that *kind*."""
+        """Return the port of the nginx in front of the two instances of that *kind*."""
         return self.stack.front_for([f"django-{kind}", f"flask-{kind}"]).port
 
     def restock(self, units: int) -> None:

@@ -69,8 +69,9 @@ class Listener:
     """
 
     def asked(self, names: tuple[str, ...], where: Where) -> Attempt | None:
-        """*where* asks for *names*, and may have to wait. Returns what is told of this acquisition; None:
-        nobody is.
+        """Return an object that receives the outcome of this acquisition, or None.
+
+        Called when *where* starts to acquire *names*, and may have to wait.
         """
         return None
 

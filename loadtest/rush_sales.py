@@ -37,8 +37,10 @@ def hold_sales(
     begin: Callable[[int, int, Scenario, Configuration], None],
     end: Callable[[Run], None],
 ) -> list[Run]:
-    """A sale for each of them. *begin* and *end* are told how far it is; who counted the orders meanwhile
-    would take from what is measured."""
+    """Run a sale for each guard. *begin* and *end* are told how far it is.
+
+    Counting the orders meanwhile would take from what is measured.
+    """
     runs: dict[str, Run] = {}
     with (
         workspace() as directory,

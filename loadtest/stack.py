@@ -145,7 +145,7 @@ class Stack:
         return goods.read_ledger(self.shop.goods) if self.with_goods else read_ledger(self.database)
 
     def front_for(self, frameworks: Sequence[str]) -> Front:
-        """nginx before the first instances of these frameworks; opened once."""
+        """Return the nginx in front of the first instances of these frameworks. It is opened once."""
         left, behind = list(enumerate(self.frameworks)), []
         for framework in frameworks:
             found = next(one for one in left if one[1] == framework)

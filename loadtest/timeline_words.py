@@ -10,7 +10,7 @@ from loadtest.timeline import neighbours, sell_one_unit, sold_meanwhile, stock_b
 
 
 def told(run: Run) -> str:
-    """ "" where there is no timeline."""
+    """Return the timeline in words; "" if there is none."""
     if run.scenario.outage:
         return told_of_outage(run, run.scenario.outage)
     purchases = by_purchase(run.moments)

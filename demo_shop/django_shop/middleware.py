@@ -13,8 +13,11 @@ Answer = Callable[[HttpRequest], HttpResponse]
 
 
 class Connect:
-    """Open the thread's connection before the guard: otherwise the first buyers of each thread hold the lock
-    while they connect, and an instance that sells so slowly hardly meets the other one."""
+    """Open the thread's connection before the guard.
+
+    Otherwise the first buyers of each thread hold the lock while they connect, and an instance that sells so
+    slowly hardly meets the other one.
+    """
 
     def __init__(self, get_response: Answer) -> None:
         self.get_response = get_response

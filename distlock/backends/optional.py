@@ -123,8 +123,9 @@ class LooksAhead(Protocol):
 
     @staticmethod
     def refuse_unusable(url: str) -> None:
-        """Raise what the first use of *url* by this user would raise: `ConfigurationError`, or
-        `BackendUnavailable` for what may pass. Asks no lock service, and makes nothing.
+        """Raise what the first use of *url* by this user would raise. It makes nothing.
+
+        It asks no lock service, and raises a `ConfigurationError`, or `BackendUnavailable` for what may pass.
         """
 
 

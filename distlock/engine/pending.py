@@ -1,6 +1,4 @@
-"""What is left to do at the lock service when its callers have gone on: requests to cancel, replies to
-read.
-"""
+"""Work at the lock service whose callers have gone on: requests to cancel, replies to read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Renewal: every hold with a lease is confirmed every third of its ttl, in batches, until its max_hold is
-over.
+"""Renewal: every hold with a lease is renewed every third of its ttl, until its max_hold is over.
 
 A process may have fifteen thousand holds, and one of them with a lease of half a second. So each tick looks
 at the holds that are due, and not at all of them.

@@ -21,7 +21,8 @@ SLOW = 0.02
 
 def diagnose(locks: Locks) -> Iterator[Finding]:
     """Look at the lock service of *locks*. Takes one lock there, `PROBE`, and releases it.
-    Where the first lock would make something, it takes none.
+
+    If the first lock would make something there, it takes none.
 
     Raises nothing for a lock service that is away, or may not be used: that is a finding, the last one.
     """

@@ -1,6 +1,4 @@
-"""For those who test: `race` and fakes for a site's own tests, the conformance kit for backends, and the
-checker of histories.
-"""
+"""Tests of a site: `race` and the fakes. Tests of a backend: the kit, and the checker of histories."""
 
 from __future__ import annotations
 

@@ -59,8 +59,7 @@ def read_before_lock(
 
     A longer one is left to the view, and so is one that does not tell its length.
 
-    Args:
-        timeout: The longest wait of the guard, seconds. None: the client's.
+    *timeout* is the longest wait of the guard, seconds; None: the client's.
 
     Raises:
         TooManyWaiters: The caller would not be admitted.
@@ -77,8 +76,7 @@ def read_for_batch(
 ) -> None:
     """Read *body* whole: the other requests of its batch would wait for it.
 
-    Args:
-        timeout: The longest wait of the guard, seconds. None: the client's.
+    *timeout* is the longest wait of the guard, seconds; None: the client's.
 
     Raises:
         BodyTooLarge: It has more than *most* bytes.

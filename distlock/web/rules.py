@@ -70,6 +70,7 @@ def passes_by(rule: Rule, where: str, line: str) -> ConfigurationError:
     """Return the error for a second route to the view of *rule*.
 
     Args:
+        rule: The rule whose view has the second route.
         where: The route, and what it would run without the lock.
         line: The rule to write for it.
     """

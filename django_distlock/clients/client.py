@@ -59,7 +59,6 @@ class Client(Locks):
 
 def make(of_alias: AliasSettings) -> Locks:
     """The client of *of_alias* for guards. Raises `ConfigurationError`; connects to nothing."""
-
     # Django's tests run without DEBUG, and their set-up gives them an outbox.
     if not settings.DEBUG and not hasattr(mail, "outbox"):
         warn_if_alone(of_alias)

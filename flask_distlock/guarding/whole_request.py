@@ -55,7 +55,6 @@ def enclose(app: Flask) -> None:
 
 def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[[Response], Response]:
     """Let *process* run the hooks of a response, and answer the lock errors that they raise."""
-
     #: The views whose callbacks were told.
     told: set[str] = set()
 

@@ -1,4 +1,7 @@
-"""Which node of a cluster has a key: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/"""
+"""Which node of a cluster has a key.
+
+See https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/.
+"""
 
 from __future__ import annotations
 

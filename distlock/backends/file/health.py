@@ -57,8 +57,9 @@ class _Missing(Exception):
 
 
 def refuse_unusable(url: str) -> None:
-    """Raise what the first use of the lock directory *url* by this user would raise: `ConfigurationError`,
-    with the remedy, or `BackendUnavailable` for what may pass.
+    """Raise what the first use of the lock directory *url* by this user would raise.
+
+    That is a `ConfigurationError` with the remedy, or `BackendUnavailable` for what may pass.
     """
     refuse_unusable_directory(Directory(url))
 

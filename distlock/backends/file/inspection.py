@@ -245,10 +245,9 @@ class StatusFile:
 
 
 def published_by(tree: Tree, contender: int) -> PublishedStatus | None:
-    """Return what *contender* has published, and for how long it has been silent; None if it has published
-    nothing.
+    """Return what *contender* has published, and for how long it has been silent; None if nothing.
 
-    The caller sees to it that it lives: a process that stands still keeps its locks until it ends.
+    The caller checks that it lives: a process that is stopped keeps its locks until it ends.
     """
     found = read_file(tree, PROCESSES, name_of(contender))
     if found is None:

@@ -50,8 +50,11 @@ WHO = "SELECT VERSION(), CONNECTION_ID(), @@GLOBAL.read_only; SHOW SESSION STATU
 
 
 def begin(mariadb: bool, longest: float) -> str:
-    """*longest*: seconds that a statement may be kept waiting by somebody's transaction, so that it does not
-    keep the locks of a process that hangs meanwhile. What the site may have set would end a wait for a lock.
+    """Return the statements that begin a session.
+
+    A statement waits for another transaction for at most *longest* seconds, so that it does not keep the
+    locks of a process that hangs meanwhile. The site's own limits are switched off: they would end a wait for
+    a lock.
     """
     seconds = math.ceil(longest)
     unlimited = "max_statement_time" if mariadb else "max_execution_time"

@@ -1,11 +1,11 @@
-"""What a Redis server shows of its locks, what processes publish there, and what an operator does to a lock.
+r"""What a Redis server shows of its locks, what processes publish there, and what an operator does to a lock.
 
 | key | what it is | lives for |
 |---|---|---|
 | ``dl:2:process:<process>`` | hash: key -> the published row as JSON; "" -> host and pid | some seconds |
 | ``dl:2:processes`` | hash: process -> roughly when its status expires | a day after the last publication |
 
-The field "\\0" of a process's hash says for how long the hash is true and for how long it is kept,
+The field "\0" of a process's hash says for how long the hash is true and for how long it is kept,
 milliseconds. With the remaining lifetime of the key this tells how long ago the process published. The hash
 is kept for the longest lease of the process's holds, too.
 

@@ -58,9 +58,9 @@ Notify = Callable[["Answer"], None]
 
 
 class Answer:
-    """The reply to one request. A thread waits for it, or kazoo's thread calls *notify*, which must not
-    block.
+    """The reply to one request. A thread waits for it, or kazoo's thread calls *notify*.
 
+    *notify* must not block.
     It replaces kazoo's result, whose condition costs more than all the rest. Thread-safe.
     """
 
