@@ -160,18 +160,17 @@ class RedisBackend(Inspection, RedisLatches):
     def _request(self, request: LockRequest, deadline: float, queue: bool) -> list[Any]:
         """Call the script of *request*, and once more if nobody knows what the first attempt has done."""
         script = scripts.REQUEST[request.mode]
-        stale: Stale | None = None
         # Behind a pending release of the key. In front of it, the request would find our own hold.
-        for connection in (self._releases.claim(request.key, deadline), None):
+        claimed = self._releases.claim(request.key, deadline)
+        for connection, last in ((claimed, False), (None, True)):
             more = bulk(*self._entries.poll(request)) if queue else NO_POLL
             call = encode(script, request, self._caller.about, queue, more)
             request.unanswered += 1
             try:
                 reply = self._caller.one(script, request, call, deadline, connection)
-            except Stale as error:
-                if stale is not None:
+            except Stale:
+                if last:
                     raise
-                stale = error
                 self._releases.repeat_lost(request.key, deadline)
                 continue
             request.unanswered -= 1

@@ -20,7 +20,7 @@ from tests.topologies.managed.conftest import ManagedServer, certificate
 __all__ = ["certificate"]
 
 PAGE = (ROOT / "docs/reference/backends/cluster.md").read_text("utf-8")
-(BESIDE,) = re.findall(r"wants, and `(\+\S+)`", PAGE)
+(BESIDE,) = re.findall(r"and `(\+\S+)`, on every node", PAGE)
 
 
 @pytest.fixture(scope="module")
