@@ -45,12 +45,21 @@ class Result:
 
     @property
     def met(self) -> bool:
-        target = self.target
         if self.void:
             return False
-        if target.least:
-            return (self.low if target.each else self.median) >= target.bound
-        return (self.high if target.each else self.median) <= target.bound
+        bound = self.target.bound
+        return self.judged >= bound if self.target.least else self.judged <= bound
+
+    @property
+    def judged(self) -> float:
+        """The figure that the bound is compared with: the median, or the worst round."""
+        if not self.target.each:
+            return self.median
+        return self.low if self.target.least else self.high
+
+    @property
+    def shown_judged(self) -> str:
+        return self._shown(self.judged)
 
     @property
     def shown_median(self) -> str:

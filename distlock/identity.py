@@ -12,3 +12,14 @@ def identity(
     # A login says nothing of where that is, and an object has a text of its own in each process.
     told = {name: value for name, value in options.items() if name != "credential_provider"}
     return url, backend, prefix, told, row
+
+
+def lock_service(of: object) -> str:
+    """Return a text for the lock service in the `identity` *of* a client; "" if that is unknown.
+
+    It is the same in every process, and sorts lock services.
+    """
+    if not isinstance(of, tuple):
+        return ""
+    url, backend, _, _, row = of
+    return repr((url, backend, row)) if url else ""

@@ -140,5 +140,9 @@ def stamps_of(grant: Grant) -> list[Stamp]:
 
 @stamps_of.register
 def _of_joint(grant: JointGrant) -> list[Stamp]:
-    stamps = [stamp for one in grant.grants for stamp in stamps_of(one)]
-    return sorted(stamps, key=attrgetter("namespace", "name"))
+    # Two lock services may have the same prefix and name, which is one row. The first lock has it.
+    stamps: dict[tuple[str, str], Stamp] = {}
+    for one in grant.grants:
+        for stamp in stamps_of(one):
+            stamps.setdefault((stamp.namespace, stamp.name), stamp)
+    return sorted(stamps.values(), key=attrgetter("namespace", "name"))

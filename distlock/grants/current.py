@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -159,15 +159,19 @@ def inherited() -> tuple[CurrentGrant, ...]:
 
 @contextmanager
 def holding(
-    namespace: Namespace, grant: Grant, fenced_in: str | None = None, max_hold: float = math.inf
+    namespace: Namespace,
+    grant: Grant,
+    fenced_in: str | None = None,
+    max_hold: float = math.inf,
+    above: Sequence[CurrentGrant] = (),
 ) -> Iterator[CurrentGrant]:
-    """A guard holds *grant* while the block runs."""
+    """A guard holds *grant* while the block runs. *above*: what the guards stacked directly above it hold."""
     owner = current_owner()
     around = _current.get()
     if around:
         around = tuple(one for one in around if one.owner == owner)
     mine = CurrentGrant(namespace, grant, owner, fenced_in, max_hold=max_hold)
-    before = _current.set((*around, mine))
+    before = _current.set((*around, *above, mine))
     try:
         yield mine
     finally:
@@ -191,6 +195,13 @@ def kept_by_request() -> Keeping | None:
     """Return the kept grants of the running request, or None if nothing can be kept."""
     request = _keeping.get()
     return None if request is None or request.closed else request
+
+
+def keep_together(held: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
+    """Let the request keep *held* as long as *mine*, which it keeps already."""
+    if held and (request := _keeping.get()) is not None:
+        kept = next(one.kept for one in request.kept if one.grant is mine.grant)
+        request.kept += [replace(one, kept=kept) for one in held]
 
 
 @contextmanager

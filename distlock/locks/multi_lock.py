@@ -22,6 +22,7 @@ from distlock.engine.engine import LAST_WORDS
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import JointGrant, MultiGrant
+from distlock.identity import lock_service
 from distlock.locks import self_deadlock
 from distlock.locks.lock import Lock
 from distlock.locks.namespace import Acquirer, Namespace
@@ -95,10 +96,12 @@ def multi_lock(*locks: Lock, timeout: float | None = None) -> MultiLock:
     longest wait for all together, seconds. 0: each lock service is asked once. -1: no limit. None: the
     shortest of the locks' own.
 
-    They are taken in the order of prefix and name, whatever order you write, and released in reverse. Returns
-    a `MultiLock`. Raises `ConfigurationError` for two of the same prefix and name, which would be one and the
-    same in a fenced database; TypeError for what is no lock, and without any; ValueError and OverflowError
-    for a *timeout* that can't be.
+    They are taken in the order of prefix, name and lock service, whatever order you write, and released in
+    reverse. Of two lock services that have the same prefix and name, as while a site moves from one to the
+    other, the lock that you write first passes the fence. Returns a `MultiLock`. Raises `ConfigurationError`
+    for the same lock twice, and for the same prefix and name on two lock services whose order is unknown;
+    TypeError for what is no lock, and without any; ValueError and OverflowError for a *timeout* that can't
+    be.
 
     Example::
 
@@ -132,15 +135,10 @@ class MultiLock:
             for place, one in enumerate(given)
             for name in one.names
         ]
-        parts.sort(key=lambda part: _pair(part[1]))
+        parts.sort(key=lambda part: _order(part[1]))
         for (_, one), (_, other) in pairwise(parts):
-            if _pair(one) == _pair(other):
-                prefix, name = _pair(one)
-                raise ConfigurationError(
-                    f"multi_lock() was given the lock {name!r} of the prefix {prefix!r} twice. Of one lock "
-                    "service it is one lock: leave one out. Of two, give one client another prefix: in a "
-                    "fenced database both would have one row."
-                )
+            if _order(one)[:2] == _order(other)[:2]:
+                _refuse_equal(one, other)
         self._places = [place for place, _ in parts]
         self._parts = [one for _, one in parts]
 
@@ -343,5 +341,18 @@ class MultiLock:
             one._tell(block, exc_info)
 
 
-def _pair(one: Lock) -> tuple[str, str]:
-    return one._namespace.prefix, one.names[0]
+def _order(one: Lock) -> tuple[str, str, str]:
+    """Return what sorts *one* among the locks of others, in the same way in every process."""
+    namespace = one._namespace
+    return namespace.prefix, one.names[0], lock_service(namespace.identity)
+
+
+def _refuse_equal(one: Lock, other: Lock) -> None:
+    """Raise `ConfigurationError` unless two lock services have them, in one order for all processes."""
+    prefix, name, service = _order(one)
+    if not service or service == _order(other)[2]:
+        raise ConfigurationError(
+            f"multi_lock() was given the lock {name!r} of the prefix {prefix!r} twice. On one lock service "
+            "it is one lock: leave one out. On two lock services, give each client its URL, which says in "
+            "which order the locks are taken, or another prefix."
+        )

@@ -177,6 +177,8 @@ class Guarded:
         #: Module and name of the function, for messages.
         self.where = where_of(function)
         self.wrapper: Callable[..., Any] | None = None
+        #: The guard of another lock service that it stands directly on: see `distlock.web.stack`.
+        self.below: Guarded | None = None
         #: The views that were warned of because they return a streamed response.
         self.streams_told: set[str] = set()
 
@@ -195,6 +197,12 @@ class Guarded:
         """Let *wrapper* be found as this guard."""
         self.wrapper = wrapper
         setattr(wrapper, _MARK, self)
+
+
+def guard_at(function: object) -> Guarded | None:
+    """Return the guard that *function* itself is; None if it is something else, also around a guard."""
+    guard = getattr(function, _MARK, None)
+    return guard if isinstance(guard, Guarded) and guard.wrapper is function else None
 
 
 def chain(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:

@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from distlock.engine.wait_queues import upgrade_refusal
 from distlock.errors import ConfigurationError
-from distlock.grants.current import CurrentGrant, Kept, current_grants, holding, inherited
+from distlock.grants.current import CurrentGrant, Kept, current_grants, holding, inherited, keep_together
 from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
 from distlock.locks.namespace import Namespace
 from distlock.modes import EXCLUSIVE, READ, Mode
 from distlock.terms import Terms
+from distlock.web.decorator import Guarded
 from distlock.web.guard_lock import GuardLock
 from distlock.web.nesting import waiting
 from distlock.web.observer import Observer, watching
+from distlock.web.stack import UpperGuard, fenced_by
 
 R = TypeVar("R")
 
@@ -80,6 +83,7 @@ def run(
     observer: Observer | None = None,
     keep: Keep | None = None,
     companion: Companion | None = None,
+    uppers: Sequence[UpperGuard] = (),
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
@@ -87,7 +91,8 @@ def run(
     None: none.
     *standby*: whose rows are the locks of what is fenced while the lock service is away; None: nothing runs.
     *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call.
-    *companion*: see `Companion`. Names that a guard around this one holds are ours already.
+    *companion*: see `Companion`. *uppers*: the guards that stand directly above this one, whose locks are
+    taken before its own. Names that a guard around this one holds are ours already.
     Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
     lost before COMMIT rolls it back, too.
     """
@@ -101,13 +106,22 @@ def run(
         # A kept grant may have ended: the search for open transactions ends those of hooks.
         around = current_grants()
     max_hold = math.inf if terms is None else terms.max_hold
-    lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
+    if uppers:
+        terms = replace(terms or namespace.terms, on_push=False)
+        timeout = min(client.timeout if timeout is None else timeout, *(one.lock.left() for one in uppers))
+    lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in and not uppers else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
         if watch is not None:
             lock.tell_waits(watch.contended)
         with ExitStack() as until_released:
-            with waiting(namespace, wanted, around, mode) if around else nullcontext():
+            held: list[CurrentGrant] = []
+            for upper in uppers:
+                rest.enter_context(upper.watched())
+                with waiting(upper.namespace, upper.names, held, in_order=True) if held else nullcontext():
+                    held.append(upper.holding(until_released.enter_context(upper.lock)))
+            inside = held or around
+            with waiting(namespace, wanted, inside, mode, bool(held)) if inside else nullcontext():
                 grant = until_released.enter_context(lock)
             if companion is not None:
                 until_released.push(lambda _kind, error, _trace: companion.ended(grant, error))
@@ -116,8 +130,8 @@ def run(
             has_begun = False
             try:
                 with (
-                    holding(namespace, grant, fenced_in, max_hold) as mine,
-                    transactions.begin(grant, fenced_in, lock.left) as commits,
+                    holding(namespace, grant, fenced_in, max_hold, held) as mine,
+                    _begun(transactions, held, mine, lock.left) as commits,
                 ):
                     has_begun = True
                     if watch is not None:
@@ -127,14 +141,18 @@ def run(
                     result = body()
                     if commits:
                         # The last moment at which nothing has happened yet.
-                        grant.check()
+                        for one in (*held, mine):
+                            one.grant.check()
                 if commits:
-                    grant._note_commit()
+                    for one in (*held, mine):
+                        one.grant._note_commit()
             finally:
                 if keep is not None and has_begun and (later := keep(mine)):
                     until_released.pop_all()
+                    keep_together(held, mine)
                     later.push(rest.pop_all())
-                    later.callback(grant.release)
+                    for one in (*held, mine):
+                        later.callback(one.grant.release)
     return result
 
 
@@ -151,6 +169,7 @@ async def arun(
     observer: Observer | None = None,
     keep: Keep | None = None,
     companion: AsyncCompanion | None = None,
+    uppers: Sequence[UpperGuard] = (),
 ) -> R:
     """`run`, for an async *body*."""
     around, mode = current_grants(), EXCLUSIVE if terms is None else terms.mode
@@ -163,13 +182,22 @@ async def arun(
         # A kept grant may have ended: the search for open transactions ends those of hooks.
         around = current_grants()
     max_hold = math.inf if terms is None else terms.max_hold
-    lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in else None)
+    if uppers:
+        terms = replace(terms or namespace.terms, on_push=False)
+        timeout = min(client.timeout if timeout is None else timeout, *(one.lock.left() for one in uppers))
+    lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in and not uppers else None)
     with ExitStack() as rest:
         watch = None if observer is None else rest.enter_context(watching(observer, wanted))
         if watch is not None:
             lock.tell_waits(watch.contended)
         async with AsyncExitStack() as until_released:
-            with waiting(namespace, wanted, around, mode) if around else nullcontext():
+            held: list[CurrentGrant] = []
+            for upper in uppers:
+                rest.enter_context(upper.watched())
+                with waiting(upper.namespace, upper.names, held, in_order=True) if held else nullcontext():
+                    held.append(upper.holding(await until_released.enter_async_context(upper.lock)))
+            inside = held or around
+            with waiting(namespace, wanted, inside, mode, bool(held)) if inside else nullcontext():
                 grant = await until_released.enter_async_context(lock)
             if companion is not None:
                 until_released.push_async_exit(lambda _kind, error, _trace: companion.aended(grant, error))
@@ -178,8 +206,8 @@ async def arun(
             has_begun = False
             try:
                 with (
-                    holding(namespace, grant, fenced_in, max_hold) as mine,
-                    transactions.begin(grant, fenced_in, lock.left) as commits,
+                    holding(namespace, grant, fenced_in, max_hold, held) as mine,
+                    _begun(transactions, held, mine, lock.left) as commits,
                 ):
                     has_begun = True
                     if watch is not None:
@@ -188,16 +216,39 @@ async def arun(
                         await companion.abegun(grant)
                     result = await body()
                     if commits:
-                        grant.check()
+                        for one in (*held, mine):
+                            one.grant.check()
                 if commits:
-                    grant._note_commit()
+                    for one in (*held, mine):
+                        one.grant._note_commit()
             finally:
                 if keep is not None and has_begun and (later := keep(mine)):
                     until_released.pop_all()
+                    keep_together(held, mine)
                     later.push(rest.pop_all())
                     # Where it ends there may be no event loop any more.
-                    later.callback(grant.release)
+                    for one in (*held, mine):
+                        later.callback(one.grant.release)
     return result
+
+
+def _begun(
+    transactions: Transactions, held: Sequence[CurrentGrant], mine: CurrentGrant, left: Callable[[], float]
+) -> AbstractContextManager[bool]:
+    """Begin the transaction under *mine* and what the upper guards of its stack have *held*."""
+    fence = fenced_by(held, mine) if held else mine
+    return transactions.begin(fence.grant, fence.fenced_in, left)
+
+
+def leaves_to_below(guarded: Guarded, names: Sequence[str], transactions: Transactions) -> bool:
+    """Tell whether *guarded* leaves its lock *names* to the guard below, with which it forms a stack.
+
+    Inside another guard it takes its lock by itself. Raises `ConfigurationError` if a transaction is open.
+    """
+    if guarded.below is None or current_grants():
+        return False
+    transactions.refuse_open(names, nested=False)
+    return True
 
 
 def check_held() -> None:

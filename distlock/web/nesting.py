@@ -60,16 +60,21 @@ def patience(
 
 @contextmanager
 def waiting(
-    namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant], mode: Mode = EXCLUSIVE
+    namespace: Namespace,
+    names: Sequence[str],
+    around: Sequence[CurrentGrant],
+    mode: Mode = EXCLUSIVE,
+    in_order: bool = False,
 ) -> Iterator[None]:
     """The wait for *names* while *around* is held. Raises `LockTimeout` where it would close a ring.
 
-    A caller that waits for a permit waits for no one holder, and is in no ring.
+    A caller that waits for a permit waits for no one holder, and is in no ring. *in_order*: the site has
+    chosen this order, as in a stack of guards.
     """
     if mode == PERMIT:
         yield
         return
-    against = _against_the_order(namespace, names, around)
+    against = None if in_order else _against_the_order(namespace, names, around)
     if against is not None:
         _tell_once(namespace, names, against)
     me = _Waiter(

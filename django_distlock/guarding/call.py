@@ -16,6 +16,7 @@ from distlock.web import guard
 from distlock.web.bodies import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.decorator import Guarded
 from distlock.web.results import refuse_coroutine, warn_of_stream
+from distlock.web.stack import stacked, upper_guards
 from django_distlock import conf
 from django_distlock.conf import body_size, clients, warn_without_checks
 from django_distlock.fresh.session import session_under
@@ -48,7 +49,7 @@ def run(
 ) -> Any:
     """Run *body* under the locks that the call with *args* and *kwargs*, which is *standing*, names."""
     warn_without_checks()
-    request, told = standing.request, guarded.told
+    request, told, uppers = standing.request, guarded.told, upper_guards(guarded)
     terms = clients.terms(guarded)
     names = guarded.names.of_call(
         args,
@@ -57,6 +58,12 @@ def run(
         request=None if request is None else DjangoRequest(request),
         is_method=standing.is_method,
     )
+
+    if guard.leaves_to_below(guarded, names, transactions):
+        if request is not None:
+            read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
+        with stacked(guarded, names, terms, observer_for(guarded, request), uppers):
+            return body()
 
     session = session_under(guarded, request)
     refreshes = request is not None and conf.refreshes_user()
@@ -113,6 +120,7 @@ def run(
         standby=terms.standby,
         observer=observer_for(guarded, request),
         companion=session,
+        uppers=uppers,
     )
 
 
@@ -125,7 +133,7 @@ async def arun(
 ) -> Any:
     """`run`, for an async *body*."""
     warn_without_checks()
-    request, told = standing.request, guarded.told
+    request, told, uppers = standing.request, guarded.told, upper_guards(guarded)
     parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
     terms = clients.terms(guarded)
     if terms.fenced_in is not None:
@@ -136,6 +144,9 @@ async def arun(
         # Under WSGI the event loop serves this request alone.
         read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
+    if guard.leaves_to_below(guarded, names, transactions):
+        with stacked(guarded, names, terms, observer_for(guarded, request), uppers):
+            return await body()
 
     session = session_under(guarded, request)
 
@@ -163,6 +174,7 @@ async def arun(
         terms=terms.lock,
         observer=observer_for(guarded, request),
         companion=session,
+        uppers=uppers,
     )
 
 

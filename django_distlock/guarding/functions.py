@@ -14,6 +14,7 @@ from distlock.web.decorator import Guarded, Told, When
 from distlock.web.methods import Methods
 from distlock.web.names.sources import where_of
 from distlock.web.skipping import Attempt, refuse_skipping_view
+from distlock.web.stack import below
 from django_distlock.guarding.advice import async_in_transaction
 from django_distlock.guarding.call import (
     Arguments,
@@ -80,6 +81,7 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
             return _call(guarded, every, standing, args, kwargs)
 
     every = take_over(wrapper, function)
+    guarded.below = below(guarded, function)
     guarded.mark(wrapper)
     return wrapper
 

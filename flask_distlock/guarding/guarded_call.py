@@ -24,6 +24,7 @@ from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
 from distlock.web.skipping import Attempt, refuse_skipping_view
+from distlock.web.stack import below, stacked, upper_guards
 from distlock.web.terms import GuardTerms
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.observers import observer_for
@@ -54,6 +55,7 @@ def wrap(function: Callable[..., Any], guarded: Guarded) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return call(guarded, args, kwargs)
 
+    guarded.below = below(guarded, function)
     guarded.mark(wrapper)
     return wrapper
 
@@ -106,9 +108,13 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         refuse_skipping_view(guarded)
     if locked is False:
         return guarded.function(*args, **kwargs)
-    attempt, this = Attempt(guarded), None
+    attempt, this, uppers = Attempt(guarded), None, upper_guards(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
+        if guard.leaves_to_below(guarded, this.names, this.transactions):
+            with stacked(guarded, this.names, this.terms, this.observer, uppers):
+                passed(guarded)
+                return guarded.function(*args, **kwargs)
 
         def body() -> Any:
             passed(guarded)
@@ -129,6 +135,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             observer=this.observer,
             keep=this.transactions.keep,
             companion=session_under(guarded) if locked else None,
+            uppers=uppers,
         )
     except LockError as error:
         if locked is None and attempt.is_skipped(error):
@@ -154,9 +161,13 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         refuse_skipping_view(guarded)
     if locked is False:
         return await guarded.function(*args, **kwargs)
-    attempt = Attempt(guarded)
+    attempt, uppers = Attempt(guarded), upper_guards(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
+        if guard.leaves_to_below(guarded, this.names, this.transactions):
+            with stacked(guarded, this.names, this.terms, this.observer, uppers):
+                passed(guarded)
+                return await guarded.function(*args, **kwargs)
 
         async def body() -> Any:
             passed(guarded)
@@ -177,6 +188,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             observer=this.observer,
             keep=this.transactions.keep,
             companion=session_under(guarded) if locked else None,
+            uppers=uppers,
         )
     except LockError as error:
         if locked is None and attempt.is_skipped(error):

@@ -161,7 +161,8 @@ class _Enclosing:
                 if answer is not None and answer.is_made_later:
                     if answer.outlives_context:
                         content = _buffered(content, request, start)
-                    elif kept_locks := _kept_locks(request):
+                    # Werkzeug gives an answer to a lock error as a stream, too.
+                    elif answer.response.status_code < 400 and (kept_locks := _kept_locks(request)):
                         warn_of_stream(kept_locks[0].where, self._streams_told)
             except LockLost as error:
                 # A teardown's: everything before has its answer.

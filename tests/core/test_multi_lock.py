@@ -128,11 +128,30 @@ def test_one_name_under_two_prefixes_is_two_locks(orders: Locks, stock: Locks) -
             _ = grant.fences
 
 
-def test_one_name_under_one_prefix_twice_is_refused(connect: Connect) -> None:
-    one, other = connect("shop"), connect("shop")
-    for second in (one, other):
-        with pytest.raises(ConfigurationError, match="the lock 'a' of the prefix 'shop' twice"):
-            multi_lock(one.lock("a", "b"), second.lock("a"))
+def test_one_name_under_one_prefix_twice_is_refused(orders: Locks) -> None:
+    with pytest.raises(ConfigurationError, match="the lock 'a' of the prefix 'orders' twice"):
+        multi_lock(orders.lock("a", "b"), orders.lock("a"))
+
+
+def test_another_client_of_the_same_lock_service_has_the_same_lock() -> None:
+    """Its options may differ: the URL counts."""
+    one, other = (distlock.connect("redis://localhost:1/0", prefix="shop", ack_window=s) for s in (0.5, 1.0))
+    with pytest.raises(ConfigurationError, match="the lock 'a' of the prefix 'shop' twice"):
+        multi_lock(one.lock("a"), other.lock("a"))
+
+
+def test_one_name_on_two_lock_services_is_two_locks_in_one_order(connect: Connect) -> None:
+    """As while a site moves from one lock service to another."""
+    old, new = connect("shop"), connect("shop")
+    upright, reverse = (
+        [one.client for one in multi_lock(first.lock("a"), second.lock("a"))._parts]
+        for first, second in ((old, new), (new, old))
+    )
+    assert upright == reverse
+    with multi_lock(old.lock("a"), new.lock("a")) as grant:
+        assert [one.namespace for one in grant.grants] == ["shop", "shop"]
+        assert old.lock("a").locked()
+        assert new.lock("a").locked()
 
 
 def test_a_write_of_what_the_caller_reads_is_refused_before_any_is_waited_for(

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COUNTS = 150
 
 
-def counted(server: RedisServer, steps: tuple[str, str]) -> int:
+def counted(server: RedisServer, folder: Path, steps: tuple[str, str]) -> int:
     """Return what two servers have counted, which run these steps side by side."""
     command = [sys.executable, "-m", "tests.docs.changing_over"]
     with ExitStack() as stack, redis.Redis.from_url(server.url) as client:
@@ -27,7 +27,7 @@ def counted(server: RedisServer, steps: tuple[str, str]) -> int:
         servers = [
             stack.enter_context(
                 subprocess.Popen(
-                    [*command, step, server.url, str(COUNTS)],
+                    [*command, step, server.url, str(folder), str(COUNTS)],
                     cwd=ROOT,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -48,10 +48,28 @@ def counted(server: RedisServer, steps: tuple[str, str]) -> int:
         return int(client.get("counter") or 0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("steps", [("old", "both"), ("both", "new")], ids="-".join)
-def test_each_of_the_two_deploys_loses_nothing(redis_server: RedisServer, steps: tuple[str, str]) -> None:
-    assert counted(redis_server, steps) == 2 * THREADS * COUNTS
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("old", "both"),
+        ("both", "new"),
+        ("on_redis", "on_two"),
+        ("on_two", "on_files"),
+        ("first", "stacked"),
+        ("stacked", "second"),
+    ],
+    ids="-".join,
+)
+def test_each_of_the_two_deploys_loses_nothing(
+    redis_server: RedisServer, tmp_path: Path, steps: tuple[str, str]
+) -> None:
+    assert counted(redis_server, tmp_path, steps) == 2 * THREADS * COUNTS
 
 
-def test_without_the_step_between_counts_are_lost(redis_server: RedisServer) -> None:
-    assert counted(redis_server, ("old", "new")) < 2 * THREADS * COUNTS
+@pytest.mark.parametrize(
+    "steps", [("old", "new"), ("on_redis", "on_files"), ("first", "second")], ids="-".join
+)
+def test_without_the_step_between_counts_are_lost(
+    redis_server: RedisServer, tmp_path: Path, steps: tuple[str, str]
+) -> None:
+    assert counted(redis_server, tmp_path, steps) < 2 * THREADS * COUNTS

@@ -47,6 +47,22 @@ def test_each_lock_has_its_row_under_its_own_prefix(engine: Engine, shops: list[
     assert rows(engine) == [("north", "stock"), ("north", "till"), ("south", "stock")]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_lock_services_the_lock_given_first_passes_the_fence(engine: Engine, first: int) -> None:
+    """With the same prefix and name both would have the same row."""
+    both = [
+        distlock.connect(f"memory://{secrets.token_hex(4)}", prefix="shop", epoch=epoch) for epoch in (1, 2)
+    ]
+    given = [both[first], both[1 - first]]
+    with Session(engine) as session:
+        with multi_lock(*(one.lock("stock") for one in given)) as grant, transaction(grant, session):
+            session.execute(text("UPDATE stock SET qty = qty - 1"))
+        stored = session.execute(text("SELECT epoch FROM distlock_fence WHERE name = 'stock'")).scalar_one()
+    assert stored == first + 1
+    for one in both:
+        one.close()
+
+
 @on("sqlite")
 def test_whose_one_lock_was_overtaken_commits_nothing(engine: Engine, own_server: RedisServer) -> None:
     north, south, other = (

@@ -1,0 +1,132 @@
+"""Guards of several lock services, stacked directly on one view, which takes all of their locks.
+
+The lowest guard of a stack does the work of all: it takes the locks from the top to the bottom, begins the
+one transaction, and releases the locks in reverse after COMMIT. The guards above it only name their locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distlock.errors import ConfigurationError
+from distlock.grants.current import CurrentGrant
+from distlock.grants.grant import Grant
+from distlock.locks.namespace import Namespace
+from distlock.owner import current_owner
+from distlock.web.decorator import Guarded, guard_at
+from distlock.web.guard_lock import GuardLock
+from distlock.web.observer import Observer, Watch, watching
+from distlock.web.terms import GuardTerms
+
+
+@dataclass(slots=True)
+class UpperGuard:
+    """One call of a guard above the lowest of its stack."""
+
+    guarded: Guarded
+    namespace: Namespace
+    names: Sequence[str]
+    lock: GuardLock
+    fenced_in: str | None
+    max_hold: float
+    observer: Observer | None
+    #: Whether the guard below has taken it over.
+    taken: bool = False
+    _watch: Watch | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Report to the observer what becomes of the lock, which the block takes and releases."""
+        with watching(self.observer, self.names) as self._watch:
+            if self._watch is not None:
+                self.lock.tell_waits(self._watch.contended)
+            yield
+
+    def holding(self, grant: Grant) -> CurrentGrant:
+        """Return what this guard holds now that its lock is granted."""
+        if self._watch is not None:
+            self._watch.granted(grant)
+        return CurrentGrant(self.namespace, grant, current_owner(), self.fenced_in, max_hold=self.max_hold)
+
+
+_upper: ContextVar[tuple[UpperGuard, ...]] = ContextVar("distlock_upper_guards", default=())
+
+
+def below(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
+    """Return the guard that *function* is, if it forms a stack with *guarded*; None if it does not.
+
+    Both guards have to lock the same requests, and on different lock services. Raises `ConfigurationError`
+    for a batch: its requests share one transaction and one lock.
+    """
+    lower = guard_at(function)
+    if lower is None or lower.told.alias == guarded.told.alias:
+        return None
+    if guarded.when is not None or lower.when is not None or guarded.methods != lower.methods:
+        return None
+    if (guarded.told.responds, guarded.told.skips) != (lower.told.responds, lower.told.skips):
+        return None
+    if guarded.told.batch is not None or lower.told.batch is not None:
+        raise ConfigurationError(
+            f"@{guarded.told} stands on @{lower.told} on {lower.where}. A batch takes the lock of one alias: "
+            "leave batch= out until one of the two decorators is gone."
+        )
+    return lower
+
+
+@contextmanager
+def stacked(
+    guarded: Guarded,
+    names: Sequence[str],
+    terms: GuardTerms,
+    observer: Observer | None,
+    uppers: Sequence[UpperGuard],
+) -> Iterator[None]:
+    """Leave the lock *names* of *guarded*, and those of *uppers*, to the guard below. The block calls it."""
+    lock = replace(terms.lock, on_push=False)
+    upper = UpperGuard(
+        guarded,
+        terms.client.namespace.of(lock.mode),
+        names,
+        GuardLock(terms.client, names, (), guarded.told.timeout, lock, None),
+        terms.fenced_in,
+        lock.max_hold,
+        observer,
+    )
+    before = _upper.set((*uppers, upper))
+    try:
+        yield
+    finally:
+        _upper.reset(before)
+    if not upper.taken:
+        raise ConfigurationError(f"The guard below @{guarded.told} on {guarded.where} did not lock the call.")
+
+
+def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
+    """Return the guards of the stack whose lowest one is *guarded*, the highest first. It takes them over."""
+    uppers = _upper.get()
+    if not uppers or uppers[-1].guarded.below is not guarded:
+        return ()
+    _upper.set(())
+    for one in uppers:
+        one.taken = True
+    return uppers
+
+
+def fenced_by(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:
+    """Return what passes the fence for a stack: the highest guard that has one, or the one that is a row.
+
+    *held*: of the upper guards; *mine*: of the lowest. Raises `ConfigurationError` if two fences would have
+    to be passed.
+    """
+    fenced = [one for one in (*held, mine) if one.fenced_in is not None]
+    rows = [one for one in fenced if one.grant.held_by_transaction]
+    if len({one.fenced_in for one in fenced}) > 1 or (rows and len(fenced) > 1):
+        raise ConfigurationError(
+            f"Two guards that stand on each other lock {', '.join(map(repr, mine.grant.names))}, and both "
+            "have a fence that would have to be passed: write fence=False on one of them."
+        )
+    return (rows or fenced or [mine])[0]
